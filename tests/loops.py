@@ -9,7 +9,9 @@ from shapejit.planning.strategies import Strategy
 from shapejit.runtime import result_memory
 
 NEVER = 2**62
-AS_THEY_ARE = {n: v for n, v in vars(thresholds).items() if n.endswith(("_BELOW", "_FROM"))}
+AS_THEY_ARE = {
+    n: v for n, v in vars(thresholds).items() if n.endswith(("_BELOW", "_FROM", "_MAX_BYTES"))
+}
 BY_BOXES = dict.fromkeys(("BOXES_FROM", "PICKED_FROM"), 0)
 STREAMED = dict.fromkeys(("STREAM_FROM", "RUNS_STREAM_FROM"), 0)
 NOT_PLANNED = ("PARALLEL_FROM", "SHUFFLES_FROM", *STREAMED, *BY_BOXES)
@@ -18,7 +20,8 @@ PLANNED = dict.fromkeys(AS_THEY_ARE, 0) | dict.fromkeys(NOT_PLANNED, NEVER)
 # The planner's thresholds, in bytes.
 LIMITS = {
     "by size": AS_THEY_ARE,
-    "small": PLANNED | dict.fromkeys(("SMALL_BELOW", "WHOLE_BELOW", "ONCE_BELOW"), NEVER),
+    "small": PLANNED
+    | dict.fromkeys(("NO_PLAN_MAX_BYTES", "SCALAR_MAX_BYTES", "PLAN_ON_FIRST_USE_FROM"), NEVER),
     "serial": PLANNED,
     "boxes": PLANNED | BY_BOXES,
     "shuffles": PLANNED | {"SHUFFLES_FROM": 0},

@@ -203,7 +203,7 @@ def test_an_earlier_rule_hides_no_weight(rules, kind, tmp_path):
     if rules[0][0] == "stack":
         tensors = {name.replace("q_proj", "w.0"): x for name, x in TWO.items()}
     source, target = given(kind, tmp_path, tensors)
-    with pytest.raises(sj.FormatError, match="changed by a rule before"):
+    with pytest.raises(sj.FormatError, match="an earlier rule changed it"):
         sj.files.convert(source, target, [*rules, ("to", "bf16")])
     assert not target.exists()
 
@@ -211,21 +211,21 @@ def test_an_earlier_rule_hides_no_weight(rules, kind, tmp_path):
 @pytest.mark.parametrize(
     ("rules", "text"),
     [
-        ([("permute", r"q_proj\.weight=1,0")], "move or cut one without the other"),
-        ([("permute", r"q_proj\.weight_scale_inv=1,0")], "move or cut one without the other"),
-        ([("slice", r".*\.weight=0:16")], "move or cut one without the other"),
-        ([("cast", r".*\.weight=BF16")], "as bfloat16 it would not stand for"),
-        ([("cast", ".*scale_inv=I8")], "as int8 it would not stand for"),
-        ([("exclude", ".*scale_inv")], "is of no use without"),
-        ([("select", r".*\.weight")], "is of no use without"),
+        ([("permute", r"q_proj\.weight=1,0")], "'q_proj.weight_scale_inv' does not hold the numb"),
+        ([("permute", r"q_proj\.weight_scale_inv=1,0")], "does not hold the numbers of these code"),
+        ([("slice", r".*\.weight=0:16")], r"weight_scale_inv must have shape \(1, 2\)"),
+        ([("slice", r".*\.weight=::-1,::-1")], "does not hold the numbers of these codes"),
+        ([("cast", r".*\.weight=BF16")], "and cannot as bfloat16"),
+        ([("cast", ".*scale_inv=I8")], "and cannot as int8"),
+        ([("exclude", ".*scale_inv")], "cannot be read without"),
+        ([("select", r".*\.weight")], "cannot be read without"),
         ([("rename", r"s/q_proj\.weight/w/")], "'w' would hold codes of fp8:block that cannot be"),
         ([("rename", r"s/q_proj\.weight_scale_inv/q_proj.scale/")], "'q_proj.weight' would hold"),
-        ([("rename", r"s/(.*)\.weight(.*)/\1.codes\2/")], "'k_proj.codes' would hold codes"),
         (
             [("rename", r"s/k_proj\.weight_scale_inv/a/"),
              ("rename", r"s/q_proj\.weight_scale_inv/k_proj.weight_scale_inv/"),
              ("rename", "s/a/q_proj.weight_scale_inv/")],
-            "'k_proj.weight_scale_inv' is not made of its parts",
+            "'k_proj.weight_scale_inv' does not hold the numbers of these codes",
         ),
         (
             [("concat", r"q_proj\.weight(.*)=0:k_proj.weight\1->qk.weight\1")],
@@ -285,7 +285,7 @@ def test_weights_are_joined_with_their_scales_in_one_order(tmp_path):
     source = folder_of(tmp_path / "in", {f"{w}.{k}": x for w in "qk" for k, x in parts.items()}, {})
     joined = ("concat", r"q\.weight=0:k.weight->qk.weight")
     rules = [joined, ("concat", r"k\.(weight_scale)=0:q.\1->qk.\1")]
-    with pytest.raises(sj.FormatError, match=r"'qk\.weight_scale' is not made of its parts"):
+    with pytest.raises(sj.FormatError, match=r"'qk\.weight_scale' does not hold the numb"):
         sj.files.convert(source, tmp_path / "out", rules)
     rules = [joined, ("concat", r"q\.(weight_scale)=0:k.\1->qk.\1")]
     sj.files.convert(source, tmp_path / "out", rules)
@@ -295,11 +295,73 @@ def test_weights_are_joined_with_their_scales_in_one_order(tmp_path):
     assert decoded.tobytes() == np.concatenate([np.eye(8, dtype=np.float32)] * 2).tobytes()
 
 
-def test_parts_alone_can_go_to_a_file(tmp_path):
-    """Which tells nothing of them."""
-    source = folder_of(tmp_path / "in", TWO, FP8.config)
-    for rules in ([("select", ".*q_proj.weight")], [("cast", ".*weight=F32")]):
-        sj.files.convert(source, tmp_path / "out.npz", rules)
+def rows_and_columns(scheme, **settings):
+    """Random weights of 256 x 256 as this scheme stores them, and a rule for each of its parts."""
+    parts = sj.schemes[scheme].encode(RNG.normal(size=(256, 256)).astype(np.float32), **settings)
+    return {name: np.asarray(x) for name, x in parts.items()}
+
+
+BLOCKS, ROWS_, GROUPS = (
+    rows_and_columns(scheme) for scheme in ("fp8:block", "fp8:channel", "gptq")
+)
+HALF = [("slice", r".*weight=0:128,128:256"), ("slice", r".*_inv=0:1,1:2")]
+JOINED = r"a\.(.*)=0:b.\1->a.\1"
+MOVES = {
+    "every second row of blocks": (BLOCKS, [("slice", ".*=::2")], None),
+    "blocks": (BLOCKS, HALF, lambda a, b: a[:128, 128:]),
+    "other blocks": (BLOCKS, [HALF[0], ("slice", ".*_inv=1:2,1:2")], None),
+    "parts of blocks": (BLOCKS, [("slice", ".*weight=64:192"), ("slice", ".*_inv=0:1")], None),
+    "rows of a block": (BLOCKS, [("slice", ".*weight=3:99:3"), ("slice", ".*_inv=0:1")],
+                        lambda a, b: a[3:99:3]),
+    "interleaved blocks": (BLOCKS, [("interleave", JOINED)], None),
+    "joined blocks": (BLOCKS, [("concat", JOINED)], lambda a, b: np.concatenate([a, b])),
+    "joined and split": (BLOCKS, [("concat", JOINED), ("split", r"a\.(.*)=0:c.\1,a.\1")],
+                         lambda a, b: b),
+    "blocks in another order": (BLOCKS, [("permute", ".*=1,0")], lambda a, b: a.T),
+    "every second row": (ROWS_, [("slice", r".*weight=::2,::-1"), ("slice", ".*scale=::2")],
+                         lambda a, b: a[::2, ::-1]),
+    "reversed rows": (ROWS_, [("slice", ".*weight=::-1")], None),
+    "interleaved rows": (ROWS_, [("interleave", JOINED)],
+                         lambda a, b: np.stack([a, b], 1).reshape(512, 256)),
+    "stacked": (ROWS_, [("rename", "s/a(.*)/e.0\\1/"), ("rename", "s/b(.*)/e.1\\1/"),
+                        ("stack", "e.#"), ("rename", "s/e(.*)/a\\1/")],
+                lambda a, b: np.stack([a, b])),
+    "stacked apart": (ROWS_, [("rename", "s/a(.*)/e.0\\1/"), ("rename", "s/b(.*)/e.1\\1/"),
+                              ("rename", r"s/e.0(\..*_scale)/e.2\1/"),
+                              ("rename", r"s/e.1(\..*_scale)/e.0\1/"),
+                              ("rename", r"s/e.2(\..*_scale)/e.1\1/"), ("stack", "e.#")], None),
+    "outputs": (GROUPS, [("slice", ".*(qweight|scales)=:,64:128"), ("slice", ".*qzeros=:,8:16")],
+                lambda a, b: a[64:128]),
+    "other outputs": (GROUPS, [("slice", ".*(qweight|scales)=:,64:128"),
+                               ("slice", ".*qzeros=:,0:8")], None),
+    "every second output": (GROUPS, [("slice", ".*(qweight|scales|qzeros)=:,::2")], None),
+    "no g_idx": (GROUPS | {"g_idx": np.arange(256, dtype=np.int32) // 128},
+                 [("exclude", ".*g_idx")], None),
+}  # fmt: skip
+
+
+@KINDS
+@pytest.mark.parametrize("case", MOVES)
+def test_parts_that_are_moved_stay_one_weight_or_are_refused(case, kind, tmp_path):
+    parts, rules, expected = MOVES[case]
+    (one,) = sj.schemes.detect({f"a.{name}": x for name, x in parts.items()})
+    scheme = sj.schemes[one.scheme]
+    swapped = {name: np.ascontiguousarray(x[:, ::-1]) for name, x in parts.items() if x.ndim == 2}
+    other = {**parts, **swapped} if parts is not GROUPS else parts
+    tensors = {f"a.{k}": x for k, x in parts.items()} | {f"b.{k}": x for k, x in other.items()}
+    source, target = given(kind, tmp_path, tensors, {})
+    if expected is None:
+        with pytest.raises(sj.FormatError, match="--keep before"):
+            sj.files.convert(source, target, rules)
+        assert not target.exists()
+        rules = [("keep", ".*"), *rules]
+        sj.files.convert(source, target, rules)
+        return
+    sj.files.convert(source, target, rules)
+    found = next(each for each in sj.schemes.detect(sj.load_file(target)) if each.prefix == "a")
+    a, b = (scheme.decode(each, dtype="float32").numpy() for each in (parts, other))
+    made = scheme.decode(found.parts, dtype="float32").numpy()
+    assert np.array_equal(made, expected(a, b))
 
 
 # Rules for the other kind of weights
@@ -343,7 +405,7 @@ def test_blocks_are_not_written_to_files_without_their_type(tmp_path, capsys):
             words = tmp_path / "a.gguf", tmp_path / f"b.{end}", *more
             code, said = run(capsys, "convert", *words)
             assert code == 2
-            assert "'blk.0.w.weight' is rows of blocks (Q4_0)" in said.err
+            assert "'blk.0.w.weight' holds blocks of type Q4_0" in said.err
             assert not (tmp_path / f"b.{end}").exists()
     for rules in ([("to", "f32")], [("select", "n")]):
         sj.files.convert(tmp_path / "a.gguf", tmp_path / "b.safetensors", rules)

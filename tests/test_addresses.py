@@ -2,6 +2,7 @@
 integer and back (llvmlite#1461, numba#10695)."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,15 +18,16 @@ import numpy as np
 from benchmarks.suite import emission, tables
 from shapejit.builder import objects
 from shapejit.runtime import kernels
-from test_addresses import round_trips
+from test_addresses import WRAPPER, computed, round_trips
 
-found, count = Counter(), 0
+found, added, wrappers, count = Counter(), {}, set(), 0
 
 def look(module):
     global count
     text = str(module)
     count += len(re.findall("inttoptr", text))
     found.update(round_trips(text))
+    wrappers.update(WRAPPER.findall(text))
 
 def looked_at(finish):
     def finish_and_look(library):
@@ -43,34 +45,52 @@ with kernels.recorded() as names:
                 case = tables.sized(case, emission.NBYTES)
                 case.ways(tables.measured(), np)[emission.OURS]()
 for name in names:
-    look(objects.optimised(name, "kernel"))
+    module = objects.optimised(name, "kernel")
+    look(module)
+    added.update(dict.fromkeys(computed(str(module)), name))
 assert count > 100, count
 assert not found, found
+assert not added, added
+assert not wrappers, wrappers
 """
+# The name of a function by which Python, or C, would call a kernel.
+WRAPPER = re.compile(r"^define .*@((?:cfunc\.|_ZN7cpython)\S*8shapejit\S*)\(", re.MULTILINE)
 
 
 def round_trips(text):
     """Functions of LLVM's text where a pointer is made of an integer that came from a pointer."""
+    return _made_of(text, {"ptrtoint"}, STEPS)
+
+
+def computed(text):
+    """Functions where a pointer is made of an integer that they have computed.
+
+    Addresses are arguments or stand in tables; those of bits are 8 times that, and more.
+    """
+    return _made_of(text, ARITHMETIC, PASSED)
+
+
+def _made_of(text, origins, steps):
+    """Functions where a pointer is made of what one of `origins` made, and `steps` handed on."""
     found = []
     for function in text.split("\ndefine ")[1:]:
         name, *lines = function.partition("\n}")[0].splitlines()
-        steps = [line.replace(",", " ").split() for line in lines if " = " in line]
-        known = {words[0] for words in steps if words[2] == "ptrtoint"}
+        made = [line.replace(",", " ").split() for line in lines if " = " in line]
+        known = {words[0] for words in made if words[2] in origins}
         size = -1
         while size != len(known):
             size = len(known)
-            for words in steps:
-                if words[2] in STEPS and not known.isdisjoint(words[3:]):
+            for words in made:
+                if words[2] in steps and not known.isdisjoint(words[3:]):
                     known.add(words[0])
-        if any(words[2] == "inttoptr" and words[4] in known for words in steps):
-            found.append(name.partition("(")[0].split()[-1])
+        if any(words[2] == "inttoptr" and not known.isdisjoint(words[3:]) for words in made):
+            found.append(name.partition("@")[2].partition("(")[0])
     return found
 
 
-STEPS = {
-    *("add", "sub", "mul", "and", "or", "xor", "shl", "lshr", "ashr", "phi", "select", "freeze"),
-    *("trunc", "zext", "sext", "insertelement", "extractelement", "shufflevector"),
-}
+PASSED = {"phi", "select", "freeze", "lshr"}
+ARITHMETIC = {"add", "sub", "mul", "and", "or", "xor", "shl", "ashr", "zext", "sext"}
+STEPS = PASSED | ARITHMETIC | {"trunc", "insertelement", "extractelement", "shufflevector"}
 
 EXAMPLE = """
 define i8 @bad(ptr %a, i64 %b) {
@@ -87,11 +107,19 @@ define i64 @good(ptr %a, i64 %b) {
   %.4 = add i64 %.3, %.1
   ret i64 %.4
 }
+define i8 @added(ptr %a, i64 %b) {
+  %.1 = load i64, ptr %a, align 8
+  %.2 = add i64 %.1, %b
+  %.3 = inttoptr i64 %.2 to ptr
+  %.4 = load i8, ptr %.3, align 1
+  ret i8 %.4
+}
 """
 
 
 def test_round_trips_are_found():
-    assert round_trips(EXAMPLE) == ["@bad"]
+    assert round_trips(EXAMPLE) == ["bad"]
+    assert computed(EXAMPLE) == ["bad", "added"]
 
 
 def check(pattern, tmp_path):

@@ -351,7 +351,7 @@ scheme = sj.schemes["gguf:q8_0"]
 scheme.decode(scheme.encode(np.ones((64, 64), np.float32)), dtype="float32")
 (plan,) = decoded
 plan.table([0] * len(plan.steps), [0] * len(plan.steps))
-assert array_structs.trusted() and workers.threads() >= 1
+assert array_structs.verified() and workers.threads() >= 1
 array_structs.kind_of(x.dtype, x.shape, x.strides)
 check()
 """

@@ -393,7 +393,7 @@ sj.reshape_batch([numpy.zeros((2, 3)), sj.asarray(numpy.zeros((3, 2)))], (6,))
 
 
 def test_without_trusted_headers_all_is_the_same(monkeypatch):
-    monkeypatch.setattr(array_structs, "trusted", lambda: False)
+    monkeypatch.setattr(array_structs, "verified", lambda: False)
     xs = unlike(50)
     assert [a.tobytes() for a in sj.reshape_batch(xs, (-1,))] == [x.tobytes() for x in xs]
     outs = [np.empty(x.size, np.float32) for x in xs]
@@ -411,7 +411,7 @@ def test_headers_are_read_as_they_are():
     read_alike, survey = (
         array_structs.kernel(call) for call in (array_structs.READ_ALIKE, array_structs.SURVEY)
     )
-    assert array_structs.trusted()
+    assert array_structs.verified()
     a = np.arange(60, dtype=np.int16).reshape(3, 4, 5)
     arrays = a, a.T, a[::-1, :, ::-2], a[1:, None], np.zeros(()), np.zeros((0, 7)), "text", 3
     groups, descrs, firsts, places = (np.empty(n, np.int64) for n in (8, 32, 32, 8))
@@ -444,7 +444,7 @@ def test_another_layout_is_not_trusted(field):
 import sys
 from shapejit.engine import array_structs
 array_structs.{field} += 4
-sys.exit(array_structs.trusted())
+sys.exit(array_structs.verified())
 """
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from math import prod
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -161,21 +160,6 @@ def test_the_reshapes_copy_where_the_table_says():
         x = case.view()
         for got in (x.reshape(case.target), sj.reshape(x, case.target)):
             assert np.shares_memory(got, x) is not case.copied, case.name
-
-
-def test_what_a_package_lacks_is_told_from_what_is_broken():
-    old = SimpleNamespace()
-    case = Call("calls", "x", lambda sj, np, nbytes: {OURS: sj.take, "numpy": np.take})
-    with pytest.raises(NotImplementedError, match="take"):
-        suites.ready(case, old, np)
-
-    def broken():
-        raise RuntimeError("broken")
-
-    with pytest.raises(RuntimeError, match="broken"):
-        suites.called(broken)
-    with pytest.raises(NotImplementedError):
-        suites.called(lambda: sj.reshape(np.zeros(3), (3,), no_such_word=1))
 
 
 # The measurement

@@ -371,7 +371,7 @@ def test_a_tensor_that_is_read_in_bands_is_numpys(tmp_path_factory, axes, kind, 
     words = ("permute", "x=" + ",".join(map(str, axes)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stored, "BANDS", bands)
-        patch.setattr(pieces, "PIECE", 32)
+        patch.setattr(pieces, "PIECE_BYTES", 32)
         plan(checkpoint(folder / "a", {"x": t}), words).write(folder / "b")
     wanted = elements_of(t).transpose(axes)
     result = safetensors.read(folder / "b").tensors["x"]

@@ -76,7 +76,7 @@ def test_some_rows_at_a_time_make_the_same_bytes(case, tmp_path, monkeypatch):
     config = scheme_fixtures.named(case.split()[0]).config if case.split()[0] in WEIGHTS else {}
     (tmp_path / "config.json").write_text(json.dumps(config))
     wanted = converted(source, tmp_path / "whole.safetensors", rules)
-    monkeypatch.setattr(changes, "PIECE", 300)
+    monkeypatch.setattr(changes, "PIECE_BYTES", 300)
     monkeypatch.setattr(weights, "BAND", 1)
     assert converted(source, tmp_path / "rows.safetensors", rules, chunk="1MB") == wanted
 
@@ -152,7 +152,7 @@ def test_what_needs_a_whole_tensor_is_refused(case, chunk, tmp_path):
     tensors, rules = CASES[case]
     source = tmp_path / "in.safetensors"
     sj.save_file(tensors, source)
-    text = r"tensor '.*': what is done to it takes [0-9]+ bytes in memory at a time, more than"
+    text = r"tensor '.*': its rules need [0-9]+ bytes in memory at a time, more than"
     with pytest.raises(sj.FormatError, match=text):
         sj.files.convert(source, tmp_path / "out.safetensors", rules, chunk=chunk)
     assert os.listdir(tmp_path) == ["in.safetensors"]

@@ -70,6 +70,30 @@ def test_kernels_make_numpys_bytes(name, case):
         check(name, weights((256, 512), dtype, case))
 
 
+@pytest.mark.parametrize("exponent", [-20, 0, 60])
+@pytest.mark.parametrize(
+    "name",
+    ["nvfp4:compressed-tensors", "nvfp4:modelopt", "nvfp4:comfyui", "nvfp4:gguf",
+     "mxfp4:compressed-tensors", "mxfp4:gpt-oss", "mxfp4:gguf"],
+)  # fmt: skip
+def test_codes_of_all_numbers_of_a_block(name, exponent):
+    """Blocks with each bfloat16 of an octave as the largest one, and all of six octaves below."""
+    top = np.arange(128, dtype=np.uint16)[:, None] + np.uint16((127 + exponent) << 7)
+    rest = top - np.arange(1, 6 * 128 + 9, dtype=np.uint16)[:768]
+    rest = rest.reshape(128, -1, 12)
+    rest[:, :, 6:] |= np.uint16(1 << 15)
+    blocks = [np.repeat(top[:, None], rest.shape[1], axis=1), rest]
+    blocks.append(np.zeros((128, rest.shape[1], 3), np.uint16))
+    x = np.concatenate(blocks, axis=-1).reshape(128, -1).view(sj.dtype("bfloat16").numpy)
+    if name.startswith("mxfp4"):  # of 32 numbers
+        x = np.repeat(x.reshape(-1, 16), 2, axis=0).reshape(256, -1)
+    x = x.T if name == "mxfp4:gpt-oss" else x
+    check(name, x)
+    if name in ("nvfp4:compressed-tensors", "nvfp4:modelopt"):
+        for factor in (1.0078125, 1.3333334, 1.7, 3.1415927):
+            check(name, x, amax=factor * 2.0 ** (exponent + 1))
+
+
 @pytest.mark.parametrize("name", [name for name in ENCODED if name not in BY_NUMPY])
 def test_kernels_encode_what_they_are_for(name, monkeypatch):
     monkeypatch.setattr(encoding, "encoded", None)
@@ -211,6 +235,9 @@ def test_the_same_bytes_with_the_jit_off():
 def test_weights_without_elements():
     for name in ("fp8:block", "mxfp4:compressed-tensors", "gguf:q8_0"):
         check(name, np.zeros((0, 64), np.float32))
+    for name, shape in (("fp8:tensor", (0, 64)), ("fp8:channel", (64, 0))):
+        with pytest.raises(sj.FormatError, match="no scale"):
+            sj.schemes[name].encode(np.zeros(shape, np.float32))
 
 
 def test_other_dtypes_are_encoded_as_float32():

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -61,7 +62,7 @@ def test_convert(folder, capsys):
         "--reshape", r".*\.weight=6,4", "--permute", "x.*=1,0", "--permute", "p=1,0",
         capsys=capsys,
     )  # fmt: skip
-    assert "3 tensors, 2 changed, 2 of them in more than name and shape;" in out
+    assert "3 tensors, 2 changed by rules; data of 2 converted, of 1 copied;" in out
     assert "GB/s" in out
     assert err == ""  # progress is for terminals
     assert out.count("\n") == 1
@@ -470,6 +471,31 @@ def test_no_command_prints_help(capsys):
     assert err == run("--help", capsys=capsys)[0]
     assert all(f"\n    {name} " in err for name in ("convert", "inspect", "demo"))
     assert run("help", "convert", capsys=capsys) == run("convert", "--help", capsys=capsys)
+
+
+COMMANDS = (
+    "convert",
+    "inspect",
+    "verify",
+    "demo",
+    "dtypes",
+    "formats",
+    "schemes",
+    "bench",
+    "warmup",
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_explains_every_option(command, capsys, monkeypatch):
+    """An option with its metavar is followed by two blanks, or a line break, and its text."""
+    monkeypatch.setenv("COLUMNS", "100")
+    out, _ = run(command, "--help", capsys=capsys)
+    assert out.partition("\n\n")[2][:1].isupper()
+    options = re.findall(r"^  (-\S.*(?:\n {3,}.*)*)", out, re.MULTILINE)
+    assert len(options) >= 3
+    unexplained = [text for text in options if len(re.split(r"  +|\n", text)) < 2]
+    assert unexplained == []
 
 
 @pytest.mark.parametrize("words", [("--help",), ("convert", "--help"), ("--version",)])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import tracemalloc
 
 import numpy as np
@@ -476,6 +477,22 @@ def test_deep_messages_are_refused(tmp_path):
 
 def varint(n):
     return bytes([n & 127 | 128, *varint(n >> 7)]) if n > 127 else bytes([n])
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [(b"m.d", "external_data are not UTF-8"), (b"unused", r"the name b'unus\xffd' is not UTF-8"),
+     (b"hand", "metadata are not UTF-8")],
+)  # fmt: skip
+def test_text_that_is_not_utf8_is_refused(text, reason, tmp_path):
+    """proto2 has it as bytes."""
+    path = tmp_path / "m.onnx"
+    onnx.save_model(model(), path, save_as_external_data=True, size_threshold=20, location="m.d")
+    raw = path.read_bytes()
+    assert text in raw
+    path.write_bytes(raw.replace(text, text[:-2] + b"\xff" + text[-1:]))
+    with pytest.raises(sj.FileFormatError, match=re.escape(reason)):
+        sj.load_file(path)
 
 
 @pytest.mark.parametrize(

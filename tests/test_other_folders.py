@@ -52,6 +52,15 @@ def test_an_index_of_another_name(tmp_path):
         sj.load_file(tmp_path)
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_shards_without_their_index_are_not_complete(count, tmp_path):
+    """Nobody can tell how many tensors, or which config, are still to come."""
+    for k in range(count):
+        sj.save_file({f"x{k}": X}, tmp_path / f"model-0000{k + 1}-of-00002.safetensors")
+    with pytest.raises(sj.FileFormatError, match=r"has the shard 'model-00001-of.*, but no index"):
+        sj.load_file(tmp_path)
+
+
 def test_two_files_with_one_tensor_are_refused(tmp_path):
     for name in ("diffusion_pytorch_model.safetensors", "diffusion_pytorch_model.fp16.safetensors"):
         sj.save_file({"a": X}, tmp_path / name)

@@ -221,7 +221,7 @@ def test_plans_that_do_not_fit_are_refused(source, tmp_path):
             sj.files.convert(own, target, RULES, proof=False, **options)
     refused("had another list of rules", own, target, saturate=False, part=(1, 3))
     os.utime(own / "model-00002-of-00004.safetensors")
-    refused("had another source: if that is to be done anew, remove", own, target, part=(1, 3))
+    refused("had another source: to start again, remove", own, target, part=(1, 3))
     refused("had another source: it cannot be resumed", own, target, resume=True)
     refused("no part of this conversion was written", own, target, commit=3)
     refused("has no executor", own, target, commit=3, executor="threads")
@@ -492,7 +492,7 @@ def test_a_worker_that_sees_another_source_refuses(client, source, tmp_path):
     shutil.copytree(source, tmp_path / "in")
     shard = tmp_path / "in" / "model-00001-of-00004.safetensors"
     changed = First(client.get_executor(pure=False), lambda: os.utime(shard, (1, 1)))
-    refused("plans otherwise: it needs the same source", tmp_path / "in", tmp_path / "out",
+    refused("differs: it needs the same source", tmp_path / "in", tmp_path / "out",
             executor=changed)  # fmt: skip
     assert os.listdir(tmp_path) == ["in"]
 

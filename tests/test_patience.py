@@ -10,7 +10,10 @@ import pytest
 from compiled import COMPILED
 from hypothesis import given, strategies as st
 
+import shapejit as sj
 from shapejit.engine import numpy_fallback
+from shapejit.engine.converting import cast_conversion
+from shapejit.kernels.plain_conversions import converted
 from shapejit.runtime.launches import address_of
 from shapejit.shapes.layout import Layout
 
@@ -70,6 +73,31 @@ def test_few_elements_are_copied_bit_by_bit(data):
     assert len(wanted) == prod(shape)
 
 
+ASSIGNED = """float16 float32, float16 float64, float32 float16, float32 float64, float32 bfloat16,
+float64 float16, float64 float32, bfloat16 float32, bfloat16 float64, int16 float32, int16 int8"""
+
+
+@pytest.mark.parametrize(("source", "target"), [pair.split() for pair in ASSIGNED.split(",")])
+def test_what_assignment_converts_is_what_kernels_compute(source, target):
+    made = cast_conversion(sj.dtype(source), sj.dtype(target))
+    move, kind = numpy_fallback.assignment(made), sj.dtype(source).numpy
+    wide = 8 * kind.itemsize
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 1 << wide, 1 << 18, f"u{kind.itemsize}", endpoint=False)
+    if wide == 16:
+        codes = np.arange(1 << 16, dtype=np.uint16)
+    elif wide == 32:  # what lies at and beside halves, infinities, and NaNs
+        halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
+        codes = np.concatenate(
+            [codes, *(halves.view(np.uint32) + np.uint32(k) for k in (0, 1, 4096))]
+        )
+        codes = np.concatenate([codes, 0x7F800001 + np.arange(3, dtype=np.uint32)])
+    made_by_numpy = np.empty(codes.shape, sj.dtype(target).numpy)
+    move(codes.view(kind), made_by_numpy, 0)
+    wanted = converted(codes, made).astype(f"u{made_by_numpy.itemsize}")
+    assert np.array_equal(made_by_numpy.view(wanted.dtype), wanted)
+
+
 # What small work there is; it is done by NumPy first, and then by kernels.
 WORK = """
 import sys, threading, numpy as np, ml_dtypes as ml, shapejit as sj
@@ -122,7 +150,10 @@ def results():
 
 FAR_APART = """
 import mmap, numpy as np
+import shapejit as sj
 from shapejit.engine import numpy_fallback
+from shapejit.engine.converting import cast_conversion
+from shapejit.kernels.plain_conversions import converted
 from shapejit.shapes.layout import Layout
 near = np.arange(258).astype(np.uint8)[2:]
 far = np.frombuffer(mmap.mmap(-1, 1 << 20), np.uint8)

@@ -1025,7 +1025,7 @@ def test_small_calls_are_checked_there():
 
 
 def test_without_trusted_headers_all_is_the_same(monkeypatch):
-    monkeypatch.setattr(array_structs, "trusted", lambda: False)
+    monkeypatch.setattr(array_structs, "verified", lambda: False)
     program = sj.plan((4, 6), "float32", lambda t: t.T.reshape((-1,)))
     xs = [values((4, 6), "float32", i) for i in range(50)]
     slab = np.zeros((50, 24), np.float32)

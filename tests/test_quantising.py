@@ -152,16 +152,29 @@ def test_stacked_experts(tmp_path):
     assert found["mlp.experts.gate_up_proj_blocks"].tobytes() == wanted["blocks"].tobytes()
     report = sj.files.convert(path, to, [("to", "fp8:channel")])
     assert "stacked experts" in dict(report.left_out)["mlp.experts.gate_up_proj"]
-    rules = [
-        ("unstack", "experts.#"),
-        ("rename", r"s/mlp.experts.gate_up_proj\.(\d)/mlp.\1.weight/"),
-    ]
     rules = [("unstack", "gate_up_proj.#"),
              ("rename", r"s/mlp\.experts\.gate_up_proj\.(\d)/mlp.experts.\1.gate_up_proj.weight/"),
              ("permute", r".*gate_up_proj\.weight=1,0"), ("to", "fp8:channel")]  # fmt: skip
     sj.files.convert(path, to, rules)
     codes = sj.schemes["fp8:channel"].encode(np.ascontiguousarray(x[1].T))["weight"]
     assert sj.load_file(to)["mlp.experts.1.gate_up_proj.weight"].tobytes() == codes.tobytes()
+
+
+def test_config_json_names_stacked_experts_that_are_left_out(tmp_path):
+    """Readers replace the module with all of its experts, which has no weight of its own."""
+    rng = np.random.default_rng(0)
+    experts = "layers.0.mlp.experts"
+    given = {f"{experts}.{name}": rng.standard_normal((2, 64, 128)).astype(np.float32)
+             for name in ("gate_up_proj", "down_proj")}  # fmt: skip
+    given["layers.0.q_proj.weight"] = given[f"{experts}.down_proj"][0]
+    (tmp_path / "a").mkdir()
+    sj.save_file(given, tmp_path / "a/model.safetensors")
+    (tmp_path / "a/config.json").write_text("{}")
+    for scheme, names in (("fp8:block", {experts, "lm_head"}),
+                          ("mxfp4:gpt-oss", {"layers.0.q_proj", "lm_head"})):  # fmt: skip
+        sj.files.convert(tmp_path / "a", tmp_path / "b", [("to", scheme)])
+        said = config_of(tmp_path / "b")["quantization_config"]
+        assert set(said["modules_to_not_convert"]) == names
 
 
 def test_dry_run_tells_sizes_and_errors(model, tmp_path, capsys):
@@ -184,10 +197,26 @@ def test_dry_run_tells_sizes_and_errors(model, tmp_path, capsys):
     assert not (tmp_path / "to").exists()
 
 
+@pytest.mark.parametrize("scheme", [*SCHEMES, "bnb:nf4", "gguf:q4_0"])
+def test_weights_that_cannot_be_encoded(scheme, tmp_path, capsys):
+    """One without elements stays; one with a number that is not finite is named."""
+    made = tmp_path / ("b.gguf" if scheme == "gguf:q4_0" else "b.safetensors")
+    x, source = np.ones((128, 256), np.float32), tmp_path / "a.safetensors"
+    sj.save_file({"a.weight": np.zeros((0, 256), np.float32), "b.weight": x}, source)
+    report = sj.files.convert(source, made, [("to", scheme)])
+    assert ("a.weight", "without elements") in report.left_out
+    for number in (np.nan, -np.inf):
+        x[77, 100] = number
+        sj.save_file({"b.weight": x}, source)
+        for rest in ([], ["--dry-run"]):
+            assert main(["convert", str(source), str(made), "--to", scheme, *rest]) == 2
+            assert "weight 'b.weight'" in capsys.readouterr().err
+
+
 def test_what_is_refused(model, tmp_path):
-    with pytest.raises(sj.FormatError, match=r"encodes no weight: 'model.norm.weight'.*a vector"):
+    with pytest.raises(sj.FormatError, match=r"quantises no weight: 'model.norm.weight'.*a vector"):
         sj.files.convert(model, tmp_path / "to", [("to", r"model\.norm\.weight=fp8:block")])
-    with pytest.raises(sj.FormatError, match=r"is only decoded"):
+    with pytest.raises(sj.FormatError, match=r"nothing can be quantised to"):
         sj.files.convert(model, tmp_path / "x.gguf", [("to", "gguf:q6_k")])
-    with pytest.raises(sj.FormatError, match=r"config\.json cannot tell of gguf:q8_0"):
+    with pytest.raises(sj.FormatError, match=r"config\.json cannot describe gguf:q8_0"):
         sj.files.convert(model, tmp_path / "to", [("to", "gguf:q8_0")])

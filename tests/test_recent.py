@@ -7,7 +7,7 @@ import pytest
 from shapejit.runtime.recent import Recent
 
 
-@pytest.mark.parametrize("weigh", [None, len, lambda text: 3 * len(text)])
+@pytest.mark.parametrize("weigh", [lambda _: 1, len, lambda text: 3 * len(text)])
 @pytest.mark.parametrize("size", [1, 7, 64, 1000])
 def test_it_is_never_larger_than_it_may_be_and_keeps_what_is_new(size, weigh):
     chance, recent, put = random.Random(size), Recent(size, weigh), []
@@ -15,7 +15,7 @@ def test_it_is_never_larger_than_it_may_be_and_keeps_what_is_new(size, weigh):
         key, text = chance.randrange(number + 1), "x" * chance.randint(1, 9)
         recent.put(key, text)
         put = [entry for entry in put if entry[0] != key] + [(key, text)]
-        weights = [1 if weigh is None else weigh(text) for _, text in put]
+        weights = [weigh(text) for _, text in put]
         kept = [key in recent for key, _ in put]
         assert recent.weight() == sum(w for w, left in zip(weights, kept, strict=True) if left)
         assert recent.weight() <= size or weights[-1] > size

@@ -829,7 +829,7 @@ def test_a_name_that_is_no_unicode(tmp_path):
 @pytest.mark.parametrize("piece", [1, 5, 64, 1000])
 @pytest.mark.parametrize("kind", ["float32", "uint8", "float4_e2m1fn", "float6_e3m2fn"])
 def test_views_are_written_piece_by_piece(kind, piece, tmp_path, monkeypatch):
-    monkeypatch.setattr(pieces, "PIECE", piece)
+    monkeypatch.setattr(pieces, "PIECE_BYTES", piece)
     path = tmp_path / "a"
     base = random_tensor(kind, (2, 6, 5, 4))
     views = {

@@ -218,6 +218,7 @@ def test_copies_of_one_array_in_several_shapes():
 def test_what_calls_find_is_bounded_whatever_shapes_come():
     """There is one cache, which weighs what it keeps, in bytes."""
     memory = np.zeros(1 << 16, np.uint8)
+    rows = sj.plan((None, 3), "uint8", lambda t: t.T.ascontiguous())
     for k in range(1500 if COMPILED else 300):
         x = memory[: (2 + k % 50) * (2 + k // 50) * 3].reshape(3, 2 + k % 50, -1).T
         sj.ascontiguous(x)
@@ -225,6 +226,7 @@ def test_what_calls_find_is_bounded_whatever_shapes_come():
         sj.cast(x, "float16")
         sj.concat([x, x])
         sj.reshape_batch([x, x], (-1,))
+        rows.map(np.zeros((2, 1 + k, 3), np.uint8))
     modules = [module for name, module in sys.modules.items() if name.startswith("shapejit.")]
     caches = [x for module in modules for x in vars(module).values() if type(x) is Recent]
     (known,) = {id(one): one for one in caches}.values()

@@ -4,7 +4,7 @@ import tracemalloc
 
 import numpy as np
 
-from .tables import measured, suites
+from .tables import called, measured
 
 PAGE, NBYTES = 4096, 1 << 20
 CALLS_EACH = 5
@@ -34,7 +34,7 @@ class Allocated:
         keep = getattr(measured(), "set_result_cache", lambda nbytes: None)
         keep(0)  # or the result is memory that was there
         for _ in range(3):  # compiled, and planned: the first one of its kind is not
-            suites.called(lambda: CALLS[call](measured(), self.x))
+            called(lambda: CALLS[call](measured(), self.x))
 
     def track_bytes(self, call):
         return min(self.peak(call) for _ in range(CALLS_EACH))
@@ -67,9 +67,7 @@ class Memory:
             x = np.ones((8192, 1024), np.float32).T
             self.run = lambda: sj.ascontiguous(x)
             return
-        program = suites.called(
-            lambda: sj.plan((256, 512), "float32", lambda t: t.permute_dims((1, 0)))
-        )
+        program = called(lambda: sj.plan((256, 512), "float32", lambda t: t.permute_dims((1, 0))))
         count = int(call.split("/")[1])
 
         def run():

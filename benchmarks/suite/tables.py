@@ -56,7 +56,7 @@ def pair(case, baseline, package=None):
     """
     import numpy as np
 
-    ways = suites.ready(sized(case), package or measured(), np)
+    ways = called(lambda: suites.all_ways(sized(case), package or measured(), np, 1))
     chosen = {OURS: ways[OURS], baseline: ways[baseline]}
     for way in chosen.values():
         warm(way)
@@ -65,9 +65,22 @@ def pair(case, baseline, package=None):
 
 def warm(way):
     """Call it until all is compiled that is: more is for what comes again."""
-    suites.called(way)
+    called(way)
     for _ in range(CALLS):
         start = perf_counter()
         way()
         if perf_counter() - start > SLOW:
             break
+
+
+def called(way):
+    """What a function returns; NotImplementedError where the package lacks what it asks for."""
+    try:
+        return way()
+    except (AttributeError, LookupError) as fault:
+        raise NotImplementedError(f"{type(fault).__name__}: {fault}") from fault
+    except (TypeError, ValueError) as fault:
+        known = ("unexpected keyword", "unknown dtype", "unknown name", "unknown format")
+        if any(text in str(fault) for text in known):
+            raise NotImplementedError(f"{type(fault).__name__}: {fault}") from fault
+        raise

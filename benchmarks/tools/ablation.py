@@ -1,6 +1,6 @@
 """What a strategy, a specialisation or a threshold earns: the cases with and without it.
 
-    python -m benchmarks.tools.ablation planning.thresholds.SMALL_BELOW=0 --bench small
+    python -m benchmarks.tools.ablation planning.thresholds.NO_PLAN_MAX_BYTES=0 --bench small
 
 Two processes of the working tree and one in which names of its modules have other values take turns
 at every case, as `compare` does with commits. Geometric means of the suites are printed, and the

@@ -55,15 +55,17 @@ Allocate = Callable[[tuple[int, ...], np.dtype[Any]], NDArray[Any]]
 class Collate:
     """A `collate_fn` that stacks samples as torch's `default_collate` does, with fewer copies.
 
-    Arrays and tensors of the samples, however these nest them, are written side by side
-    straight into one tensor, numbers and strings collated by torch. Where `program` fits
-    the shape and the dtype it is done to each in that same pass: a permutation, a cast, a
-    normalisation. Other tensors of a subclass are collated by torch, which keeps it. On
-    Linux, in a worker process of a DataLoader, the batch lies in shared memory which the main
-    process maps, and which is filled anew once that has dropped the batch. `allocate`
-    (shape, dtype) gives the memory to write to instead, an ndarray: of a slab of one's own,
-    in `multiprocessing.shared_memory` for example, where no batch may be used once the
-    next one is asked for. Instances pickle. Raises what `default_collate` raises.
+    Arrays and tensors within the samples, at any nesting, are copied straight into one tensor;
+    numbers and strings are collated by torch. `program` is applied in the same pass (a permutation,
+    a cast, a normalisation) to the arrays that fit it: those of its dtype, and of its shape, where
+    a free dim 0 fits any length. All others are only stacked. Tensors of a subclass that do not fit
+    are collated by torch, which keeps the subclass.
+
+    On Linux, in a worker process of a DataLoader, the batch is in shared memory, which the main
+    process maps, and which is reused once that process has dropped the batch. `allocate` (shape,
+    dtype) returns an ndarray to write to instead, for example a slab of one's own in
+    `multiprocessing.shared_memory`; no batch there may be used after the next one is requested.
+    Instances pickle. Raises what `default_collate` raises.
 
     >>> Collate()([{"x": np.zeros(2), "y": "a"}, {"x": np.ones(2), "y": "b"}])
     {'x': tensor([[0., 0.],

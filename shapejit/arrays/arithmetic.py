@@ -17,10 +17,10 @@ _OPERATORS = {
 
 
 def without_arithmetic(cls: Class) -> Class:
-    """The class with operators that raise TypeError and say what to use; hashed by identity.
+    """Give a class operators that raise TypeError with a hint, and a hash by identity.
 
-    Without them Python would compare identities for `==`, and take every length
-    above 0 for true.
+    Without them Python would compare identities for `==`, and any tensor with a length above 0
+    would be true.
     """
     for operator, names in _OPERATORS.items():
         for name in names.split():
@@ -29,7 +29,7 @@ def without_arithmetic(cls: Class) -> Class:
 
 
 def _refusal(operator: str) -> Callable[..., Any]:
-    """The method of an operator that is refused."""
+    """The method of an operator, which raises TypeError."""
 
     def refuse(*operands: object) -> Any:
         raise TypeError(

@@ -1,4 +1,4 @@
-"""The memory of other objects as bytes, and the Layout of an ndarray in its memory."""
+"""The memory of other objects as arrays of bytes, and the Layout of an ndarray in it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Lent:
 
 
 def bytes_of(buffer: Any) -> Bytes:
-    """The bytes of any object with a contiguous buffer, in place; FormatError for others.
+    """The bytes of any object with a contiguous buffer, not copied. Raises FormatError for others.
 
     >>> bytes_of(memoryview(b"abcd").cast("h"))
     array([ 97,  98,  99, 100], dtype=uint8)
@@ -69,7 +69,7 @@ def memory_of(x: NDArray[Any], bits: int) -> tuple[Bytes, Layout]:
     return np.asarray(lent), Layout.of(x.shape, strides, reach.offset - low, bits)
 
 
-# The owner of an ndarray's memory, read past a subclass that overrides `base`.
+# Reads the owner of an ndarray's memory even if a subclass overrides `base`.
 _base: Any = np.ndarray.base.__get__
 
 
@@ -116,16 +116,16 @@ def as_ndarray(x: Any) -> NDArray[Any] | None:
 
 
 def preview(memory: Bytes, dtype: DType, layout: Layout, prefix: str) -> str:
-    """The elements as NumPy prints arrays behind `prefix`, read without a kernel.
+    """The elements as NumPy prints arrays after `prefix`, read without a kernel.
 
-    Of many only the first and last ones of each dim are read and shown.
+    Of many elements only the first and last ones of each dim are read and shown.
     """
     if layout.ndim > MOST_DIMS or not layout.size:
         return "[...]" if layout.size else "[]"
     options = np.get_printoptions()
     edge = options["edgeitems"]
     whole = layout.size <= options["threshold"]
-    # One more than is shown says that there are more.
+    # One more than is shown, so that NumPy prints an ellipsis.
     kept = [
         range(n) if whole or n <= 2 * edge else (*range(edge + 1), *range(n - edge, n))
         for n in layout.shape

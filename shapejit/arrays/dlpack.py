@@ -1,4 +1,4 @@
-"""DLPack 1.1 (dmlc.github.io/dlpack): memory lent to other libraries, and theirs borrowed.
+"""DLPack 1.1 (dmlc.github.io/dlpack): export memory to other libraries, and import theirs.
 
 NumPy makes the capsules that are exported, and its C code frees them: a capsule
 may be destroyed on any thread, while an exception is being raised or after the
@@ -70,7 +70,7 @@ class _Versioned(ctypes.Structure):
     )
 
 
-# Own prototypes: argument types set on ctypes.pythonapi would be shared with everyone.
+# Own prototypes: argument types set on ctypes.pythonapi would affect all other code.
 _is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_IsValid", ctypes.pythonapi)
 )
@@ -102,7 +102,7 @@ def is_versioned(stream: object, max_version: object, dl_device: object, copy: o
 
 
 def check_exportable(kind: DType, ndim: int, *, versioned: bool, writeable: bool) -> None:
-    """Raise ExportError for what such a capsule cannot describe."""
+    """Raise ExportError for a tensor that such a capsule cannot describe."""
     if kind.dlpack is None:
         raise ExportError(f"DLPack has no dtype for {kind}")
     if ndim > MOST_DIMS:
@@ -153,7 +153,7 @@ def lend(memory: Bytes, kind: DType, layout: Layout, *, versioned: bool, copied:
 
 
 def _carrier(memory: Bytes, layout: Layout) -> Any:
-    """An ndarray at the first element with as many dims; its strides make NumPy export some."""
+    """An ndarray at the first element, of as many dims, for NumPy to export with strides."""
     if layout.size == 0:
         memory = np.zeros(1, np.uint8)
     shape = (2,) * min(layout.ndim, 1) + (1,) * (layout.ndim - 1)
@@ -161,12 +161,12 @@ def _carrier(memory: Bytes, layout: Layout) -> Any:
 
 
 class _Borrowed(Lent):
-    """Memory of a capsule's producer, whose deleter is called when nothing uses it any more."""
+    """Memory of a capsule's producer, whose deleter is called when the last user is gone."""
 
     def __init__(self, managed: Any, versioned: bool, span: tuple[int, int], one_per_byte: bool):
         described = managed.tensor
         start = (described.data or 0) + described.byte_offset + span[0]
-        # An unversioned capsule has no flag for it: read-only, as NumPy has it.
+        # An unversioned capsule has no such flag: read-only, as in NumPy.
         writeable = versioned and not managed.flags & _READ_ONLY
         super().__init__(
             managed, start, span[1] - span[0], writeable=writeable, one_per_byte=one_per_byte

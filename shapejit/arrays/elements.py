@@ -1,9 +1,9 @@
-"""Elements in memory as NumPy's arrays of codes, packed or not: read, and written.
+"""Elements of any Layout in memory, packed or not, read and written as NumPy arrays of codes.
 
-Places are bit addresses, from which the offsets of Layouts count; the caller keeps the memory
-alive, and has checked it. Elements of whole bytes are views of it. Packed elements are divided
-into units of equal width, and each unit is expanded to a byte. Units are as wide as possible: the
-width divides that of an element, and the positions of all elements.
+Places are bit addresses, from which the offsets of Layouts count. The caller has checked the
+memory, and keeps it alive. Elements of whole bytes are read as views of it. Packed elements are
+divided into units of equal width, and each unit is expanded to a byte. The width of a unit is the
+largest that divides the width and all positions of elements.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from ..runtime.system import PerProcess
 from ..shapes.layout import Layout
 from .buffers import Bytes, Lent
 
-Codes = NDArray[Any]  # unsigned, the narrowest that hold them; raw bytes of other widths than ints
+Codes = NDArray[Any]  # the narrowest unsigned ints that hold them, or raw bytes for other widths
 
 COLUMNS = 32  # elements of a row of the target that are written at a time
 COLUMNS_FROM = 1024 * 1024  # bytes
 
-# Held while bytes are read, changed and written again: other threads may have elements in them.
-# An RLock, as a signal's handler may write, too; the thread that holds it stays with the parent.
+# Held while a byte is read, modified and written: other threads may write other elements in it.
+# An RLock, since a signal handler may write, too; in a forked child no thread holds it.
 _changing = PerProcess(RLock)
 
 
 def read(place: int, layout: Layout) -> Codes:
-    """The codes of elements, in the shape of their Layout; a view, if they are whole bytes."""
+    """The codes of elements, in the shape of their Layout; a view if elements are whole bytes."""
     if whole(place, layout):
         return _view(place, layout)
     shift, mask = (place + layout.offset) % 8, (1 << layout.bits) - 1
@@ -55,7 +55,7 @@ def read(place: int, layout: Layout) -> Codes:
 
 
 def write(codes: Codes, place: int, layout: Layout) -> None:
-    """Write the codes of elements; bits between them stay as they are."""
+    """Write the codes of elements; bits between elements keep their values."""
     if whole(place, layout):
         assign(_view(place, layout), codes)
         return
@@ -66,14 +66,14 @@ def write(codes: Codes, place: int, layout: Layout) -> None:
 def assign(target: Codes, x: Codes) -> None:
     """`target[...] = x` of arrays of one shape that share no memory, also of different dtypes.
 
-    What is transposed goes in columns whose cache lines stay in a cache: row by row, as NumPy
-    does it, takes 2 to 8 times as long.
+    A transposed `x` is copied in groups of columns whose cache lines stay in a cache; row by row,
+    as NumPy copies it, takes 2 to 8 times as long.
     """
     small = target.nbytes < COLUMNS_FROM or x.ndim < 2
     if small or abs(x.strides[-1]) < LINE or abs(x.strides[-1]) == min(map(abs, x.strides)):
         target[...] = x
         return
-    if x.dtype.isbuiltin == 2 and x.dtype == target.dtype:  # ml_dtypes' own copies take longer
+    if x.dtype.isbuiltin == 2 and x.dtype == target.dtype:  # ml_dtypes' own copies are slower
         x, target = (array.view(f"u{array.itemsize}") for array in (x, target))
     for begin in range(0, x.shape[-1], COLUMNS):
         columns = ..., slice(begin, begin + COLUMNS)
@@ -109,17 +109,17 @@ def _change(codes: Codes, place: int, layout: Layout) -> None:
 
 
 def whole(place: int, layout: Layout) -> bool:
-    """Whether elements are whole bytes, as an ndarray has them."""
+    """Whether elements begin and end on bytes, as those of an ndarray do."""
     return not any(bits % 8 for bits in (place + layout.offset, layout.bits, *layout.strides))
 
 
 def _one_a_byte(shift: int, layout: Layout) -> bool:
-    """Whether elements begin so many bits behind whole bytes, and end within them."""
+    """Whether each element is within one byte, `shift` bits from its start."""
     return shift + layout.bits <= 8 and not any(stride % 8 for stride in layout.strides)
 
 
 def _in_bytes(layout: Layout) -> Layout:
-    """The bytes that elements lie in."""
+    """A view of the bytes that the elements are in."""
     return Layout.of(layout.shape, layout.strides, layout.offset, 8)
 
 
@@ -128,7 +128,7 @@ def _kind(nbytes: int) -> str:
 
 
 def _memory(place: int, layout: Layout) -> tuple[Bytes, int]:
-    """The bytes that elements reach, and the bit address of the first of these."""
+    """The bytes that elements span, and the bit address of the first of these."""
     low, high = layout.span
     first, end = (place + low) >> 3, (place + high + 7) >> 3
     lent = Lent(None, first, end - first, writeable=True, one_per_byte=False)
@@ -136,14 +136,14 @@ def _memory(place: int, layout: Layout) -> tuple[Bytes, int]:
 
 
 def _view(place: int, layout: Layout) -> Codes:
-    """Elements of whole bytes."""
+    """A view of elements of whole bytes."""
     memory, first = _memory(place, layout)
     begin, strides = (place + layout.offset - first) // 8, [s // 8 for s in layout.strides]
     return np.ndarray(layout.shape, _kind(layout.bits // 8), memory.data, begin, strides)
 
 
 class _Units(NamedTuple):
-    """Memory as chunks, which begin and end on bytes, of units of as many bits."""
+    """Memory as chunks, which begin and end on bytes, of units of equal width."""
 
     layout: Layout
     memory: Bytes  # a row for each chunk: as many dims as the Layout has outside a chunk
@@ -164,7 +164,7 @@ class _Units(NamedTuple):
 
     @property
     def stage(self) -> int:
-        """The units of whole words that hold a chunk."""
+        """The units of the whole words that hold a chunk."""
         size, nbytes = _word(self.bits)
         return int(-(-self.memory.shape[-1] // nbytes) * size)
 
@@ -213,7 +213,7 @@ def _units_of(place: int, layout: Layout) -> _Units:
 
 
 def _word(bits: int) -> tuple[int, int]:
-    """The units, and the bytes, of the least word of whole units."""
+    """The units and the bytes of the smallest word of whole units."""
     return lcm(8, bits) // bits, lcm(8, bits) // 8
 
 

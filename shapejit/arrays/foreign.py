@@ -1,8 +1,8 @@
 """Arrays of other libraries: converted to ndarrays or Tensors, and results back to theirs.
 
-Anything with `__dlpack__` is such an array. It becomes an ndarray over its own memory or, where
-elements share bytes, a Tensor; the rest of the package sees only these. A result has the library
-of the first argument. `libraries` has what is special about each library.
+Anything with `__dlpack__` is such an array. It becomes an ndarray over its own memory or, if
+elements share bytes, a Tensor; the rest of the package sees only these. Results are converted to
+the library of the first argument. The table `libraries` has what is special about each library.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .tensor import Tensor, asarray, is_array
 
 
 class Lends(Protocol):
-    """An array that lends its memory by DLPack, as Tensors do and torch's arrays."""
+    """An array that exports its memory by DLPack, such as Tensors and torch's tensors."""
 
     def __dlpack__(self, *args: Any, **kwargs: Any) -> Any:
         """A capsule."""
@@ -114,7 +114,7 @@ def native(x: Any) -> Any:
 
 
 def to_library(made: Any, like: Any) -> Any:
-    """A result as `like`, which came in, has it: an array, or a list or tuple of arrays."""
+    """Convert a result (an array, or a list or tuple of arrays) to the library of `like`."""
     if is_array(made):
         return _library_of(like).leave(made, like)
     if type(made) in (list, tuple):
@@ -123,7 +123,7 @@ def to_library(made: Any, like: Any) -> Any:
 
 
 def natives(items: Sequence[Any]) -> list[Any]:
-    """Foreign arrays, which must all be of one library, as `native` has each."""
+    """`native` of each array; all must be of one library."""
     own = _library_of(items[0])
     for i, x in enumerate(items):
         if _library_of(x) is not own:
@@ -132,7 +132,7 @@ def natives(items: Sequence[Any]) -> list[Any]:
 
 
 def _entered(x: Any) -> Any:
-    """An argument with all foreign arrays in it as native ones."""
+    """An argument with all foreign arrays in it made native."""
     kind: Any = type(x)
     if _lends(kind):
         return library(kind).enter(x)
@@ -140,7 +140,7 @@ def _entered(x: Any) -> Any:
 
 
 def _first(x: Any) -> Any:
-    """The array that says what the results are, or something else."""
+    """The argument whose library the results have."""
     return next(iter(x), None) if type(x) in (list, tuple) else x
 
 
@@ -158,10 +158,10 @@ def _as_tensors(x: Any) -> Any:
 def call(
     function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any], out: Any
 ) -> Any:
-    """What `function` makes of arguments among which there are foreign arrays.
+    """Call `function` with arguments that include foreign arrays.
 
-    The first argument is one, or a list of them, and the result of the same library; an
-    argument that is returned (`out`) is the caller's own.
+    The first argument is a foreign array or a list of these, and the result has the same library.
+    An argument that is returned (`out`) is the caller's own object.
     """
     first, into = _alike(_entered(args[0]), _entered(out))
     rest = [into if x is out else _entered(x) for x in args[1:]]
@@ -174,7 +174,7 @@ def call(
 
 
 def check_out(x: Any, out: Any) -> None:
-    """Refuse an out= that is not of the library of the source."""
+    """Raise for an `out` that is not of the library of the source."""
     if out is None:
         return
     like, into = _first(x), _first(out)
@@ -190,7 +190,7 @@ def call_with(function: Callable[..., Any], x: Any, out: Any) -> Any:
 
 
 def call_each(function: Callable[..., Any], items: Sequence[Any], out: Any, *rest: Any) -> Any:
-    """`call` of a function that makes of each item a result: a list of as many, or `out`."""
+    """`call` of a function with one result per item: returns a list, or `out`."""
     check_out(items, out)
     made = function(*_alike(natives(items), _entered(out)), *rest)
     return (
@@ -202,7 +202,7 @@ _NATIVE = frozenset((np.ndarray, Tensor))
 
 
 def sees_native_arrays(function: Callable[P, R]) -> Callable[P, R]:
-    """`function`, whose first argument is an array or several, for other libraries' arrays too."""
+    """Make a function of one array, or several, accept arrays of other libraries."""
     names = list(signature(function).parameters)
     place = names.index("out") if "out" in names else sys.maxsize
 

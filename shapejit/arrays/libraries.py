@@ -1,7 +1,7 @@
-"""The libraries whose arrays enter and leave: one row per library that needs its own module.
+"""Libraries whose arrays are accepted: one row per library that needs a module of its own.
 
-All others exchange memory by DLPack: `__dlpack__` of the array gives it, `from_dlpack` of the
-library's namespace (the Array API's `__array_namespace__()`, or the module) takes it.
+All others exchange memory by DLPack: arrays are read by their `__dlpack__`, results returned by
+`from_dlpack` of the library's namespace (the Array API's `__array_namespace__()`, or the module).
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ Native = NDArray[Any] | Tensor
 
 
 class Library(NamedTuple):
-    """How the arrays of one library enter and leave.
+    """Conversions from and to the arrays of one library.
 
-    `enter` (array) gives an ndarray or a Tensor over the same memory; `leave` (result,
-    array that came in or None) an array of the library, over the memory of the result
-    where the library has such arrays. Both raise DTypeError or FormatError.
+    `enter` (array) returns an ndarray or a Tensor over the same memory; `leave` (result, array
+    that came in, or None) an array of the library, over the memory of the result if the library
+    has such arrays. Both raise DTypeError or FormatError.
     """
 
     enter: Callable[[Any], Native]
     leave: Callable[[Native, Any], Any]
 
 
-# The package that an array's class comes from, and the module that knows it.
+# The package of an array's class, and the module here that handles it.
 _ADAPTERS = {"torch": "torch_arrays"}
 
 
@@ -58,7 +58,7 @@ def library(kind: Any) -> Library:
 
 
 def _enter(x: Any) -> Native:
-    """By DLPack: an ndarray where NumPy or ml_dtypes has the dtype in whole bytes."""
+    """By DLPack: an ndarray if NumPy or ml_dtypes has the dtype in whole bytes, else a Tensor."""
     try:
         t = Tensor(*dlpack.borrow(x))
     except (RuntimeError, TypeError) as fault:
@@ -67,9 +67,9 @@ def _enter(x: Any) -> Native:
 
 
 def _read(x: Any, fault: Exception) -> Native:
-    """What NumPy reads of an array of a dtype that its library does not lend, such as jax's int4.
+    """An array whose dtype its library does not export by DLPack (jax's int4), as NumPy reads it.
 
-    Read-only: it may be a copy.
+    Read-only, as it may be a copy.
     """
     if not hasattr(x, "__array__"):
         raise FormatError(f"the {type(x).__name__} cannot be read: {fault}") from fault
@@ -79,9 +79,9 @@ def _read(x: Any, fault: Exception) -> Native:
 
 
 def _leave(made: Native, like: Any) -> Any:
-    """By DLPack: a view where the library has such views, otherwise a copy in row-major order.
+    """By DLPack: a view if the library has such views, otherwise a copy in row-major order.
 
-    What the library does not take by DLPack its `asarray` may make of an ndarray.
+    If the library refuses it by DLPack, its `asarray` of an ndarray is tried.
     """
     library, t = _namespace(like), asarray(made)
     whole = t.contiguous and t.buffer.flags.writeable
@@ -94,7 +94,7 @@ def _leave(made: Native, like: Any) -> Any:
     for way in ways:
         try:
             taken = way()
-        except Exception as fault:  # each library has its own for what it cannot take
+        except Exception as fault:  # each library raises errors of its own
             faults.append(fault)
             continue
         if _is(taken, t.dtype):
@@ -104,7 +104,7 @@ def _leave(made: Native, like: Any) -> Any:
 
 
 def _is(taken: Any, kind: DType) -> bool:
-    """Whether a library made an array of this dtype; jax makes int32 of int64."""
+    """Whether an array that a library made has this dtype: jax turns int64 into int32."""
     try:
         return dtype(taken.dtype) is kind
     except DTypeError:  # the library has dtypes of its own

@@ -1,7 +1,7 @@
 """The table of operations on arrays, a row each: the methods of Tensor are made from the rows.
 
-The functions of the package, and what NumPy's functions do to Tensors, are found by the same rows.
-This module is imported with the package, and imports nothing at run time.
+The package's functions, and NumPy's functions of Tensors, are found in the same rows. This module
+is imported with the package, and imports nothing at run time.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class Operation(NamedTuple):
-    """Where an operation is defined under its own name.
+    """Where an operation is defined.
 
-    `function` and `method` are the modules of `shapejit.operations` that have the function
-    and the method of Tensor. `numpy` has the parameters of NumPy's function of the same name,
-    in the order of ours, if that function means the same.
+    `function` and `method` are the modules of `shapejit.operations` with the function and the
+    method of Tensor of this name. `numpy` lists the parameters of NumPy's function of the same
+    name, in the order of ours, if that function does the same.
     """
 
     function: str = ""
@@ -167,13 +167,13 @@ class Methods:
         def __iter__(self) -> Iterator[Self]: ...
 
         __array_function__: Callable[..., Any]
-        # What the same names do to a Tensor, or to one that is traced.
+        # The methods of these names, of a Tensor or of a traced one.
         converted: Callable[..., Any]
         reshaped: Callable[..., Self]
 
 
 class _Method:
-    """A method that is bound when it is first asked for: importing its module takes time."""
+    """A method whose module is imported on first access, since that takes time."""
 
     __slots__ = ("name", "where")
 

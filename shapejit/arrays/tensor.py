@@ -56,11 +56,11 @@ class Tensor(Methods):
         kind, memory = fixed_width(dtype), plain(buffer)
         if not is_a(layout, Layout):
             raise DTypeError(f"layout must be a Layout, not {type(layout).__name__}")
-        # Made again to be checked: Layout's static methods and views are not.
+        # Layout's static methods and views do not check their arguments; its constructor does.
         checked = Layout(layout.shape, layout.strides, layout.offset, layout.bits)
         if checked.bits != kind.bits:
             raise FormatError(f"the layout has {checked.bits} bits per element, {kind} {kind.bits}")
-        # Kernels take it that an element of 1, 2 or 4 bits lies within one byte.
+        # Kernels assume that an element of 1, 2 or 4 bits is within one byte.
         unit = kind.bits if 8 % kind.bits == 0 else 1 if kind.packed else 8
         if any(s % unit for s in (checked.offset, *checked.strides)):
             raise FormatError(
@@ -71,13 +71,13 @@ class Tensor(Methods):
         self.buffer, self.dtype, self.layout = memory, kind, checked
 
     def __init_subclass__(cls, *, traced: bool = False) -> None:
-        """Refused: what a Tensor says of itself is believed."""
+        """Raise TypeError: kernels rely on fields that a subclass could override."""
         if not traced:
             raise TypeError("Tensor cannot be subclassed: hold one as an attribute instead")
 
     @staticmethod
-    def trusted(buffer: Bytes, dtype: DType, layout: Layout) -> Tensor:
-        """The Tensor of parts that are known to match: nothing is checked."""
+    def unchecked(buffer: Bytes, dtype: DType, layout: Layout) -> Tensor:
+        """The Tensor of fields that are known to match: they are not checked."""
         made = object.__new__(Tensor)
         _set_buffer(made, buffer)
         _set_dtype(made, dtype)
@@ -115,7 +115,7 @@ class Tensor(Methods):
                 f"{elements(layout.size)} of {kind} in shape {shape_text(sizes)} are {need} bytes, "
                 f"but the buffer has {memory.size}"
             )
-        return Tensor.trusted(memory, kind, layout)
+        return Tensor.unchecked(memory, kind, layout)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -182,7 +182,7 @@ class Tensor(Methods):
 
     @property
     def T(self) -> Tensor:
-        """The transposed view of a 2-D tensor (Array API); ValueError for other ranks.
+        """The transposed view of a 2-D tensor (Array API). Raises ValueError for other ranks.
 
         >>> Tensor.frombuffer(bytes(3), "int4", (2, 3)).T.shape
         (3, 2)
@@ -191,13 +191,13 @@ class Tensor(Methods):
             raise ValueError(f".T needs 2 dims, not {self.ndim}; use permute_dims or .mT")
         if type(self) is not Tensor:
             return self.with_layout(self.layout.transposed())
-        made = Tensor.trusted(self.buffer, self.dtype, self.layout)
+        made = Tensor.unchecked(self.buffer, self.dtype, self.layout)
         _set_layout(made, made.layout.transposed())
         return made
 
     @property
     def mT(self) -> Tensor:
-        """The view with the last two dims exchanged.
+        """The view with the last two dims swapped.
 
         >>> Tensor.frombuffer(bytes(3), "int4", (2, 3)).mT.strides
         (4, 12)
@@ -205,18 +205,18 @@ class Tensor(Methods):
         return self.matrix_transpose()
 
     def with_layout(self, layout: Layout) -> Tensor:
-        """The view with another Layout, derived from this one's: it is not checked."""
-        return Tensor.trusted(self.buffer, self.dtype, layout)
+        """The view with another Layout, which is derived from this one's and not checked."""
+        return Tensor.unchecked(self.buffer, self.dtype, layout)
 
-    def locked(self) -> Tensor:
+    def readonly(self) -> Tensor:
         """The same view, read-only.
 
-        >>> Tensor.frombuffer(bytearray(1), "int8", (1,)).locked().buffer.flags.writeable
+        >>> Tensor.frombuffer(bytearray(1), "int8", (1,)).readonly().buffer.flags.writeable
         False
         """
         memory = self.buffer.view()
         memory.flags.writeable = False
-        return Tensor.trusted(memory, self.dtype, self.layout)
+        return Tensor.unchecked(memory, self.dtype, self.layout)
 
     def __getitem__(self, index: Index | tuple[Index, ...]) -> Tensor:
         """A view by basic slicing: ints, slices (negative steps too), None and one Ellipsis."""
@@ -238,7 +238,7 @@ class Tensor(Methods):
         """The same view of a copy of the bytes that the elements span; as writable as this one."""
         memory, layout = self._reached()
         copied = Tensor(memory.copy(), self.dtype, layout)
-        return copied if self.buffer.flags.writeable else copied.locked()
+        return copied if self.buffer.flags.writeable else copied.readonly()
 
     def _reached(self) -> tuple[Bytes, Layout]:
         """The bytes from the first to the last element, and the Layout in them."""
@@ -299,7 +299,7 @@ class Tensor(Methods):
         return f"Tensor({values}, shape={self.shape}, {kind})"
 
 
-# `trusted` sets the fields without `Tensor.__setattr__`.
+# `unchecked` sets the fields without `Tensor.__setattr__`.
 _set_buffer = vars(Tensor)["buffer"].__set__
 _set_dtype = vars(Tensor)["dtype"].__set__
 _set_layout = vars(Tensor)["layout"].__set__
@@ -313,23 +313,23 @@ def _tensor(
     offset: int,
     writeable: bool,
 ) -> Tensor:
-    """The Tensor of a pickle."""
+    """Unpickle a Tensor."""
     kind = fixed_width(dtype)
     made = Tensor(memory, kind, Layout(shape, strides, offset, kind.bits))
-    return made if writeable else made.locked()
+    return made if writeable else made.readonly()
 
 
-_tensor.__module__ = "shapejit"  # where pickles look for it
+_tensor.__module__ = "shapejit"  # the module named in pickles
 
 
 def asarray(x: Any, /, *, dtype: object = None) -> Tensor:
     """An ndarray, or any object that NumPy or DLPack can read, as a Tensor over its memory.
 
-    A Tensor is returned unchanged. With `dtype`, an array of another dtype is cast, as by
-    `shapejit.cast`: integers beyond its range keep their low bits. ml_dtypes' sub-byte arrays
-    have one byte per element: their Tensor has strides of 8 bits (`shapejit.pack` makes a packed
-    one). Dtypes that NumPy lacks come by DLPack from the CPU: torch's bfloat16 and
-    float8; its float4_e2m1fn_x2 of shape (m, n) becomes float4_e2m1fn of shape
+    A Tensor is returned unchanged. With `dtype`, an array of another dtype is cast as by
+    `shapejit.cast`: out-of-range integers wrap around to their low bits, and floats are clamped.
+    ml_dtypes' sub-byte arrays have one byte per element: their Tensor has strides of 8 bits
+    (`shapejit.pack` makes a packed one). Dtypes that NumPy lacks are read by DLPack: torch's
+    bfloat16 and float8; its float4_e2m1fn_x2 of shape (m, n) becomes float4_e2m1fn of shape
     (m, 2 * n). Raises DTypeError for strings, objects and unsupported dtypes,
     FormatError for memory on other devices, and for torch's tensors that need a computation
     first (`x.detach()`, `x.resolve_conj()`, `x.to_dense()`).
@@ -339,6 +339,8 @@ def asarray(x: Any, /, *, dtype: object = None) -> Tensor:
     (16, 8)
     >>> asarray([0.1, 2], dtype="bfloat16")
     Tensor([0.100098, 2], shape=(2,), dtype=bfloat16, 16 bits each)
+    >>> asarray([300, -1], dtype="uint8").tolist(), asarray([300.0, -1.0], dtype="uint8").tolist()
+    ([44, 255], [255, 0])
     """
     made = _tensor_over(x)
     return made if dtype is None else made.astype(dtype, copy=False)
@@ -357,17 +359,17 @@ def _tensor_over(x: Any) -> Tensor:
         return Tensor(*dlpack.borrow(x))
     dtype = fixed_width(array.dtype)
     memory, layout = memory_of(array, dtype.bits)
-    return Tensor.trusted(memory, dtype, layout)
+    return Tensor.unchecked(memory, dtype, layout)
 
 
 @lru_cache(maxsize=1024)
 def _adapter(kind: Any) -> Any:
-    """The library of arrays of this type, if it has an adapter: torch's."""
+    """The adapter of the library of arrays of this type, if it has one."""
     if issubclass(kind, (np.ndarray, Tensor)) or not hasattr(kind, "__dlpack__"):
         return None
     return module("arrays.libraries").adapter(kind)
 
 
 def is_array(x: object) -> TypeIs[NDArray[Any] | Tensor]:
-    """Whether it is an ndarray or a Tensor, whatever its `__class__` says."""
+    """Whether `x` is an ndarray or a Tensor, whatever its `__class__` says."""
     return is_a(x, Tensor) or is_a(x, np.ndarray)

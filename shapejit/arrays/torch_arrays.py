@@ -1,7 +1,7 @@
-"""torch's tensors on the CPU, of every dtype: converted to ndarrays and back in a microsecond.
+"""CPU tensors of torch, of every dtype: converted to ndarrays and back in a microsecond.
 
-torch's own DLPack would take 40 microseconds. Where NumPy lacks the dtype, the ndarray has integers
-of that width; a result in the memory of a tensor that was passed is a view of that tensor.
+DLPack would take 40 microseconds. If NumPy lacks the dtype, the ndarray has integers of that width.
+A result in the memory of an argument is returned as a view of that argument.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from . import dlpack
 from .libraries import Library, Native
 from .tensor import Tensor, asarray
 
-_CODES = {8: torch.uint8, 16: torch.int16, 32: torch.int32}  # what NumPy has, too, by bits
+_CODES = {8: torch.uint8, 16: torch.int16, 32: torch.int32}  # NumPy has them, too; by bits
 _NUMPY_CODES = {8: np.uint8, 16: np.int16, 32: np.int32}
 _PAIRS = torch.float4_e2m1fn_x2 if hasattr(torch, "float4_e2m1fn_x2") else None
 
-# dtypes that NumPy lacks: what to see them as, and then as what.
+# Dtypes that NumPy lacks: the torch dtype and then the NumPy dtype to view them as.
 _SEEN: dict[torch.dtype, tuple[torch.dtype, np.dtype[Any]]] = {}
 _TORCH: dict[np.dtype[Any], torch.dtype] = {}
 for _row in table.all():
@@ -74,7 +74,7 @@ def _leave(made: Native, like: Any) -> Any:
         if 0 <= offset < memory.nbytes():
             steps = [stride // size for stride in array.strides]
             return like.as_strided(array.shape, steps, offset // size)
-    if not array.flags.writeable:  # torch has no such memory
+    if not array.flags.writeable:  # torch has no read-only tensors
         array = _writable(array)
     if kind not in _SEEN:
         return torch.from_numpy(array)
@@ -82,17 +82,17 @@ def _leave(made: Native, like: Any) -> Any:
 
 
 def _forwards(array: NDArray[Any]) -> NDArray[Any]:
-    """The array with strides of whole elements, none negative: a copy where a view has others."""
+    """The array with non-negative strides of whole elements; copied if it has others."""
     size, dims = array.itemsize, zip(array.shape, array.strides, strict=True)
     if array.size and any(n > 1 and (stride < 0 or stride % size) for n, stride in dims):
         return np.asarray(asarray(array).ascontiguous())
-    # The strides of the other dims mean nothing.
+    # The strides of the other dims have no effect.
     strides = Layout.of(array.shape, array.strides, 0, size).strides
     return np.lib.stride_tricks.as_strided(array, strides=strides)
 
 
 def _writable(array: NDArray[Any]) -> NDArray[Any]:
-    """A read-only view as a writable one of the same memory, or of a copy if that is read-only."""
+    """A writable view of the same memory, or of a copy if the memory itself is read-only."""
     view = array.view()
     try:
         view.flags.writeable = True

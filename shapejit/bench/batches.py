@@ -1,4 +1,4 @@
-"""Many tensors at once, beside loops of NumPy; and copies beside other programs."""
+"""Many tensors in one call, compared with loops of NumPy; copies while other programs run."""
 
 from __future__ import annotations
 

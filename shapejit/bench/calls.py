@@ -1,4 +1,4 @@
-"""Calls beside NumPy's: those that take microseconds, and functions of one array or two."""
+"""Short calls compared with NumPy's: functions of one or two arrays that take microseconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files read, written and converted; and what a new process waits for."""
+"""Files read, written and converted; and the start of new processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The measure of every copy: memcpy on all threads, the same whatever package is measured.
+"""memcpy on all threads: what every copy is compared with, whatever package is measured.
 
 Threads take their shares and wait for each other in machine code: waiting for the GIL would take
 some 50 us per copy.
@@ -19,9 +19,8 @@ import numpy as np
 
 PAGE = 4096
 LOOKS = 20_000  # for a copy, before a thread sleeps: about 1 ms, as OpenMP's threads are told to
-# Words of the state, each in a cache line of its own: how many copies were begun, how many threads
-# have done their part of the last one, and where the table of parts is.
-STATE = (0, 8, 16)
+# Words 0, 8 and 16 of the state, each in a cache line of its own: how many copies were begun, how
+# many threads have done their part of the last one, and where the table of parts is.
 # A part is a row of the table: target, source, bytes. `serve` does that of a thread when a copy is
 # begun, and returns how many were; `finish` does the first one, and waits for the others.
 CODE = """

@@ -1,4 +1,4 @@
-"""Packed tensors: moved, packed and unpacked, beside NumPy on one element a byte."""
+"""Packed tensors moved, packed and unpacked, compared with NumPy on one element per byte."""
 
 from __future__ import annotations
 

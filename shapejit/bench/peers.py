@@ -1,4 +1,4 @@
-"""Other systems beside ours: each in a process of its own, kept alive, asked by pipe."""
+"""Peers: other libraries, measured in processes of their own that answer through pipes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights decoded and encoded by NumPy, a byte per code, as their projects say it."""
+"""Weights decoded and encoded by NumPy, a byte per code, as the code of their projects does."""
 
 from __future__ import annotations
 

@@ -189,21 +189,3 @@ def all_ways(case: Case, sj: Any, np: Any, least: int = MIB // 16) -> dict[str, 
     ways = case.ways(sj, np)
     assert next(iter(ways)) == OURS
     return {**ways, "memcpy": memcpy_of(case.moved)} if case.moved >= max(least, 1) else ways
-
-
-def ready(case: Case, sj: Any, np: Any) -> dict[str, Callable[[], Any]]:
-    """`all_ways` of a package that may be older than the case: see `called`."""
-    return called(lambda: all_ways(case, sj, np, 1))  # type: ignore[no-any-return]
-
-
-def called(way: Callable[[], Any]) -> Any:
-    """What a function returns; NotImplementedError where the package lacks what it asks for."""
-    try:
-        return way()
-    except (AttributeError, LookupError) as fault:
-        raise NotImplementedError(f"{type(fault).__name__}: {fault}") from fault
-    except (TypeError, ValueError) as fault:
-        known = ("unexpected keyword", "unknown dtype", "unknown name", "unknown format")
-        if any(text in str(fault) for text in known):
-            raise NotImplementedError(f"{type(fault).__name__}: {fault}") from fault
-        raise

@@ -1,30 +1,20 @@
-"""What new processes do first: NumPy's work at first, then that of kernels.
+"""First calls of new processes: how long NumPy does the work until kernels take over.
 
-`timeline` calls a case again and again, as long as it is asked to; `benchmarks.tools.tiers` lets
-fresh processes do that, with kernels on disk and without.
+`benchmarks.tools.tiers` lets fresh processes call a case again and again, with kernels on disk
+and without.
 """
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
 from math import isqrt
-from statistics import median
-from time import perf_counter
 from typing import Any
 
-import numpy as np
-
 from . import batches
-from .cases import MIB, OURS, Call, Case, Make, Ways, filled
+from .cases import MIB, OURS, Call, Make, Ways, filled
 from .packed import packed_by_numpy, unpacked_by_numpy
 from .plain_schemes import DECODED
 from .repacks import LOOKS
-
-NUMPYS = 0.3  # seconds that NumPy's way is measured for
-DECADE = 20  # points of a curve while the time of the work grows tenfold
 
 SMALL: tuple[tuple[tuple[int, ...], tuple[int, ...], str], ...] = (
     ((8, 8), (1, 0), "float32"),
@@ -121,48 +111,3 @@ def cases() -> tuple[Call, ...]:
         "repack/lsb-gptq:qweight": (_repack, 8 * MIB),
     }
     return tuple(Call("tiers", name, make, nbytes) for name, (make, nbytes) in table.items())
-
-
-def timeline(case: Case, sj: Any, seconds: float, before: int = 0) -> dict[str, Any]:
-    """How long calls take one after the other, for so many seconds, and NumPy's.
-
-    So many calls `before` are left out, as those that wait for kernels.
-
-    A point of the `curve`, `DECADE` of them while the time since the first call grows tenfold, is
-    when the last of its calls ended, their median, and the longest. `sixth` is the longest call
-    but five, `last` the median of the last tenth of the time. All are seconds.
-    """
-    ours, numpys = list(case.ways(sj, np).values())[:2]
-    taken = array("d")
-    while len(taken) < 3 or (sum(taken) < NUMPYS and len(taken) < 1000):
-        taken.append(_seconds(numpys))
-    for _ in range(before):
-        ours()
-    ends = array("d", [perf_counter()])
-    end = ends[0] + seconds
-    while ends[-1] < end:
-        ours()
-        ends.append(perf_counter())
-    calls, at = np.diff(ends), np.array(ends[1:]) - ends[0]
-    points = np.floor(DECADE * np.log10(np.maximum(at, 1e-4))).astype(int)
-    edges = [0, *(np.flatnonzero(np.diff(points)) + 1).tolist(), len(calls)]
-    curve = [
-        (float(at[high - 1]), float(np.median(calls[low:high])), float(calls[low:high].max()))
-        for low, high in pairwise(edges)
-    ]
-    longest = np.sort(calls)[::-1]
-    return {
-        "numpy": median(taken),
-        "second": float(calls[min(1, len(calls) - 1)]),
-        "longest": float(longest[0]),
-        "sixth": float(longest[min(5, len(calls) - 1)]),
-        "last": float(np.median(calls[at > 0.9 * at[-1]])),
-        "curve": curve,
-        "kernels": [state.state for state in sj.kernel_status().values()],
-    }
-
-
-def _seconds(call: Callable[[], object]) -> float:
-    start = perf_counter()
-    call()
-    return perf_counter() - start

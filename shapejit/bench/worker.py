@@ -1,4 +1,4 @@
-"""A peer's side of the measurement, run through `pipe` by any Python that has the peer and NumPy.
+"""The process of a peer: run by any Python that has the peer and NumPy, asked through `pipe`.
 
 It imports nothing of shapejit, which that Python need not have.
 """

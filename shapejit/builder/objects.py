@@ -20,6 +20,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 from numba.np import arrayobj
 
+from ..kernels import pointers
 from ..kernels.constants import TAGS
 from ..runtime import object_files, processor
 from ..runtime.kernel_names import STARTS, Call, Code, Entry, Function, Name
@@ -35,6 +36,7 @@ DATA, SHAPE = 16, 32
 TYPES: dict[str, Any] = {tag: typeof(value) for tag, value in TAGS.items()} | {
     "i": types.int64,
     "o": types.int64,
+    **pointers.TYPES,
     "a": types.Array(types.int64, 1, "C"),
     "t": types.Array(types.int64, 2, "C"),
 }
@@ -93,7 +95,11 @@ def optimised(name: Name, symbol: str) -> Any:
         return _alone(_written(name, symbol), symbol)
     module_name, _, function = name.kernel.partition(".")
     dispatcher = getattr(import_module(f"..kernels.{module_name}", __package__), function)
-    kinds = _kinds(name)
+    annotated = dispatcher.py_func.__annotations__.values()
+    kinds = tuple(
+        annotation if annotation in pointers.TYPES else kind
+        for kind, annotation in zip(_kinds(name), annotated, strict=False)
+    )
     signature = tuple(map(_type_of, kinds))
     dispatcher.compile(signature)
     made = dispatcher.overloads[signature]
@@ -134,8 +140,10 @@ def _calling(made: Any, kinds: tuple[str, ...]) -> Callable[[Builder, Iterator[V
         _, result = convention.call_function(
             builder, function, kernel.restype, kernel.argtypes, given
         )
-        if not isinstance(result.type, ir.IntType):  # it returns nothing
+        if kernel.restype == types.none:
             return ir.Constant(I64, 0)
+        if isinstance(result.type, ir.PointerType):
+            return builder.ptrtoint(result, I64)
         return result if result.type == I64 else builder.zext(result, I64)
 
     return call
@@ -145,6 +153,8 @@ def _argument(context: Any, builder: Builder, kind: str, words: Iterator[Value])
     form = _type_of(kind)
     if form == types.int64:
         return next(words)
+    if kind in pointers.TYPES:
+        return pointers.of_number(builder, next(words), form)
     if not isinstance(form, types.Array):
         return context.get_constant_null(form)
     data, shape = next(words), [next(words) for _ in range(form.ndim)]

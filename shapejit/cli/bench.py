@@ -1,4 +1,4 @@
-"""`shapejit bench`: measure copies beside memcpy, NumPy and others."""
+"""`shapejit bench`: compare copies with memcpy, NumPy and other libraries."""
 
 from __future__ import annotations
 
@@ -24,40 +24,54 @@ from .output import Columns, print_json, print_table, print_text, ratio
 
 _DISTURBED = (
     "{} of {} cases were disturbed: memcpy was slower on all threads than on one, so other "
-    "programs had the cores. Measure again without."
+    "programs were using the cores. Measure again without them."
 )
 
 
 def _options(parser: ArgumentParser) -> None:
     texts = (f"{name}{'*' * s.default} ({s.text})" for name, s in suites.SUITES.items())
     parser.epilog = (
-        f"Suites, those that run unasked with a star: {', '.join(texts)}. "
-        "All ways take turns, each peer in its own process; ratios are of median times."
+        f"Suites (* marks those that run by default): {', '.join(texts)}. "
+        "All libraries are measured interleaved, each peer in its own process; ratios are of "
+        "median times. Exit code 1: a result differs from NumPy's."
     )
     add = parser.add_argument
     choices = [*suites.SUITES, "all"]
-    add("--suite", dest="suites", action="append", default=[], choices=choices)
-    add("--case", default="", metavar="REGEX", help="searched in SUITE/NAME")
-    add("--quick", action="store_true", help="a few cases of each suite, of 64 MiB at most")
+    add(
+        "--suite",
+        dest="suites",
+        action="append",
+        default=[],
+        choices=choices,
+        metavar="SUITE",
+        help="run this suite, or all; repeatable",
+    )
+    add("--case", default="", metavar="REGEX", help="run cases whose SUITE/NAME contains a match")
+    add("--quick", action="store_true", help="run a few cases of each suite, of at most 64 MiB")
     add(
         "--size",
         type=number(lambda x: 0 < x <= 64, "above 0 and at most 64"),
         default=1.0,
         metavar="F",
-        help="F times the bytes",
+        help="scale the bytes of each case by F, at most 64 (default: 1)",
     )
-    add("--seed", type=integer, default=0, metavar="N", help="of the random suite")
-    add("--rounds", type=count, metavar="N", help="9 if not given, 3 if quick")
-    add("--threads", type=count, metavar="N")
-    add("--vectors", choices=list(VECTORS), help="compile for a processor of lesser vectors")
+    add("--seed", type=integer, default=0, metavar="N", help="seed of suite random (default: 0)")
+    add("--rounds", type=count, metavar="N", help="rounds per case (default: 9, with --quick 3)")
+    add("--threads", type=count, metavar="N", help="threads per call (default: one per core)")
+    add(
+        "--vectors",
+        choices=list(VECTORS),
+        help="compile for smaller vectors than this processor has (default: its own)",
+    )
     add(
         "--peer",
         dest="peers",
         action="append",
         default=[],
         metavar="NAME[=PYTHON]",
-        help=f"{', '.join(PEERS)}, as installed for PYTHON (at least 3.11); or none; if not "
-        "given, torch, onnxruntime and jax where this Python has them",
+        help=f"a library to compare with, repeatable: {', '.join(PEERS)}, as installed for the "
+        "interpreter PYTHON (3.11 or newer); or none (default: torch, onnxruntime and jax, if "
+        "this Python has them)",
     )
 
 
@@ -82,8 +96,8 @@ def _run(args: Namespace) -> int:
                 rows.append(row)
                 bar.update()
     except (ValueError, RuntimeError, CalledProcessError) as fault:
-        # A peer or threads that this machine lacks, or a process that failed: nothing is wrong
-        # with a copy, which exit code 1 would say.
+        # A peer or threads that this machine lacks, or a process that failed. Exit code 1 would
+        # say that a copy is wrong.
         raise ArgumentError(str(fault)) from None
     versions = {peer.name: peer.version for peer in others}
     found = comparison.summaries(rows)
@@ -117,7 +131,7 @@ def _run(args: Namespace) -> int:
 
 
 def _chosen(args: Namespace) -> list[Case]:
-    """The cases that are asked for."""
+    """The cases that the arguments select."""
     names = tuple(suites.SUITES) if "all" in args.suites else tuple(dict.fromkeys(args.suites))
     try:
         pattern = re.compile(args.case)
@@ -130,28 +144,28 @@ def _chosen(args: Namespace) -> list[Case]:
     return chosen
 
 
-COMMAND = Command("bench", "measure copies beside memcpy, NumPy and others", _run, _options)
+COMMAND = Command("bench", "compare copies with memcpy, NumPy and other libraries", _run, _options)
 
 
 _SUMMARIES: Columns = {
     "suite": "{0.suite}",
     "cases": "{0.cases}",
     "measure": lambda part: f"time/{part.way}" if _plain(part.way) else f"faster than {part.way}",
-    "geometric mean": lambda part: _told(part.way, part.geometric_mean),
-    "worst": lambda part: _told(part.way, part.worst),
+    "geometric mean": lambda part: _ratio_text(part.way, part.geometric_mean),
+    "worst": lambda part: _ratio_text(part.way, part.worst),
     "worst case": "{0.worst_case}",
 }
 
 
 def print_found(rows: Sequence[Row], summaries: Sequence[Summary]) -> None:
-    """Print the tables of what was measured, and each result that was wrong."""
+    """Print the tables of results, and each result that was wrong."""
     ways = dict.fromkeys(way for row in rows for way in row.seconds if way != OURS)
     print_table(_columns(list(ways)), rows)
     print()
     print_text(
-        "GB/s: 10^9 bytes read and written per second. time/memcpy: our time over that of a "
-        "memcpy of as many bytes, on all threads, or on one: lower is better. "
-        "faster than: their time over ours: higher is better."
+        "GB/s: 10^9 bytes read and written per second. time/memcpy: shapejit's time divided by "
+        "that of a memcpy of as many bytes, on all threads or on one; lower is better. "
+        "faster than: the other library's time divided by shapejit's; higher is better."
     )
     print()
     print_table(_SUMMARIES, summaries)
@@ -165,8 +179,8 @@ def _plain(way: str) -> bool:
     return way in ("memcpy", ONE_THREAD)
 
 
-def _told(way: str, ours: float) -> str:
-    """Our time over that of a way, or the reverse where others are compared."""
+def _ratio_text(way: str, ours: float) -> str:
+    """Our time over memcpy's, or another library's time over ours."""
     return ratio(ours if _plain(way) else 1 / ours)
 
 
@@ -184,7 +198,7 @@ def _columns(ways: Sequence[str]) -> Columns:
 def _over(way: str) -> Callable[[Row], str]:
     def cell(row: Row) -> str:
         found = row.over(way)
-        return "-" if found is None else _told(way, found)
+        return "-" if found is None else _ratio_text(way, found)
 
     return cell
 

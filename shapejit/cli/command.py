@@ -1,4 +1,4 @@
-"""What a command is, the exit codes, and the numbers among its arguments."""
+"""Command, the exit codes, and the parsers of numeric arguments."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ class ArgumentError(Exception):
 class Command(NamedTuple):
     """One row of the table of commands.
 
-    `text` is its line of help, `run` returns the exit code, `options` adds its
-    own options and arguments; `rules` says whether it takes the options that
-    give rules their meaning (`--spec` and its flags).
+    `text` is its one-line help, `run` returns the exit code, `options` adds its own options and
+    arguments to a parser; with `rules` it also takes `--spec` and its flags.
     """
 
     name: str
@@ -30,11 +29,11 @@ class Command(NamedTuple):
     rules: bool = False
 
 
-_DIGITS = 18  # of every integer that is asked for
+_DIGITS = 18  # of an integer at most
 
 
 def integer(text: str) -> int:
-    """An int; ArgumentTypeError for other words.
+    """Parse an int; raises ArgumentTypeError for other text.
 
     >>> integer("-3")
     -3
@@ -48,7 +47,7 @@ def integer(text: str) -> int:
 
 
 def count(text: str) -> int:
-    """An int from 1 to 10000."""
+    """Parse an int from 1 to 10000."""
     value = integer(text)
     if not 1 <= value <= 10_000:
         raise ArgumentTypeError(f"not from 1 to 10000: {value}")
@@ -56,7 +55,7 @@ def count(text: str) -> int:
 
 
 def number(accepted: Callable[[float], bool], range_text: str) -> Callable[[str], float]:
-    """The reader of a float that is `accepted`, as `range_text` says."""
+    """A parser of a float for which `accepted` is true; `range_text` describes those in errors."""
 
     def read(text: str) -> float:
         try:

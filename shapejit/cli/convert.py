@@ -25,7 +25,7 @@ _COLUMNS: Columns = {
     "bytes": "{0[nbytes]}",
 }
 
-# Of a sample of the first weight of each kind that is encoded.
+# Errors of a sample of the first weight of each kind that is encoded.
 _ERRORS: Columns = {
     "name": lambda row: shown(row["name"]),
     "scheme": "{0[scheme]}",
@@ -38,16 +38,25 @@ SPEC_OPTIONS = ("spec", "special_zero", "allowzero")  # as conversion.dialect ca
 
 
 def add_spec_options(parser: ArgumentParser) -> None:
-    """The options that say what rules mean."""
-    parser.add_argument("--spec", help="onnx, openvino, onednn or array (the default)")
+    """The options that define what 0 and -1 mean in a reshape."""
     parser.add_argument(
-        "--special-zero", action="store_true", help="0 copies a dim (openvino, onednn)"
+        "--spec",
+        metavar="SPEC",
+        help="the specification that defines 0 and -1 in --reshape: array (the default), onnx, "
+        "openvino or onednn",
     )
-    parser.add_argument("--allowzero", action="store_true", help="0 is a size (onnx)")
+    parser.add_argument(
+        "--special-zero",
+        action="store_true",
+        help="with --spec openvino or onednn: 0 keeps the size of the source dim",
+    )
+    parser.add_argument(
+        "--allowzero", action="store_true", help="with --spec onnx: 0 is the size zero"
+    )
 
 
 def report_json(report: Report) -> dict[str, Any]:
-    """A report as JSON has it."""
+    """A report as a dict for JSON."""
     told = {name: value for name, value in vars(report).items() if name not in ("rows", "errors")}
     return {**told, "gb_per_s": report.gb_per_s}
 
@@ -55,29 +64,33 @@ def report_json(report: Report) -> dict[str, Any]:
 def report_text(report: Report) -> str:
     """A report as one line."""
     return (
-        f"{report.tensors} tensors, {report.changed} changed, {report.moved} of them in more "
-        f"than name and shape; "
-        f"{report.bytes_read / 1e6:.1f} MB in, {report.bytes_written / 1e6:.1f} MB out, "
+        f"{report.tensors} tensors, {report.changed} changed by rules; data of {report.moved} "
+        f"converted, of {report.tensors - report.moved} copied; "
+        f"{report.bytes_read / 1e6:.1f} MB read, {report.bytes_written / 1e6:.1f} MB written, "
         f"{report.seconds:.2f} s, {report.gb_per_s:.2f} GB/s"
     )
 
 
 def _options(parser: ArgumentParser) -> None:
     parser.epilog = (
-        "Rules apply in the order given, each to every tensor whose whole name REGEX matches. "
-        "What stands behind the last '=' are values: SHAPE and AXES are comma-separated "
-        "integers, none mean a scalar. Weights of floats are quantised by round to nearest: "
-        "calibration with data is the field of llm-compressor. "
-        "Shards are the unit of work: a shard that was not finished "
-        "is written anew (--max-shard-size makes them smaller; a single file of any format is "
-        "one), and one host writes it. Nothing is hashed: what a disk corrupts later, `shapejit "
-        "verify` finds."
+        "Rules apply in the order given, each to every tensor whose whole name matches REGEX; the "
+        "text after the last '=' is the value. SHAPE and AXES are comma-separated integers, "
+        "none for a scalar. Quantising is round to nearest, without calibration; for "
+        "AWQ, GPTQ or SmoothQuant with data use llm-compressor. A folder is written shard by "
+        "shard, and a shard by one host: an unfinished one is written again, so smaller ones "
+        "(--max-shard-size) lose less. A single file counts as one shard. No checksums are "
+        "stored: `shapejit verify` finds data that a disk corrupts later."
     )
     parser.usage = "%(prog)s [RULES] [OPTIONS] SRC DST"
     parser.add_argument(
-        "source", metavar="SRC", help="a file, or a folder of shards; a path or a URL"
+        "source", metavar="SRC", help="a file or a folder of shards; a path or a URL"
     )
-    parser.add_argument("destination", metavar="DST", help="may be SRC, if it is a path")
+    parser.add_argument(
+        "destination",
+        metavar="DST",
+        help="the file or folder to write; its suffix names the format. An existing one is "
+        "replaced when all is written, and may be SRC; at a URL it is refused",
+    )
     rules = parser.add_argument_group("rules")
     for option, kind in conversion.RULES.items():
         rules.add_argument(
@@ -89,42 +102,79 @@ def _options(parser: ArgumentParser) -> None:
             metavar=kind.form,
             help=kind.text,
         )
-    rules.add_argument("--rules", dest="rules", action="append", type=_pair_with(""),
-        metavar="FILE", help="rules from a TOML file: tables [[rule]] of one key, as "
-        "to = \"bf16\"")  # fmt: skip
+    rules.add_argument(
+        "--rules",
+        dest="rules",
+        action="append",
+        type=_pair_with(""),
+        metavar="FILE",
+        help="read rules from a TOML file of [[rule]] tables with one key each, such as "
+        'to = "bf16"',
+    )
     add = parser.add_argument
-    add("--max-shard-size", default="5GB", metavar="SIZE",
-        help="bytes of tensors per file of a folder, as 500MB (5GB if not given)")  # fmt: skip
-    add("--chunk", metavar="SIZE",
-        help="have at most so many bytes of a tensor in memory at a time, as 64MiB; "
-        "rules that need more are refused")  # fmt: skip
-    add("--part", metavar="I/N", type=_part,
-        help="write every N-th shard of a folder from the I-th on: in any order, on any hosts "
-        "that see both folders; a part without a shard has nothing to do")  # fmt: skip
-    add("--commit", metavar="N", type=int,
-        help="check that the shards of N parts are there, and make the folder appear")  # fmt: skip
-    add("--executor", metavar="NAME", help="have the shards of a folder written by threads[:N] "
-        "or dask://HOST:PORT; processes take a --part each")  # fmt: skip
-    add("--strict", action="store_true",
-        help="refuse what is warned of: keys of a config that are unknown, weights that "
-        "contradict it, files that do not say how they are read")  # fmt: skip
+    add(
+        "--max-shard-size",
+        default="5GB",
+        metavar="SIZE",
+        help="start a new shard of a folder after SIZE bytes, such as 500MB (default: 5GB)",
+    )
+    add(
+        "--chunk",
+        metavar="SIZE",
+        help="hold at most SIZE bytes of a tensor in memory at a time, such as 64MiB, and refuse "
+        "rules that need more (default: 1GiB, or more where a rule needs it)",
+    )
+    add(
+        "--part",
+        metavar="I/N",
+        type=_part,
+        help="write only every N-th shard of a folder, from the I-th on (I from 1 to N); parts "
+        "may run in any order, and on any hosts that see SRC and DST",
+    )
+    add(
+        "--commit",
+        metavar="N",
+        type=int,
+        help="after N parts: check that all shards are there, then make DST appear",
+    )
+    add(
+        "--executor",
+        metavar="NAME",
+        help="write the shards of a folder in threads[:N] or on a cluster, dask://HOST:PORT "
+        "(default: one after the other; for several processes use --part)",
+    )
+    add(
+        "--strict",
+        action="store_true",
+        help="treat warnings as errors: unknown keys in a config, weights that contradict it, "
+        "formats that cannot say how their weights are to be read",
+    )
     add("--dry-run", action="store_true", help="print what would be done, and write nothing")
     add(
         "--proof",
         action=BooleanOptionalAction,
         default=True,
-        help="convert a sample of each kind first, and compare it with NumPy",
+        help="first convert a sample of each kind of tensor, and compare it with NumPy's result "
+        "(default: on)",
     )
-    add("--verify", action="store_true", help="make all bytes once more, and compare them with "
-        "those that were written, before the destination appears")  # fmt: skip
-    add("--resume", action="store_true",
-        help="continue an interrupted folder from its finished shards, and keep those of this "
-        "run if it is stopped by Ctrl-C or an error")  # fmt: skip
+    add(
+        "--verify",
+        action="store_true",
+        help="convert everything a second time and compare it with what was written, before DST "
+        "appears",
+    )
+    add(
+        "--resume",
+        action="store_true",
+        help="continue from the finished shards of an interrupted run; keep those of this run if "
+        "Ctrl-C or an error stops it",
+    )
     add(
         "--saturate",
         action=BooleanOptionalAction,
         default=True,
-        help="what a cast to float8 makes of numbers beyond its range: the largest, or inf or NaN",
+        help="in casts to float8, clamp numbers beyond its range instead of storing inf or NaN "
+        "(default: on)",
     )
 
 
@@ -142,7 +192,7 @@ def _pair_with(option: str) -> Callable[[str], tuple[str, str]]:
 
 
 def _rules(given: Iterable[tuple[str, str]]) -> Iterator[conversion.Rule]:
-    """The rules in their order, those of files in the places of these."""
+    """The rules in their order; those of a file stand where its --rules stands."""
     for option, text in given:
         if option:
             yield conversion.rule(option, text)
@@ -157,7 +207,7 @@ _SAME = ("executor", "strict", "saturate", "resume", "proof", "verify", "dry_run
 def _run(args: Namespace) -> int:
     given = {name: value for name, value in vars(args).items() if name in _SAME}
     with ExitStack() as stack:
-        # The errors of rules come before the total is known.
+        # Errors in rules are raised before the total is known.
         written = cache(lambda total: stack.enter_context(progress.written(args, total)))
         total = [0]
 

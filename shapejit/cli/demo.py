@@ -1,4 +1,4 @@
-"""`shapejit demo`: convert a checkpoint made up here, verify it, show copies beside NumPy's."""
+"""`shapejit demo`: convert and verify a generated checkpoint, and compare copies with NumPy's."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ def _options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--keep",
         metavar="FOLDER",
-        help="leave the checkpoint and what it was converted to in a new folder, for the "
-        "commands that are printed",
+        help="keep both checkpoints in this new folder, so that the printed commands can be run",
     )
 
 
@@ -56,21 +55,23 @@ def _print(found: demo.Demo) -> None:
     verdict = "Every" if all(row.same for row in found.rows) else "NOT every"
     print(f"\n{verdict} copy equals NumPy's, bit for bit.")
     print_text(
-        "GB/s: 10^9 bytes read and written per second, of the conversion with all its files, of "
-        "copies in memory. There both take turns for several rounds; the median of the faster "
-        "half of each counts, since other programs slow down single rounds."
+        "GB/s: 10^9 bytes read and written per second; the conversion includes files, copies are "
+        "in memory. Copies are measured interleaved with NumPy's for several rounds; the median "
+        "of the faster half counts, since other programs slow down single rounds."
     )
     if "SRC" in found.commands[0]:
-        print_text("With --keep FOLDER both checkpoints stay: the commands above can be pasted.")
+        print_text("With --keep FOLDER both checkpoints stay, and the commands above can be run.")
     disturbed = sum(row.disturbed for row in found.rows)
     if disturbed:
         print_text(
-            f"{disturbed} of {len(found.rows)} rows were disturbed all the same: their fastest "
-            "round was far faster. Run it again when other programs leave the cores."
+            f"{disturbed} of {len(found.rows)} rows were disturbed nevertheless: their fastest "
+            "round was far faster. Run it again when no other programs use the cores."
         )
 
 
 COMMAND = Command(
-    "demo", "convert a checkpoint made up here, verify it, show copies beside NumPy's",
-    _run, _options,
-)  # fmt: skip
+    "demo",
+    "convert and verify a generated checkpoint, and compare copies with NumPy's",
+    _run,
+    _options,
+)

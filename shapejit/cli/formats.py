@@ -1,4 +1,4 @@
-"""`shapejit formats`: print the table of packing formats, or prove it."""
+"""`shapejit formats`: print the table of packing formats, or check it."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _COLUMNS = {
 
 def _options(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--verify", action="store_true", help="check every format against its vector"
+        "--verify", action="store_true", help="check each format against its test vector"
     )
     parser.epilog = (
-        "order: the last dims and their factors, outermost first -> how they lie in memory; "
-        "see the docstring of shapejit.packings.orders. bias: what is added to stored codes; "
-        "min: the least value of a signed dtype is taken off."
+        "order: the last dims and their factors, outermost first -> their order in memory; "
+        "see help('shapejit.packings.orders') in Python. bias: the number added to stored codes; "
+        "min: signed codes are stored less the smallest value of their dtype."
     )
 
 
@@ -56,7 +56,7 @@ def _stored(row: dict[str, Any]) -> str:
 
 
 def _facts(row: Packing, verify: bool) -> dict[str, Any]:
-    """What is printed of a format."""
+    """The printed facts of a format."""
     dims = "flat" if row.flat else "in, out" if row.inputs_first else "as stored"
     check = {**row.check._asdict(), "codes": list(row.check.codes)}
     facts = {

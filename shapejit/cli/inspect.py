@@ -35,12 +35,12 @@ _SHOWN = 8  # values of an array in the metadata
 
 def _options(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "file", metavar="FILE", help="or a folder of safetensors shards, also by URL"
+        "file", metavar="FILE", help="a file or a folder of shards; a path or a URL"
     )
 
 
 def _row(found: Checkpoint, member: Stored) -> dict[str, Any]:
-    """A tensor as JSON has it: its offsets, if it lies in the file, or its shard."""
+    """A tensor as a dict for JSON: its offsets if it is in the file itself, or else its shard."""
     row: dict[str, Any] = {
         "name": member.name,
         "dtype": member.dtype.name,
@@ -60,7 +60,7 @@ def _row(found: Checkpoint, member: Stored) -> dict[str, Any]:
 
 
 def _schemes(rows: Iterable[dict[str, Any]], found: Detected) -> list[dict[str, Any]]:
-    """The quantised weights as JSON has them; the rows of their tensors get the scheme."""
+    """The quantised weights as dicts for JSON; adds the scheme to the rows of their tensors."""
     own = {name: each.scheme for each in found for name in each.parts.names.values()}
     for row in rows:
         if row["name"] in own:
@@ -114,4 +114,6 @@ def _text(value: Any) -> str:
     return repr(value)
 
 
-COMMAND = Command("inspect", "list the tensors of a checkpoint", _run, _options)
+COMMAND = Command(
+    "inspect", "list the tensors of a checkpoint, and how they are quantised", _run, _options
+)

@@ -1,4 +1,4 @@
-"""The nodes of a model that are about shapes, as `shapejit inspect` lists them."""
+"""The Reshape and Shape nodes of an ONNX model, as `shapejit inspect` lists them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .output import Columns, grouped, print_table, shape, times
 
 
 def _onnx_nodes(found: Any) -> list[dict[str, Any]]:
-    """The Reshape and Shape nodes of a model as JSON has them."""
+    """The Reshape and Shape nodes of a model as dicts for JSON."""
     from ..files.onnx.shapes import nodes_of  # imported late: it imports onnx
 
     return [
@@ -20,7 +20,7 @@ def _onnx_nodes(found: Any) -> list[dict[str, Any]]:
     ]
 
 
-# What a file holds beside tensors, by its format.
+# Reads the nodes of a file, by its format.
 NODES: dict[str, Callable[[Any], list[dict[str, Any]]]] = {"onnx": _onnx_nodes}
 _AGREEMENT = {None: "unknown", False: "agree", True: "DISAGREE"}
 _NODE_COLUMNS: Columns = {
@@ -39,7 +39,7 @@ def _dims(sizes: Iterable[int | str | None] | None) -> str:
 
 
 def print_nodes(nodes: Iterable[dict[str, Any]]) -> None:
-    """A line for each node, and what the specifications make of those where they disagree."""
+    """Print a line for each node, and the result by each specification where they disagree."""
     given = [*nodes]
     found = grouped(given, [word for word in given[0] if word != "name"] if given else ())
     if found:

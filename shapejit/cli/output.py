@@ -1,4 +1,4 @@
-"""Results as text: tables, JSON, paragraphs and numbers."""
+"""Print results: tables, JSON, paragraphs and numbers."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def print_json(value: object) -> None:
 
 
 def print_table(columns: Columns, rows: Iterable[Any]) -> None:
-    """Print one line per row under the names of the columns; numbers to the right.
+    """Print one line per row under the names of the columns; numbers are aligned to the right.
 
-    A column is a function of the row, or a format string of which the row is argument 0.
+    A column is a function of the row, or a format string whose argument 0 is the row.
     """
     texts = [
         [c.format(row) if isinstance(c, str) else c(row) for c in columns.values()] for row in rows
@@ -52,7 +52,7 @@ def shape(sizes: Iterable[int | str]) -> str:
 
 
 def times(count: int) -> str:
-    """How often what stands before it is there, if more than once.
+    """A suffix for something that occurs `count` times; empty for once.
 
     >>> "layers.#.weight" + times(61)
     'layers.#.weight x 61'
@@ -61,7 +61,7 @@ def times(count: int) -> str:
 
 
 def grouped(rows: Iterable[Mapping[str, Any]], same: Sequence[str]) -> list[dict[str, Any]]:
-    """Rows that differ in the numbers of their names alone, as one with `count` and all bytes.
+    """Merge rows that differ only in the numbers within their names, with their count and bytes.
 
     >>> grouped([{"name": f"h.{k}.w", "way": "copy", "nbytes": 4} for k in range(3)], ["way"])
     [{'name': 'h.#.w', 'count': 3, 'way': 'copy', 'nbytes': 12}]
@@ -82,7 +82,7 @@ def grouped(rows: Iterable[Mapping[str, Any]], same: Sequence[str]) -> list[dict
 
 
 def collapsed(texts: Iterable[str]) -> Iterator[str]:
-    """Lines that differ in the numbers of names alone, as one with their count.
+    """Merge lines that differ only in the numbers within names, with their count.
 
     >>> [*collapsed(["layers.0.q is odd", "layers.1.q is odd"])]
     ['layers.#.q is odd x 2']
@@ -92,7 +92,7 @@ def collapsed(texts: Iterable[str]) -> Iterator[str]:
 
 
 def ratio(value: float | None) -> str:
-    """A ratio with two decimals, or with two digits where it is small.
+    """A ratio with two decimals, or with two significant digits if it is small.
 
     >>> ratio(1.234), ratio(0.0123), ratio(None)
     ('1.23x', '0.012x', '-')
@@ -103,5 +103,5 @@ def ratio(value: float | None) -> str:
 
 
 def same(row: Any) -> str:
-    """Whether the result of a row has the right bits; a failure stands out."""
+    """Whether the result of a row has the right bits: "yes" or "NO"."""
     return "yes" if row.same else "NO"

@@ -1,4 +1,4 @@
-"""The table of commands, and the parser that it makes."""
+"""The table of commands, and the argument parser made from it."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ COMMANDS = (
 
 _EXAMPLES = """\
 examples:
-  shapejit demo                                       see it work, without any file
-  shapejit inspect model.safetensors                  tensors, and how they are quantised
-  shapejit convert model-fp8 model-bf16 --to bf16     a whole folder, in bounded memory
-  shapejit convert model-bf16 model-fp8 --to fp8:block    quantised by round to nearest
+  shapejit demo                                       try it without a checkpoint
+  shapejit inspect model.safetensors                  list tensors and how they are quantised
+  shapejit convert model-fp8 model-bf16 --to bf16     decode a folder, in bounded memory
+  shapejit convert model-bf16 model-fp8 --to fp8:block    quantise by round to nearest
   shapejit convert a.safetensors b.safetensors --permute '.*_proj\\.weight=1,0' --dry-run
-  shapejit verify a.safetensors b.safetensors         the first bit that differs
+  shapejit verify a.safetensors b.safetensors         find the first difference
 """
 
 
 class _Parser(argparse.ArgumentParser):
-    """An ArgumentParser whose errors are printed where all errors are, with near matches."""
+    """An ArgumentParser that raises ArgumentError, with near matches of unknown words."""
 
     def error(self, message: str) -> NoReturn:
         raise ArgumentError(f"{escaped(message)} (see {self.prog} --help)")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Argparse lists all choices instead, which hides the near one."""
+        """As in argparse, but suggest the nearest choice instead of listing all of them."""
         choices = list(action.choices or ())
         if choices and value not in choices:
             hint = did_you_mean(value, choices) or f"; known are {', '.join(choices)}"
@@ -50,7 +50,7 @@ class _Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, f"unknown: {quoted(value)}{hint}")
 
     def unknown(self, word: str) -> NoReturn:
-        """Refuse an argument that nothing takes."""
+        """Raise for an argument that no option takes."""
         name = word.partition("=")[0]
         if not name.startswith("-"):
             self.error(f"unexpected argument {quoted(word)}")
@@ -60,16 +60,17 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace | None:
-    """The arguments, `command` (a Command) among them; None, after help, if there is none.
+    """The parsed arguments, with the Command as `command`; None if there is no command.
 
-    SystemExit after --help and --version.
+    Without a command help is printed to stderr. Raises ArgumentError for bad arguments, SystemExit
+    after --help and --version.
     """
     words = sys.argv[1:] if argv is None else argv
     if words[:1] == ["help"]:
         words = [*words[1:], "--help"]
     parser = _parser()
-    # The only defaults of options that may stand before the command and behind it:
-    # one of the command's parser would overwrite what stood before.
+    # Options that may stand before or after the command have their defaults here: a default of
+    # the command's parser would overwrite a value given before the command.
     defaults = argparse.Namespace(json=False, quiet=False, command=None, parser=parser)
     args, rest = parser.parse_known_args(words, defaults)
     if rest:
@@ -88,7 +89,7 @@ def _parser() -> _Parser:
     parser = _Parser(
         prog="shapejit",
         usage="shapejit COMMAND [ARGUMENTS]",
-        description="Convert, inspect and compare checkpoints, and measure copies.",
+        description="Convert, inspect and compare model checkpoints; benchmark array copies.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -96,7 +97,7 @@ def _parser() -> _Parser:
     )
     parser.add_argument("--version", action="version", version=f"shapejit {__version__}")
     commands = parser.add_subparsers(
-        prog="shapejit", metavar="COMMAND", help="shapejit COMMAND --help says more of each"
+        prog="shapejit", metavar="COMMAND", help="`shapejit COMMAND --help` describes its options"
     )
     for command in COMMANDS:
         parents = [common_options, spec_options] if command.rules else [common_options]
@@ -109,20 +110,26 @@ def _add(
 ) -> None:
     text = command.text
     parser = commands.add_parser(
-        command.name, help=text, description=text, parents=parents, allow_abbrev=False
+        command.name,
+        help=text,
+        description=f"{text[0].upper()}{text[1:]}.",
+        parents=parents,
+        allow_abbrev=False,
     )
     parser.set_defaults(command=command, parser=parser)
     command.options(parser)
 
 
 def _global_options() -> tuple[_Parser, _Parser]:
-    """The options that may stand before the command too: of all, and what rules mean."""
+    """The options that may also stand before the command: common ones, and those of `--spec`."""
     common_options, spec_options = (
         _Parser(add_help=False, argument_default=argparse.SUPPRESS) for _ in range(2)
     )
-    common_options.add_argument("--json", action="store_true", help="results as JSON")
+    common_options.add_argument("--json", action="store_true", help="print results as JSON")
     common_options.add_argument(
-        "--quiet", action="store_true", help="no progress; of convert, errors only"
+        "--quiet",
+        action="store_true",
+        help="show no progress; convert prints warnings and errors only",
     )
     convert.add_spec_options(spec_options)
     return common_options, spec_options

@@ -1,4 +1,4 @@
-"""Progress on stderr, unless --quiet: bars on terminals, of long conversions lines elsewhere."""
+"""Progress on stderr, unless --quiet: bars on terminals, a line a minute elsewhere."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from ..errors import escaped, shortened
 
 _TICK = 0.5  # seconds between two updates of a clock
 _MINUTE = 60.0  # seconds between two lines where there is no terminal
-_NAME = 60  # signs of a tensor's name
+_NAME = 60  # characters of a tensor's name
 
 
 def bar(args: Namespace, **options: Any) -> Any:
-    """A bar of tqdm, which shows nothing if stderr is not a terminal."""
+    """A tqdm bar, which shows nothing if stderr is not a terminal."""
     # None asks tqdm whether it is one.
     return tqdm(leave=False, disable=True if args.quiet else None, **options)
 
 
 @contextmanager
 def written(args: Namespace, total: int) -> Iterator[Callable[[int], object]]:
-    """What is called with numbers of bytes as they are written, of `total` altogether.
+    """Yield a function to call with each number of bytes written, of `total` bytes.
 
-    Those that are `files.writing.Written` say of which tensor. A terminal shows it in a bar, which
-    appears with the first byte, so that an error before it stands alone; elsewhere a line a
-    minute says the same.
+    A number that is a `files.writing.Written` also names the tensor. On a terminal progress is a
+    bar, which appears with the first byte, so that earlier errors stand alone; elsewhere it is a
+    line a minute.
     """
     if args.quiet:
         yield lambda count: None
@@ -56,7 +56,7 @@ def written(args: Namespace, total: int) -> Iterator[Callable[[int], object]]:
 
 
 class _Lines:
-    """Prints how far a conversion is, once a minute."""
+    """Prints the progress of a conversion once a minute."""
 
     def __init__(self, total: int) -> None:
         self.total, self.done = total, 0
@@ -72,13 +72,13 @@ class _Lines:
 
 
 def _tensor(count: int) -> str:
-    """The tensor whose bytes these are, if that is known."""
+    """The name of the tensor whose bytes were written, or "" if unknown."""
     return shortened(escaped(getattr(count, "tensor", "")), _NAME)
 
 
 @contextmanager
 def clock(args: Namespace) -> Iterator[Any]:
-    """A line that says what is done and how long it has taken, which goes on while it waits."""
+    """A line with the current step and the elapsed time, updated while the caller waits."""
     with bar(args, bar_format="{desc} {elapsed}") as line:
         if line.disable:
             yield line

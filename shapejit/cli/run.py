@@ -17,7 +17,7 @@ _BROKEN_PIPE = 141  # 128 + SIGPIPE, as shells have it
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns 0 done, 1 the check failed, 2 bad input or arguments.
+    """Run one command; return 0 for success, 1 for a failed check, 2 for bad input or arguments.
 
     Results go to stdout, progress and errors to stderr.
     """
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         except MemoryError:
             return _fail("not enough memory")
         except OSError as fault:
-            # Its rest, if stdout is what failed, would fail once more at exit.
+            # If stdout failed, flushing the rest of it would fail again at exit.
             _discard_stdout()
             where = "" if fault.filename is None else f"{shown(str(fault.filename))}: "
             return _fail(f"{where}{fault.strerror or fault}")
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str] | None) -> int:
     with suppress(AttributeError):
-        # A name that the terminal's encoding lacks is shown escaped.
+        # Characters that the terminal's encoding lacks are shown escaped.
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a TextIO may lack it
     try:
         args = parse(None if argv is None else list(argv))
@@ -64,18 +64,18 @@ def _fail(text: str, code: int = BAD_INPUT) -> int:
 
 @contextmanager
 def _open_streams() -> Iterator[None]:
-    """A stdout or stderr that was closed (`>&-`) takes what is printed, and drops it."""
+    """Replace a stdout or stderr that was closed (`>&-`) by one that discards its output."""
     with ExitStack() as stack:
         for stream, redirect in ((sys.stdout, redirect_stdout), (sys.stderr, redirect_stderr)):
             if stream is None:
-                # It gets the lowest free descriptor, the closed one: otherwise the next
-                # file would get it, with all that a library prints there.
+                # This takes the lowest free descriptor, the closed one. Otherwise the next file
+                # to be opened would get it, and what libraries print would be written there.
                 stack.enter_context(redirect(stack.enter_context(open(os.devnull, "w"))))
         yield
 
 
 def _discard_stdout() -> None:
-    """Drop what stdout still buffers: nobody can take it."""
+    """Discard what stdout still buffers: nobody reads it."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -11,9 +11,9 @@ from .output import print_json
 
 def _options(parser: ArgumentParser) -> None:
     parser.epilog = (
-        "project: whose code is the reference, which each scheme is compared with, bit for bit. "
-        "decode: what makes plain numbers of it. encode: `convert --to SCHEME` makes it of plain "
-        "numbers, by round to nearest. convert: `--to SCHEME` takes codes of other schemes."
+        "project: the project whose own code each scheme is compared with, bit for bit. decode: "
+        "by a kernel of shapejit or by a library. encode: `convert --to SCHEME` quantises floats "
+        "to it, by round to nearest. convert: `--to SCHEME` takes the codes of other schemes."
     )
 
 

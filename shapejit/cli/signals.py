@@ -1,4 +1,4 @@
-"""The signals that end a command raise exceptions while it runs, so that it can clean up."""
+"""While a command runs, signals that end it raise exceptions, so that it can clean up."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ..runtime.system import ENDING
 
 
 class Terminated(BaseException):
-    """SIGTERM came, or the terminal is gone; like KeyboardInterrupt, no handler catches it.
+    """SIGTERM or SIGHUP. Like KeyboardInterrupt it is no Exception, so no handler catches it.
 
-    Its argument is the exit code: 128 + the signal's number, as shells have it.
+    Its argument is the exit code, 128 + the signal's number, as in shells.
     """
 
 
@@ -24,15 +24,14 @@ def _exception(number: int) -> BaseException:
 
 @contextmanager
 def raised() -> Iterator[None]:
-    """The signals raise; once one has come, all are ignored until the end.
+    """Within this context the signals raise; after the first one all are ignored.
 
-    Where they are ignored already, or in a thread other than the main one,
-    nothing changes.
+    Signals that are ignored already stay so; in a thread other than the main one nothing changes.
     """
     before: dict[signal.Signals, Any] = {}
 
     def stop(number: int, _: object) -> NoReturn:
-        # timeout(1) sends two: the second would hit the cleaning up.
+        # timeout(1) sends two signals: the second one would interrupt the clean-up.
         for each in before:
             signal.signal(each, signal.SIG_IGN)
         raise _exception(number)

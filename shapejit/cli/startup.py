@@ -1,8 +1,8 @@
 """Ctrl-C ends the command line silently while its modules are imported.
 
-It is imported before anything else of the package, and imports next to nothing: NumPy and the rest
-take some tenths of a second, in which people press Ctrl-C, too. Other processes than the command
-line's are not affected.
+This module is imported before the rest of the package, and imports next to nothing: NumPy and the
+rest take some tenths of a second, in which users press Ctrl-C, too. Only the process of the command
+line is affected.
 """
 
 import os

@@ -21,30 +21,31 @@ from .output import print_json
 
 def _options(parser: ArgumentParser) -> None:
     parser.epilog = (
-        "Bits are compared; where weights are quantised in different ways, or on one side only, "
-        "the numbers that they stand for. Exit code 0: equal, 1: different."
+        "Weights are compared bit for bit; those that are quantised in different schemes, or on "
+        "one side only, as numbers. Exit codes: 0 equal, 1 different, 2 bad input."
     )
     for name in ("a", "b"):
         parser.add_argument(
-            name, metavar=name.upper(), help="a file, or a folder of shards; a path or a URL"
+            name, metavar=name.upper(), help="a file or a folder of shards; a path or a URL"
         )
     parser.add_argument(
         "--rules",
         action="append",
         default=[],
         metavar="FILE",
-        help="rules of `shapejit convert` in a TOML file, applied to A before",
+        help="apply the rules of a TOML file to A first, as `shapejit convert` does; repeatable",
     )
     parser.add_argument(
         "--tolerance",
         type=number(lambda x: isfinite(x) and x >= 0, "from 0 on"),
         metavar="X",
-        help="floats may differ by X times the largest magnitude in the tensor of A, and in dtype",
+        help="let floats differ by X times the largest magnitude in A's tensor, and in dtype "
+        "(default: all bits must be equal)",
     )
 
 
 def _weights(path: str, rules: Sequence[str], spec: Mapping[str, Any]) -> Weights:
-    """The weights of a checkpoint, after the rules in these files."""
+    """The weights of a checkpoint after the rules in these files."""
     found = file_formats.read(path)
     if not rules:
         return Weights(found.typed, configuration(found).facts)

@@ -1,4 +1,4 @@
-"""`shapejit warmup`: compile kernels and keep them on disk, as for an image of a container."""
+"""`shapejit warmup`: compile kernels ahead of time, for example into a container image."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ def _options(parser: ArgumentParser) -> None:
         nargs="+",
         choices=list(warming.ROWS),
         metavar="WORK",
-        help=f"some of {', '.join(warming.ROWS)}",
+        help=f"compile for these kinds of work only: {', '.join(warming.ROWS)} (default: all)",
     )
     parser.add_argument(
         "--processes",
         type=int,
         metavar="N",
-        help="that divide the work (one per core if not given)",
+        help="number of compiler processes (default: one per core)",
     )
     parser.epilog = (
-        "The environment variable NUMBA_CACHE_DIR says where kernels are kept. "
-        "Processes on the same kind of processor find them there."
+        "Kernels are kept in NUMBA_CACHE_DIR/shapejit, if that variable is set, and are found "
+        "there by later processes on the same kind of processor."
     )
 
 
@@ -41,4 +41,4 @@ def _run(args: Namespace) -> int:
     return DONE
 
 
-COMMAND = Command("warmup", "compile kernels and keep them on disk", _run, _options)
+COMMAND = Command("warmup", "compile kernels ahead of time, and keep them on disk", _run, _options)

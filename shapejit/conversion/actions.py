@@ -1,4 +1,4 @@
-"""What rules do to several tensors at once: names, parts, and wholes that are joined of parts."""
+"""Rules about names and several tensors: select, rename, split, concat, stack and the like."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from math import gcd, prod
 
 from ..arrays.tensor import Bytes, Tensor
 from ..errors import FormatError, ReshapeError, quoted, shape_text
-from ..files.pieces import Scratch
+from ..files.pieces import Scratch, filled
 from ..operations import joining
 from ..shapes.layout import normal_axes
 from .changes import Change, Planned, bands_of
@@ -31,28 +31,28 @@ __all__ = [
 
 
 def select(r: Rule, tensors: Tensors) -> None:
-    """Leave out all tensors but those that match."""
+    """Drop all tensors that do not match."""
     tensors.changes = {name: tensors.changes[name] for name, _ in tensors.matching(r)}
 
 
 def exclude(r: Rule, tensors: Tensors) -> None:
-    """Leave out the tensors that match."""
+    """Drop the tensors that match."""
     for name, _ in tensors.matching(r):
         del tensors.changes[name]
 
 
 def keep(r: Rule, tensors: Tensors) -> None:
-    """Leave the tensors that match as they are, whatever they look like."""
+    """Copy the tensors that match, even if they look quantised."""
     for name, _ in tensors.matching(r):
         with tensors.named(name, r):
             stored = tensors.changes[name].stored
             if stored is None:
-                raise FormatError("it was changed by a rule before this one")
+                raise FormatError("an earlier rule changed it")
             tensors.kept.add(stored.name)
 
 
 def rename(r: Rule, tensors: Tensors) -> None:
-    """Other names."""
+    """Rename tensors."""
     made = {}
     for name, found in tensors.matching(r):
         with tensors.named(name, r):
@@ -62,7 +62,7 @@ def rename(r: Rule, tensors: Tensors) -> None:
 
 
 def split(r: Rule, tensors: Tensors) -> None:
-    """Parts along a dim."""
+    """Split tensors along a dim."""
     axis, names = r.values
     made = {}
     for name, found in tensors.matching(r):
@@ -78,7 +78,7 @@ def split(r: Rule, tensors: Tensors) -> None:
 
 
 def _ends(size: int, wanted: Sequence[int | None]) -> list[int]:
-    """Where the parts of a dim end; ReshapeError unless they are the whole."""
+    """The ends of the parts of a dim. Raises ReshapeError unless they cover it."""
     count = len(wanted)
     sizes = [size // count if n is None else n for n in wanted]
     if sum(sizes) != size or min(sizes) < 0:
@@ -87,12 +87,12 @@ def _ends(size: int, wanted: Sequence[int | None]) -> list[int]:
 
 
 def join(r: Rule, tensors: Tensors) -> None:
-    """Tensors one after the other."""
+    """Concatenate tensors along a dim."""
     _join(r, tensors, False)
 
 
 def interleave(r: Rule, tensors: Tensors) -> None:
-    """Tensors whose indices along a dim take turns."""
+    """Interleave tensors along a dim."""
     _join(r, tensors, True)
 
 
@@ -113,7 +113,7 @@ def _join(r: Rule, tensors: Tensors, in_turns: bool) -> None:
 
 
 def stack(r: Rule, tensors: Tensors) -> None:
-    """Tensors whose names differ in a number, along a new dim 0."""
+    """Stack tensors whose names differ in a number, along a new dim 0."""
     groups: dict[str, dict[int, str]] = {}
     for name, found in tensors.matching(r):
         groups.setdefault(found[1] + found[3], {})[int(found[2])] = name
@@ -130,9 +130,9 @@ def stack(r: Rule, tensors: Tensors) -> None:
 
 
 def _together(tensors: Tensors, names: Sequence[str], whole: str, axis: int, new: bool) -> Change:
-    """The whole of some tensors along a dim, which may be a new one.
+    """Some tensors joined along a dim, which may be a `new` one.
 
-    ReshapeError for tensors that differ in more than the size of that dim.
+    Raises ReshapeError if shapes differ elsewhere, or dtypes do.
     """
     parts = [tensors.changes[name] for name in names]
     rules = 1 + max(part.rules for part in parts)
@@ -151,7 +151,7 @@ def _together(tensors: Tensors, names: Sequence[str], whole: str, axis: int, new
 
 
 def unstack(r: Rule, tensors: Tensors) -> None:
-    """One tensor for each index of dim 0."""
+    """Replace tensors by one for each index of dim 0."""
     made = {}
     for name, found in tensors.matching(r):
         with tensors.named(name, r):
@@ -167,13 +167,13 @@ def unstack(r: Rule, tensors: Tensors) -> None:
 
 @cache
 def _expanded(axis: int) -> Callable[[Tensor], Tensor]:
-    """A new dim of size 1."""
+    """A step that adds a dim of size 1."""
     return lambda t: t.reshape((*t.shape[:axis], 1, *t.shape[axis:]))
 
 
 @cache
 def _merged(axis: int) -> Callable[[Tensor], Tensor]:
-    """A dim and the one behind it as one."""
+    """A step that merges a dim with the next one."""
     return lambda t: t.reshape(
         (*t.shape[:axis], t.shape[axis] * t.shape[axis + 1], *t.shape[axis + 2 :])
     )
@@ -181,12 +181,12 @@ def _merged(axis: int) -> Callable[[Tensor], Tensor]:
 
 @cache
 def _picked(index: int) -> Callable[[Tensor], Tensor]:
-    """One index of dim 0."""
+    """A step that takes one index of dim 0."""
     return lambda t: t[index]
 
 
 def _named(found: re.Match[str], template: str) -> str:
-    """A name with the groups of a match."""
+    """A template of a name with the groups of a match inserted."""
     try:
         return found.expand(template)
     except (re.error, IndexError) as fault:
@@ -195,7 +195,7 @@ def _named(found: re.Match[str], template: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Joined(Planned):
-    """Tensors one after the other along `axis`."""
+    """Tensors concatenated along `axis`."""
 
     verb = "join"
     parts: Sequence[Change]
@@ -203,7 +203,7 @@ class Joined(Planned):
 
     @staticmethod
     def of(parts: Sequence[Change], axis: int) -> Joined:
-        """The whole of tensors that differ in the size of this dim alone."""
+        """Tensors that differ only in the size of this dim."""
         first, shape = parts[0], list(parts[0].shape)
         shape[axis] = sum(part.shape[axis] for part in parts)
         return Joined(first.dtype, tuple(shape), parts, axis)
@@ -220,7 +220,7 @@ class Joined(Planned):
 
     @cached_property
     def _in_order(self) -> bool:
-        """Whether the bytes of the whole are those of the parts, one after the other."""
+        """Whether the bytes of the result are those of the parts, concatenated."""
         bits = [prod(part.shape) * self.dtype.bits for part in self.parts]
         return prod(self.shape[: self.axis]) == 1 and not any(n % 8 for n in bits)
 
@@ -237,22 +237,18 @@ class Joined(Planned):
         return max((part.held(most) for part in self.parts), default=0)
 
     def rows(self, begin: int, end: int) -> Tensor:
-        """Some rows: of the parts a few at a time, beside the result."""
+        """Some rows; besides the result, a few rows of the parts are in memory."""
         shape = end - begin, *self.shape[1:]
         found = bands_of(shape, self.dtype.bits, self.unit) if self.shape else [(0, 1)]
         if len(found) == 1:
             parts = [part.tensor() for part in self._cut(begin, end)]
             made: Tensor = joining.concat(parts, axis=self.axis)
             return made
-        raw, at = Scratch().take(self.dtype.nbytes(prod(shape))), 0
-        for first, last in found:
-            some = self.rows(begin + first, begin + last)
-            raw[at : at + some.nbytes] = some.buffer
-            at += some.nbytes
-        return Tensor.frombuffer(raw, self.dtype, shape)
+        some = (self.rows(begin + first, begin + last).buffer for first, last in found)
+        return filled(some, self.dtype, shape, Scratch().take(self.dtype.nbytes(prod(shape))))
 
     def _cut(self, begin: int, end: int) -> list[Change]:
-        """The rows of the parts that are among those of the whole."""
+        """The rows of each part that belong to some rows of the result."""
         if not self.shape or end - begin == self.shape[0]:
             return [*self.parts]
         if self.axis:

@@ -1,8 +1,8 @@
-"""Planned tensors: of what each tensor of a destination is made, some rows at a time.
+"""Planned tensors: the source and the steps of each result, computed some rows at a time.
 
-A `Planned` says its dtype, its shape and how many rows are made together, and makes some of
-them; pieces, bands and views in bounded memory follow from that. A `Change` is what rules make
-of a tensor: operations on a Planned, or on what is stored, under a name.
+A `Planned` has a dtype and a shape, and computes any of its rows, in multiples of a unit; pieces,
+bands and views in bounded memory follow from that. A `Change` is the result of rules: operations on
+a Planned or on a stored tensor, under a name.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import groupby
 from math import prod
+from threading import local
 from typing import ClassVar, NamedTuple
 
 from ..arrays.tensor import Bytes, Tensor
 from ..dtypes.table import DType, dtype
-from ..files.pieces import MOST, PIECE, Scratch, parts, pieces, whole_elements
+from ..files.pieces import MOST, PIECE_BYTES, Scratch, filled, parts, pieces, whole_elements
 from ..files.stored import LOOKED_AT, Extent, FileType, Stored, blank
 from ..files.writing import New
 from ..operations.casts import cast
@@ -26,7 +27,7 @@ from ..programs.ops import Op
 from ..programs.trace import traced
 from ..shapes.layout import Layout
 
-__all__ = ["Change", "Planned", "Source", "View", "announced", "bands_of"]
+__all__ = ["Change", "Memory", "Planned", "Source", "View", "announced", "bands_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +37,7 @@ class Planned(ABC):
     Rows are indices of dim 0. All else follows from them.
     """
 
-    verb: ClassVar[str] = ""  # what it does to the tensors that it is made of
+    verb: ClassVar[str] = ""  # what it does to its sources
     dtype: DType
     shape: tuple[int, ...]
 
@@ -57,13 +58,13 @@ class Planned(ABC):
 
     @property
     def outline(self) -> Tensor:
-        """The tensor, as far as `schemes.detect` looks at it; only small ones are made."""
+        """The tensor as far as `schemes.detect` needs it; only small ones are computed."""
         small = self.nbytes <= LOOKED_AT
         return self.tensor() if small else blank(self.dtype, self.shape)
 
     @property
     def extent(self) -> Extent | None:
-        """Where a file has the same bytes already, if one does."""
+        """The place of the same bytes in a file, if there is one."""
         return None
 
     @property
@@ -73,36 +74,36 @@ class Planned(ABC):
 
     @property
     def unit(self) -> int:
-        """Of how many rows those are a multiple that are made alone."""
+        """Rows are computed in multiples of this number."""
         return self.count
 
     @property
     def made_of(self) -> Sequence[Change]:
-        """The planned tensors that it is made of."""
+        """The planned tensors that it is computed from."""
         return ()
 
     @property
     def reads(self) -> Sequence[Stored]:
-        """The tensors of the source that it is made of."""
+        """The tensors of the source that it is computed from."""
         return [stored for part in self.made_of for stored in part.reads]
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """Equal where rows are made in the same way."""
+        """A value that is equal for tensors whose rows are computed in the same way."""
         return ()
 
     @abstractmethod
     def rows(self, begin: int, end: int) -> Tensor:
-        """Some rows, from a multiple of `unit` to another one, or to the last row."""
+        """Compute some rows, between multiples of `unit`, or up to the last row."""
 
     def held(self, most: int) -> int:
-        """Bytes that are in memory at a time, beside pieces of them, if that may be `most`."""
+        """The bytes in memory at a time, besides pieces, if `most` are allowed."""
         begin, end = self.bands()[0]
         band = self.nbytes * (end - begin) // max(1, self.count)
         return 2 * band + max((part.held(most) for part in self.made_of), default=0)
 
     def bands(self) -> list[tuple[int, int]]:
-        """The rows that are made at a time."""
+        """The ranges of rows that are computed at a time."""
         return bands_of(self.shape, self.dtype.bits, self.unit)
 
     def pieces(self, source: Scratch, result: Scratch) -> Iterator[Bytes]:
@@ -119,7 +120,7 @@ class Planned(ABC):
         return self if layout == self.layout else View.of(self, layout)
 
 
-Source = Stored | Planned  # a tensor of which a destination's tensor is made
+Source = Stored | Planned  # of a tensor of the destination
 
 
 class _Part(NamedTuple):
@@ -132,37 +133,35 @@ class _Part(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class View(Planned):
-    """A row-major copy of a view of another tensor, whose bits `seen` counts."""
+    """A row-major copy of a view of another tensor, of Layout `seen`."""
 
     base: Source
     seen: Layout
 
     @staticmethod
     def of(base: Source, seen: Layout) -> View:
-        """The view of a tensor that this layout says."""
+        """The view of a tensor with this Layout."""
         return View(base.dtype, seen.shape, base, seen)
 
     @property
     def unit(self) -> int:
-        """One: each row is copied by itself."""
+        """1: each row is copied by itself."""
         return 1
 
     def rows(self, begin: int, end: int) -> Tensor:
-        """Some rows, of as few rows of the base as they need."""
+        """Some rows, from as few rows of the base as necessary."""
         whole = end - begin == self.count
         seen = self.seen if whole else self.seen.narrow(0, begin, end - begin, 1)
         if isinstance(self.base, Stored):
             return self.base.with_layout(seen).tensor()
         if whole:
             return self.base.tensor().with_layout(seen).ascontiguous()
-        memory, at = Scratch().take(self.dtype.nbytes(seen.size)), 0
-        for piece in View.of(self.base, seen).pieces(Scratch(), Scratch()):
-            memory[at : at + piece.size] = piece
-            at += piece.size
-        return Tensor.frombuffer(memory, self.dtype, seen.shape)
+        some = View.of(self.base, seen)
+        memory = Scratch().take(some.nbytes)
+        return filled(some.pieces(Scratch(), Scratch()), self.dtype, seen.shape, memory)
 
     def pieces(self, source: Scratch, result: Scratch) -> Iterator[Bytes]:
-        """The packed elements; a view of all of them in their order needs no copy."""
+        """The packed elements; a view of all elements in order is not copied."""
         if isinstance(self.base, Stored):
             yield from self.base.with_layout(self.seen).pieces(source, result)
             return
@@ -172,13 +171,13 @@ class View(Planned):
         known, row = None, _row(self.base)
         for part in self._parts(self.base, source.most):
             if known is None or known[1:] != part[1:]:
-                known = None  # which gives its memory back
+                known = None  # to release its memory
                 known = self.base.rows(part.begin, part.end), part.begin, part.end
             back = part.layout.offset - part.begin * row
             yield from pieces(known[0].with_layout(part.layout.at(back)), result)
 
     def held(self, most: int) -> int:
-        """The rows that a part needs."""
+        """The bytes of the rows that a part needs."""
         if isinstance(self.base, Stored):
             return self.base.with_layout(self.seen).held(most)
         if self._is_whole(self.base):
@@ -192,9 +191,9 @@ class View(Planned):
         return together and self.seen.size == prod(base.shape)
 
     def _parts(self, base: Planned, most: int) -> list[_Part]:
-        """Parts that need few rows each; all rows where that takes no longer, and may be held."""
+        """Parts that need few rows each; or all rows, if that is as fast, and memory allows it."""
         count, found = base.count, list[_Part]()
-        for layout in parts(self.seen, PIECE):
+        for layout in parts(self.seen, PIECE_BYTES):
             (low, high), unit = layout.span, _row(base) * max(1, base.unit)
             begin = low // unit * base.unit if unit else 0
             end = min(count, -(-high // unit) * base.unit) if unit else count
@@ -212,19 +211,19 @@ def _row(base: Planned) -> int:
 
 
 def bands_of(shape: tuple[int, ...], bits: int, unit: int) -> list[tuple[int, int]]:
-    """Rows (begin, end), multiples of `unit`, of about 8 MiB; all rows where they are no more."""
+    """Ranges of rows of about 8 MiB, in multiples of `unit`."""
     if not shape or not shape[0]:
         return [(0, shape[0] if shape else 1)]
-    step = max(1, 8 * PIECE // max(1, prod(shape[1:]) * bits * unit)) * unit
+    step = max(1, 8 * PIECE_BYTES // max(1, prod(shape[1:]) * bits * unit)) * unit
     return [(at, min(at + step, shape[0])) for at in range(0, shape[0], step)]
 
 
 @dataclass(frozen=True, eq=False)
 class Change(Planned):
-    """A tensor of the destination: `ops` are done to `source`, and make `shape` and `dtype`.
+    """A tensor of the destination: `ops` on `source`, with the resulting `shape` and `dtype`.
 
-    `rules` counts the rules that made it what it is; `saturate` is that of all casts,
-    `tensor_type` the type that a GGUF file gives it, if it is rows of blocks.
+    `rules` is the number of rules applied to it, `saturate` that of all casts, `tensor_type` its
+    GGUF type if it consists of blocks.
     """
 
     name: str
@@ -241,17 +240,17 @@ class Change(Planned):
 
     @property
     def made_of(self) -> Sequence[Change]:
-        """The planned tensors of which its source is made."""
+        """The planned tensors that its source is computed from."""
         return () if isinstance(self.source, Stored) else self.source.made_of
 
     @property
     def reads(self) -> Sequence[Stored]:
-        """The tensors of the source of which it is made."""
+        """The tensors of the source that it is computed from."""
         return [self.source] if isinstance(self.source, Stored) else self.source.reads
 
     @property
     def stages(self) -> tuple[Layout, ...]:
-        """Layouts that are applied in turn.
+        """Layouts that are applied one after the other.
 
         The first to the source's bytes, each other one to a row-major copy of the stage
         before. The last is written in row-major order; a reshape at the end never copies,
@@ -263,40 +262,40 @@ class Change(Planned):
     def casts(self) -> tuple[DType, ...]:
         """The dtypes to which the elements are cast, one after the other.
 
-        That is done in the order of the destination: moves and casts may change places.
+        Casts come after all reordering: the two commute.
         """
         return tuple(dtype(given[0]) for name, given in self.ops if name == "cast")
 
     @property
     def stored(self) -> Stored | None:
-        """The tensor of the source that this one is, whole and unchanged, if it is one."""
+        """The stored tensor of which this is an unchanged copy, if it is one."""
         return self.source if isinstance(self.source, Stored) and not self.ops else None
 
     @property
     def moves(self) -> bool:
-        """Whether elements change, or their order; otherwise only the header may change."""
+        """Whether elements or their order change; otherwise at most the header does."""
         stages = self.stages
         plain = isinstance(self.source, Stored) and len(stages) == 1 and stages[0].contiguous
         return bool(self.casts) or not plain
 
     @property
     def extent(self) -> Extent | None:
-        """Where a file has the same bytes already, if one does."""
+        """The place of the same bytes in a file, if there is one."""
         stages = () if self.casts else self.stages
         return self.source.with_layout(stages[0]).extent if len(stages) == 1 else None
 
     def then(self, apply: Callable[[Tensor], Tensor]) -> Change:
-        """With one more step."""
+        """The tensor with one more step."""
         ops, kind, shape = _traced(apply, self.shape, self.dtype)
         return replace(self, ops=self.ops + ops, dtype=kind, shape=shape, rules=self.rules + 1)
 
     def cut(self, begin: int, end: int, axis: int = 0) -> Change:
-        """Some indices of a dim."""
+        """The tensor cut to some indices of a dim."""
         return self.then(_cut(begin, end, axis))
 
     @property
     def unit(self) -> int:
-        """One: any rows can be cut out."""
+        """1: any rows can be computed alone."""
         return 1
 
     def rows(self, begin: int, end: int) -> Tensor:
@@ -305,7 +304,7 @@ class Change(Planned):
         return some._converted(some._seen.tensor()).reshape(some.shape)
 
     def pieces(self, source: Scratch, result: Scratch) -> Iterator[Bytes]:
-        """The new packed bytes in order; what is read takes memory of `source`."""
+        """The new packed bytes in order."""
         found, kind = self._seen.pieces(source, result), self.source.dtype
         if not self.casts:
             return found
@@ -323,7 +322,7 @@ class Change(Planned):
         return seen
 
     def held(self, most: int) -> int:
-        """What its source holds, or the rows of it that a stage needs."""
+        """The memory of its source, or of the rows that a stage needs."""
         return self._seen.held(most)
 
     def _converted(self, tensor: Tensor, memory: Scratch | None = None) -> Tensor:
@@ -334,10 +333,20 @@ class Change(Planned):
         return tensor
 
 
-def announced(changes: Iterable[Change], most: int = MOST) -> list[New]:
-    """The tensors as they are written; they share memory, which should hold `most` of a tensor."""
-    memory = Scratch(most), Scratch(most)
-    return [New(c.name, c.dtype, c.shape, partial(c.pieces, *memory), c.extent) for c in changes]
+class Memory(local):
+    """Scratch memory of a thread, for what is read and what is made: about `most` bytes each.
+
+    All shards of a thread use it: new pages for each of 32 MiB took 8 % of the processor's time.
+    """
+
+    def __init__(self, most: int = MOST) -> None:
+        self.both = Scratch(most), Scratch(most)
+
+
+def announced(changes: Iterable[Change], memory: Memory) -> list[New]:
+    """The tensors for a writer in this thread."""
+    both = memory.both
+    return [New(c.name, c.dtype, c.shape, partial(c.pieces, *both), c.extent) for c in changes]
 
 
 @lru_cache(maxsize=1024)
@@ -355,7 +364,7 @@ def _routed(ops: tuple[Op, ...], layout: Layout, kind: DType) -> tuple[Layout, .
 def _traced(
     apply: Callable[[Tensor], Tensor], shape: tuple[int, ...], kind: DType
 ) -> tuple[tuple[Op, ...], DType, tuple[int, ...]]:
-    """The operations of a step, and the dtype and shape that they result in."""
+    """The operations of a step, and the resulting dtype and shape."""
     seen: list[Tensor] = []
 
     def step(tensor: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ __all__ = ["Difference", "Weights", "differences"]
 
 @dataclass(frozen=True)
 class Difference:
-    """What is not equal: a name, why, and the index of the first element that differs.
+    """A difference: the name, the reason, and the index of the first element that differs.
 
     `values` are the two elements as text, of A and of B.
     """
@@ -53,9 +53,9 @@ class Difference:
 class Weights(Mapping[str, "Tensor | Found"]):
     """The tensors of a checkpoint by name, quantised ones as one group under the weight's name.
 
-    `tensors` and `config` are those of `schemes.detect`, `warnings` what it finds odd. What
-    fits no scheme stays as it is. `groups` are the quantised weights by their names, `scales`
-    those of a quantised cache of keys and values.
+    `tensors` and `config` are as in `schemes.detect`, `warnings` are its warnings. Tensors of no
+    scheme stay single. `groups` are the quantised weights by name, `scales` those of a quantised KV
+    cache.
 
     >>> import numpy as np, shapejit as sj
     >>> codes = np.zeros((4, 8), np.float32)
@@ -85,7 +85,7 @@ class Weights(Mapping[str, "Tensor | Found"]):
         return name in self.groups or name in self._plain
 
     def planned(self, name: str) -> Planned:
-        """A tensor, to be read some rows at a time."""
+        """A tensor that is read some rows at a time."""
         x = self._tensors[name]
         if is_a(x, Change):
             return x
@@ -95,7 +95,7 @@ class Weights(Mapping[str, "Tensor | Found"]):
         return View.of(x, x.layout)
 
     def decoded(self, name: str, kind: str, turned: bool = False) -> Planned:
-        """A weight as plain numbers, to be decoded, or read, some rows at a time."""
+        """A weight as plain floats, decoded or read some rows at a time."""
         if name not in self.groups:
             return self.planned(name)
         made = Decoded.of(Weight.of(self.groups[name], self._tensors), dtype(kind))
@@ -112,7 +112,7 @@ class Weights(Mapping[str, "Tensor | Found"]):
 
     @property
     def plain(self) -> dict[str, Held]:
-        """The tensors of no group; those that a file or a conversion has are not loaded."""
+        """The tensors of no group; tensors of files and conversions are not loaded."""
         found = {name: self.planned(name) for name in self._plain}
         return {name: Held(name, x.dtype, x.size) for name, x in found.items()}
 
@@ -125,17 +125,17 @@ def differences(
 ) -> Iterator[Difference]:
     """Each name whose weights differ, in the order of `a`, with the first element that does.
 
-    `a` and `b` are mappings of names to tensors, or Weights where a config tells of them.
-    Tensors are equal if their dtypes, shapes and the bits of all elements are; groups of one
-    scheme with the same settings if all their tensors are. Where the schemes differ, or only
-    one side is quantised, the decoded numbers are compared: as the other side's dtype, or as
-    float32. NaNs are equal there, and zeros of either sign, but for those of float8.
+    `a` and `b` are mappings of names to tensors, or Weights if a config describes them. Tensors are
+    equal if their dtypes, shapes and all bits of elements are; weights of one scheme with the same
+    settings if all their tensors are. If the schemes differ, or only one side is quantised, decoded
+    numbers are compared, in the other side's dtype or float32. Then NaNs are equal, and so are 0.0
+    and -0.0, except in float8.
 
     `tolerance` accepts floats, decoded ones too, that differ by at most `tolerance` times the
     largest finite magnitude in the tensor of `a`; dtypes may then differ as well. Scales of a
-    quantised cache count only where the other side has quantised weights, too. Some rows of
-    each side are in memory at a time; `done` is called with each name that has been compared.
-    Raises FormatError for what cannot be decoded, and for a tolerance that is negative or NaN.
+    quantised KV cache are ignored if the other side has no quantised weights. Only some rows of
+    each side are in memory at a time; `done` is called with each name after its comparison. Raises
+    FormatError for weights that cannot be decoded, and for a negative or NaN tolerance.
 
     >>> import numpy as np
     >>> a, b = ({"w": np.array([[1, 2], [3, x]], np.float32)} for x in (4, 4.5))
@@ -167,9 +167,9 @@ def differences(
 
 
 def _unaccounted(a: Weights, b: Weights) -> dict[str, str]:
-    """Tensors of both sides that belong to quantised weights which one side stores in another way.
+    """Tensors of both sides that belong to quantised weights which one side stores differently.
 
-    Their bits may be equal, but they mean nothing without these weights, or their config.
+    Their bits may be equal, but have no meaning without these weights, or their config.
     """
     made = dict[str, str]()
     alike = {n for n in a.groups if n in b.groups and _stored_alike(a.groups[n], b.groups[n])}
@@ -190,7 +190,7 @@ def _unaccounted(a: Weights, b: Weights) -> dict[str, str]:
 
 
 def _difference(name: str, a: Weights, b: Weights, tolerance: float | None) -> Difference | None:
-    """How two weights differ, None if they are equal."""
+    """The difference of two weights; None if they are equal."""
     p, q = (side.groups.get(name) for side in (a, b))
     if p is not None and q is not None and _stored_alike(p, q):
         pairs = [(p.parts.names[key], q.parts.names[key]) for key in p.parts]
@@ -220,15 +220,15 @@ def _difference(name: str, a: Weights, b: Weights, tolerance: float | None) -> D
 
 
 def _is_signed(x: Found | None) -> bool:
-    """Whether all projects decode a weight to zeros of the same sign: they do so for float8."""
-    if x is None:  # plain numbers
+    """Whether all projects decode zeros with the same sign, as they do for float8."""
+    if x is None:  # plain floats
         return True
     codes = next(iter(x.parts.values())).dtype
     return bool(codes.kind == "float" and codes.bits == 8)
 
 
 def _stored_alike(p: Found, q: Found) -> bool:
-    """Whether the same tensors mean the same."""
+    """Whether equal tensors represent equal weights."""
     alike = p.scheme == q.scheme and p.parts.settings == q.parts.settings
     return alike and p.parts.keys() == q.parts.keys()
 
@@ -239,7 +239,7 @@ def _is_turned(found: Found) -> bool:
 
 
 def _words(x: Planned | Found, shape: tuple[int, ...] | None = None) -> str:
-    """What a weight is, for a message."""
+    """A description of a weight, for a message."""
     if isinstance(x, Found):
         return x.scheme if shape is None else f"{x.scheme} {shape_text(shape)}"
     return f"{x.dtype.name} {shape_text(x.shape if shape is None else shape)}"
@@ -253,7 +253,7 @@ def _bits(name: str, x: Planned, y: Planned) -> Difference | None:
 
 
 def _element(x: Planned, index: tuple[int, ...]) -> Tensor:
-    """One element, of the fewest rows that are made together."""
+    """One element, computed from as few rows as possible."""
     if not index:
         return x.rows(0, 1)
     begin = index[0] // x.unit * x.unit
@@ -263,9 +263,9 @@ def _element(x: Planned, index: tuple[int, ...]) -> Tensor:
 def _numbers(
     name: str, x: Planned, y: Planned, tolerance: float, signed: bool = False
 ) -> Difference | None:
-    """The first floats of two tensors of one shape that are too far apart.
+    """The index of the first floats that differ by more than the tolerance.
 
-    Zeros are equal, unless they are `signed`.
+    0.0 and -0.0 are equal unless zeros are `signed`.
     """
     wide = "float64" if "float64" in (x.dtype.name, y.dtype.name) else "float32"
     bits = max(t.dtype.bits for t in (x, y))
@@ -301,7 +301,7 @@ def _most(x: Tensor, kind: str) -> float:
 
 
 def _at(name: str, index: tuple[int, ...], one: Tensor, other: Tensor) -> Difference:
-    """Two elements that differ, with their bits where their numbers look the same."""
+    """Two elements that differ as text, with their bits if the numbers look the same."""
     first, second = _text(one), _text(other)
     if first == second:
         first, second = (f"{first} (0x{t.tobytes()[::-1].hex()})" for t in (one, other))

@@ -1,4 +1,4 @@
-"""What a config, or a file's metadata, says of weights after a conversion."""
+"""The config.json and metadata of a destination: how its weights are stored."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ from typing import Any
 
 from ..errors import FormatError
 from ..files.configuration import Config
-from ..quantization.configuration import BESIDE, COMFY, CONFIG, comfy_layers, declared, sections
+from ..quantization.configuration import (
+    COMFY,
+    CONFIG,
+    QUANTIZER_CONFIG_FILES,
+    comfy_layers,
+    declared,
+    sections,
+)
 from ..quantization.declaring import declaration, left_out, of_dtype, without
 from .changes import Change
 from .quantizing import unquantised
@@ -19,24 +26,26 @@ from .weights import Decoded, PartOf
 
 __all__ = ["facts_after", "rewritten", "told", "told_by_config"]
 
-# What the metadata of ComfyUI's files and of GGUF tell of how weights are quantised.
+# The keys of metadata of ComfyUI's files and of GGUF that describe quantisation.
 _TELLING = (COMFY, "general.file_type")
 _PLAIN = ("bfloat16", "float16", "float32")
 
 
 def rewritten(config: Config, tensors: Tensors) -> dict[str, Any]:
-    """The config as it must be after the rules; FormatError for what it cannot say."""
+    """The config after the rules. Raises FormatError for weights that it cannot describe."""
     made = dict(config.content)
     if tensors.became or tensors.encoded:
         left = {weight.scheme for weight in untouched(tensors)}
         if left and config.beside and not any(sections(made).values()):
             names = ", ".join(config.beside)
-            raise FormatError(f"{names} cannot tell of some weights only: choose all for --to")
+            raise FormatError(
+                f"{names} cannot describe only some of the weights: apply --to to all"
+            )
         schemes = {part.whole.scheme for part in tensors.scheme_parts}
         decoded = [c.name for c in tensors.changes.values() if isinstance(c.source, Decoded)]
         if len(schemes) + bool(left - schemes) > 1:
             both = ", ".join(sorted(schemes | left))
-            raise FormatError(f"{CONFIG} cannot tell of weights of several schemes: {both}")
+            raise FormatError(f"{CONFIG} cannot describe weights of several schemes: {both}")
         for scheme in schemes:
             made = declaration(scheme, _settings(tensors, scheme), made)
         if not schemes and not left:
@@ -53,14 +62,14 @@ def rewritten(config: Config, tensors: Tensors) -> dict[str, Any]:
 
 
 def facts_after(content: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:
-    """What tells of the weights of a destination with this config, as `detect` takes it."""
+    """The facts about the weights of a destination with this config, as `detect` takes them."""
     config, is_folder = tensors.config, tensors.checkpoint.format == "sharded"
-    gone = {*config.content, *(BESIDE if tensors.became and is_folder else ())}
+    gone = {*config.content, *(QUANTIZER_CONFIG_FILES if tensors.became and is_folder else ())}
     return {**{key: fact for key, fact in config.facts.items() if key not in gone}, **content}
 
 
 def told(metadata: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:
-    """A file's metadata, without what tells of weights that are stored in another way now."""
+    """A file's metadata, without facts about weights that are stored differently now."""
     if not (tensors.became or tensors.encoded):
         return dict(metadata)
     made = {key: value for key, value in metadata.items() if key not in _TELLING}
@@ -72,7 +81,7 @@ def told(metadata: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:
 
 
 def told_by_config(facts: Mapping[str, Any], tensors: Tensors) -> list[str]:
-    """The schemes of a destination's weights of which the files beside it tell, not itself."""
+    """The schemes of a destination's weights that only the config next to it describes."""
     if not declared({key: fact for key, fact in facts.items() if key != COMFY}).tells:
         return []
     made = {c.source.whole.scheme for c in tensors.changes.values() if isinstance(c.source, PartOf)}
@@ -80,18 +89,18 @@ def told_by_config(facts: Mapping[str, Any], tensors: Tensors) -> list[str]:
 
 
 def _settings(tensors: Tensors, scheme: str) -> dict[str, Any]:
-    """The settings of a scheme's weights; FormatError if they differ."""
+    """The settings of a scheme's weights. Raises FormatError if they differ."""
     found: list[dict[str, Any]] = []
     for part in tensors.scheme_parts:
         if part.whole.scheme == scheme and part.settings not in found:
             found.append(dict(part.settings))
     if len(found) > 1:
-        raise FormatError(f"{CONFIG} cannot tell of several settings of {scheme}: {found[:2]}")
+        raise FormatError(f"{CONFIG} cannot describe several settings of {scheme}: {found[:2]}")
     return found[0]
 
 
 def _most(changes: Iterable[Change]) -> str | None:
-    """The dtype of most bytes of the plain numbers."""
+    """The dtype of most bytes of plain floats."""
     nbytes = Counter[str]()
     for change in changes:
         if change.dtype.name in _PLAIN:

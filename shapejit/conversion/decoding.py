@@ -1,6 +1,6 @@
-"""`--to`: quantised weights as plain numbers, or as another scheme stores them.
+"""`--to`: quantised weights decoded to floats, or stored in another scheme.
 
-Where none is quantised, weights of floats are encoded: see `quantizing`.
+If none is quantised, floats are encoded: see `quantizing`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["to"]
 
 
 def to(r: Rule, tensors: Tensors) -> None:
-    """Decode, or convert, the weights whose names match; the place of the codes is theirs."""
+    """Decode or convert the weights whose names match; they take the place of their codes."""
     (target,) = r.values
     _refuse_unclear(r, tensors)
     now = {c.stored.name: c for c in tensors.changes.values() if c.stored is not None}
@@ -64,9 +64,9 @@ def to(r: Rule, tensors: Tensors) -> None:
 
 
 def _cast_plain(r: Rule, tensors: Tensors, target: str) -> bool:
-    """Cast the weights of a GGUF file without quantised ones; whether there are any.
+    """Cast the floats of several dims of a GGUF file without quantised weights.
 
-    That are floats of several dims: F16 and BF16 are types like others there.
+    F16 and BF16 are types like others there. Returns whether there are any.
     """
     if tensors.checkpoint.format != "gguf" or tensors.weights:
         return False
@@ -80,18 +80,18 @@ def _cast_plain(r: Rule, tensors: Tensors, target: str) -> bool:
 
 
 def _refuse_changed(r: Rule, tensors: Tensors, weight: Weight, used: Sequence[Use]) -> None:
-    """FormatError for codes that a rule has moved or cast: they would stay quantised."""
+    """Raise FormatError for codes that a rule has permuted or cast: they would stay quantised."""
     for use in used:
         if r.pattern.fullmatch(weight.renamed(use.change.name)):
             with tensors.named(use.change.name, r):
                 raise FormatError(
                     f"the codes {quoted(weight.codes)} of a quantised weight ({weight.scheme}) "
-                    f"were changed by a rule before this one: give --to first"
+                    f"were changed by an earlier rule: give --to first"
                 )
 
 
 def _forget_cache(tensors: Tensors) -> None:
-    """Without quantised weights nothing tells of a quantised cache: leave its scales out."""
+    """Drop the scales of a quantised KV cache if no quantised weights are left."""
     stored = {c.stored.name: name for name, c in tensors.changes.items() if c.stored is not None}
     if not any(weight.codes in stored for weight in tensors.weights):
         for scale in tensors.config.declared.cache_scales(stored):
@@ -99,30 +99,28 @@ def _forget_cache(tensors: Tensors) -> None:
 
 
 def _untouched(weight: Weight, now: dict[str, Change]) -> list[Change]:
-    """The parts of a weight; FormatError if a rule has changed one or left one out."""
+    """The parts of a weight. Raises FormatError if a rule has changed or dropped one."""
     for name in weight.names:
         if name not in now:
-            raise FormatError(
-                f"its part {quoted(name)} was changed, or left out, by a rule before this one"
-            )
+            raise FormatError(f"its part {quoted(name)} was changed or dropped by an earlier rule")
     return [now[name] for name in weight.names]
 
 
 def _refuse_unclear(r: Rule, tensors: Tensors) -> None:
-    """FormatError for tensors that look quantised, but are of no scheme or of several."""
+    """Raise FormatError for tensors that look quantised, but fit no scheme or several."""
     for unclear in tensors.detected.unclear:
         left = [n for n in unclear.names if n in tensors.changes and n not in tensors.kept]
         if left and any(r.pattern.fullmatch(name) for name in left):
             raise FormatError(
-                f"{tensors.path}: {unclear} ({r}; --exclude leaves a tensor out, and "
-                f"--to 'REGEX=...' chooses weights)"
+                f"{tensors.path}: {unclear} ({r}; --exclude drops a tensor, and "
+                f"--to 'REGEX=...' selects weights)"
             )
 
 
 def _made(
     weight: Weight, name: str, target: str, saturate: bool, rules: int, known: dict[Any, Any]
 ) -> list[Change]:
-    """The tensors that a weight becomes; of those of equal shapes and settings one is made now."""
+    """The tensors of a converted weight; one per shape and settings is computed for planning."""
     if target in DECODED:
         return [Change.of(name, Decoded.of(weight, dtype(target)), saturate, rules)]
     whole, row = converted(weight, target), BY_NAME[target]

@@ -1,4 +1,4 @@
-"""What a conversion would do, tensor by tensor: for people and for machines, before it is done."""
+"""Reports of what a conversion did, or would do (`--dry-run`), tensor by tensor."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class Described:
 
 @dataclass(frozen=True)
 class Report:
-    """The result of a conversion: numbers of tensors, bytes of their data, seconds it took.
+    """The result of a conversion: numbers of tensors, bytes of their data, seconds.
 
-    `changed` are the tensors that rules are for, `moved` those of them whose elements, or the
-    order of these, change, not only names and shapes. `warnings` are what is odd about the
-    quantised weights that were decoded or converted, `left_out` the weights that a rule for all
-    leaves as they are, and why; `rows` the tensors of a conversion that was not done, `errors` how
-    far weights that are encoded are from their codes.
+    `changed` is the number of tensors that rules apply to, `moved` that of tensors with new data
+    (converted or reordered), not only with new names and shapes. `warnings` are contradictions and
+    unclear tensors of the weights that were decoded or converted; `left_out` the weights that a
+    rule for all tensors left as they are, with the reasons. After a dry run `rows` are the planned
+    tensors, and `errors` the differences between encoded weights and their codes.
     """
 
     tensors: int

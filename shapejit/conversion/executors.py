@@ -1,4 +1,4 @@
-"""Shards that others write: any `Executor`, or one that is opened by its name."""
+"""Shards written by an executor: any `Executor`, or one that a name such as threads:4 opens."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def written_by(
 ) -> None:  # fmt: skip
     """Have shards written by an executor.
 
-    Threads call `here`; what `there` returns pickles, and is called by others. The first error
-    ends the run, when what has begun is done; one that is not ours, nor the disk's, names the
-    shard.
+    Threads call `here`; other executors call what `there` returns, which pickles. The first error
+    ends the run after the current shards; errors other than ShapeJitError and OSError become
+    FormatError with the name of the shard.
     """
     lock, stop, begun = Lock(), Future[None](), dict[Future[None], Shard]()
 
     def tell(count: int) -> None:
         if stop.done():
-            raise InterruptedError("nobody wants the shard any more")
+            raise InterruptedError("the run has stopped")
         with lock:
             progress(count)
 
@@ -56,14 +56,14 @@ def written_by(
                     tell(shard.nbytes)
         except BaseException as fault:
             stop.set_result(None)
-            # A user who interrupts it does not wait.
+            # After an interrupt nothing is waited for.
             wait([f for f in begun if not f.cancel()], None if isinstance(fault, Exception) else 0)
             raise
 
 
 @contextmanager
 def _opened(given: Any) -> Iterator[Executor]:
-    """An executor that is given, or that of a client of dask's, stays open."""
+    """Open an executor by its name and close it later; one that is passed in stays open."""
     if not isinstance(given, str):
         pool = given.get_executor(pure=False) if hasattr(given, "get_executor") else given
         if not hasattr(pool, "submit"):

@@ -20,13 +20,13 @@ from ..files.configuration import CONFIG
 from ..files.places import opened, places
 from ..files.safetensors.writer import Placed, placed
 from ..files.sharded import PICKLES, SUFFIX, shards_named
-from ..quantization.configuration import BESIDE
+from ..quantization.configuration import QUANTIZER_CONFIG_FILES
 from .changes import Change
 from .tensors import Tensors
 
 __all__ = ["MAX_SHARD", "Folder", "Shard", "folder", "nbytes_of", "shards_of"]
 
-MAX_SHARD = 5 * 10**9  # bytes, as the ecosystem has it
+MAX_SHARD = 5 * 10**9  # bytes, the default of transformers
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
           "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
 
@@ -45,7 +45,7 @@ class Shard:
         return sum(change.nbytes for change in self.changes)
 
     def is_written(self, folder: str) -> bool:
-        """Whether a folder has it: a file of this name, size and header."""
+        """Whether a folder contains it: a file of this name, size and header."""
         place, header = places(folder), self.placed.header
         with suppress(OSError, FileFormatError):
             file = place.open(place.inside(folder, self.name, None))
@@ -59,9 +59,9 @@ class Folder:
     """All that a conversion writes to a folder.
 
     `shards` have the tensors; `texts` are the index and the config, `copied` the paths of other
-    files of the source, all by their names. `index` is the name that the index has, or would
-    have, `gone` are files of an existing folder that do not stay in it. `plan` is JSON that
-    says all that makes it this conversion: files written under another plan are not its own.
+    files of the source, all by name. `index` is the name of the index, even if there is none,
+    `gone` are files of an existing folder that are removed. `plan` is JSON that identifies the
+    conversion: files written under another plan belong to another one.
     """
 
     path: str
@@ -78,11 +78,11 @@ class Folder:
         return sha256(self.plan.encode()).hexdigest()[:16]
 
     def begun_otherwise(self, other: str, alone: bool, where: str) -> FileFormatError:
-        """What to say where an interrupted conversion, or a part, was `where` planned otherwise."""
+        """The error if an interrupted conversion, or a part, at `where` had another plan."""
         reason = f"the interrupted conversion had another {self._differs_in(other)}"
         hint = "it cannot be resumed (without --resume it is removed)"
         if not alone:
-            hint = f"if that is to be done anew, remove {where}"
+            hint = f"to start again, remove {where}"
         return FileFormatError(self.path, None, f"{reason}: {hint}")
 
     @property
@@ -96,7 +96,7 @@ class Folder:
         return sum(opened(found).size for found in self.copied.values())
 
     def _differs_in(self, plan: str) -> str:
-        """What another plan says otherwise."""
+        """The first fact in which another plan differs."""
         with suppress(ValueError, AttributeError):
             own, other = json.loads(self.plan), json.loads(plan)
             return next(str(name) for name, fact in own.items() if other.get(name) != fact)
@@ -106,10 +106,10 @@ class Folder:
 def folder(
     tensors: Tensors, source: str, path: str, config: Mapping[str, Any], max_shard: int, rules: str
 ) -> Folder:
-    """The folder `path` as it is to be made of the folder `source`, which it may be.
+    """The planned folder `path`, made of the folder `source`, which may be the same.
 
-    `config` is the content of the config after the rules, which `rules` tells as text.
-    Raises FileFormatError for what files cannot hold.
+    `config` is the content of the config after the rules, `rules` is their text. Raises
+    FileFormatError for tensors that files cannot hold.
     """
     target, home = places(path).real(path), places(source).real(source)
     _check_apart(home, target, path)
@@ -117,11 +117,14 @@ def folder(
     stem = checkpoint.stem
     files = _shards(path, [*tensors.changes.values()], max_shard, stem, checkpoint.of_files)
     texts, index = _texts(tensors, files, config, stem), f"{stem}{SUFFIX}"
-    telling = {CONFIG, *(BESIDE if tensors.became else ())}  # the config alone tells of them now
+    telling = {
+        CONFIG,
+        *(QUANTIZER_CONFIG_FILES if tensors.became else ()),
+    }  # the config alone tells of them now
     own = {*texts, *(file.name for file in files), *telling}
     read = {name for name, _ in _sources(checkpoint, home)}
     others = {} if home == target else _others(home, own | read | shards_of(home, index))
-    gone = telling if home == target else telling | {*BESIDE}
+    gone = telling if home == target else telling | {*QUANTIZER_CONFIG_FILES}
     plan = {
         "version of shapejit": __version__,
         "source": [*_sources(checkpoint, home), _hash(tensors.config.facts)],
@@ -137,7 +140,7 @@ def _hash(fact: object) -> str:
 
 
 def shards_of(folder: str, index: str) -> set[str]:
-    """The files of the checkpoint of this index in a folder: the index, and those with tensors."""
+    """The files of a checkpoint in a folder: the index, and the files with tensors."""
     made = {index, index.removesuffix(SUFFIX) + ".safetensors"}
     with suppress(FileFormatError, OSError):
         made |= set(shards_named(places(folder).join(folder, index)))
@@ -145,7 +148,7 @@ def shards_of(folder: str, index: str) -> set[str]:
 
 
 def _check_apart(home: str, target: str, path: str) -> None:
-    """FileFormatError where one of two folders lies in the other."""
+    """Raise FileFormatError if one of two folders is within the other."""
     inner, outer = (os.path.join(each, "") for each in (target, home))
     if home != target and (inner.startswith(outer) or outer.startswith(inner)):
         which = "in the source" if inner.startswith(outer) else "around the source"
@@ -174,7 +177,7 @@ def _texts(
 
 
 def _sources(checkpoint: Checkpoint, home: str) -> list[list[str]]:
-    """The files that are read, by their places in the source, and their versions."""
+    """The files that are read, by their paths in the source, and their versions."""
     files = {member.file.path: member.file for member in checkpoint.members.values()}
     place = places(home)
     return sorted([place.relative(path, home), file.version] for path, file in files.items())
@@ -192,7 +195,7 @@ def _others(folder: str, known: set[str]) -> dict[str, str]:
 
 
 def nbytes_of(given: int | str) -> int:
-    """A number of bytes, also with a unit; FormatError for others.
+    """A number of bytes, also with a unit. Raises FormatError for other text.
 
     >>> nbytes_of("5GB"), nbytes_of("512 MiB")
     (5000000000, 536870912)
@@ -200,16 +203,16 @@ def nbytes_of(given: int | str) -> int:
     text = str(given)
     found = re.fullmatch(r"\s*([0-9]{1,15})\s*([A-Za-z]{0,3})\s*", text)
     if found is None or found[2].upper() not in _UNITS or int(found[1]) == 0:
-        raise FormatError(f"{quoted(text)} is not a number of bytes, as 5GB or 500MB")
+        raise FormatError(f"{quoted(text)} is not a number of bytes, such as 5GB or 500MB")
     return int(found[1]) * _UNITS[found[2].upper()]
 
 
 def _shards(
     folder: str, changes: Sequence[Change], most: int, stem: str, metadata: Mapping[str, str] | None
 ) -> list[Shard]:
-    """The tensors in their order in files of at most `most` bytes; a larger one has its own.
+    """The tensors in order, in files of at most `most` bytes; a larger tensor has its own file.
 
-    FileFormatError for what a file cannot hold.
+    Raises FileFormatError for tensors that a file cannot hold.
     """
     groups, place = [*_groups(changes, most)], places(folder)
     count, made = len(groups), list[Shard]()

@@ -1,6 +1,6 @@
-"""A conversion: rules for the tensors of a checkpoint are planned and proved, then written.
+"""Conversions: rules applied to the tensors of a checkpoint, checked, and then written.
 
-`convert` is the one way in. Others plan the same conversion again, of a `Job`, and write shards.
+`convert` is the entry point. Workers plan the same conversion again from a `Job`, and write shards.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..files.pieces import MOST
 from ..files.places import places
 from ..files.writing import Progress
 from . import single_files
-from .changes import Change
+from .changes import Change, Memory
 from .configs import facts_after, rewritten
 from .described import Report, described
 from .folders import MAX_SHARD, Folder, Shard, folder, nbytes_of
@@ -43,9 +43,9 @@ __all__ = ["Conversion", "Report", "convert", "plan"]
 
 @dataclass(frozen=True, eq=False)
 class Conversion:
-    """A checkpoint and what becomes of it; nothing is written yet.
+    """A planned conversion; nothing is written yet.
 
-    `most` are the bytes of a tensor that should be in memory at a time.
+    About `most` bytes of a tensor are in memory at a time.
     """
 
     tensors: Tensors
@@ -75,17 +75,17 @@ class Conversion:
 
     @cached_property
     def _content(self) -> dict[str, Any]:
-        """The config as it is to be."""
+        """The content of the new config."""
         return rewritten(self.tensors.config, self.tensors)
 
     @property
     def config(self) -> dict[str, Any]:
-        """What tells of the weights of the destination, as `schemes.detect` takes it."""
+        """The facts about weights of the destination, as `schemes.detect` takes them."""
         return facts_after(self._content, self.tensors)
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is odd about quantised weights, where some of them are decoded or converted."""
+        """Contradictions and unclear tensors, if quantised weights are decoded or converted."""
         if not self.tensors.became:
             return ()
         found = self.tensors.detected
@@ -94,9 +94,9 @@ class Conversion:
     def write(self, path: Path, progress: Progress | None = None) -> Report:
         """Write the converted checkpoint: a folder as a folder, a file in the format of `path`.
 
-        A folder becomes a file where `path` has the suffix of one. Metadata go along where
-        the format stays the same. Raises FileFormatError for what the format cannot hold,
-        OSError where the disk refuses.
+        A folder becomes a file if `path` has the suffix of one. Metadata are kept if the format
+        stays the same. Raises FileFormatError for tensors that the format cannot hold, OSError for
+        errors of the disk.
         """
         made, settings = self.folder(path, MAX_SHARD), Settings()
         return self.write_as(path, made, settings, self.report(made, settings), progress)
@@ -105,7 +105,7 @@ class Conversion:
         self, path: Path, made: Folder | None, settings: Settings, report: Report,
         progress: Progress | None = None, write: WriteShards | None = None,
     ) -> Report:  # fmt: skip
-        """The same, as a `made` folder or as a file; `write` has others write the shards."""
+        """Write the planned folder `made`, or a file; `write` has an executor write the shards."""
         start = time.perf_counter()
         try:
             if made is None:
@@ -117,7 +117,7 @@ class Conversion:
         return replace(report, seconds=time.perf_counter() - start)
 
     def report(self, made: Folder | None, settings: Settings) -> Report:
-        """What is to be done: all of it, or a part of a folder."""
+        """The Report of all that will be written, or of a part of a folder."""
         changes, total = self.changes, sum(change.nbytes for change in self.changes)
         if made is not None:
             changes = tuple(c for shard in settings.own(made) for c in shard.changes)
@@ -135,12 +135,11 @@ class Conversion:
         )
 
     def folder(self, path: Path, max_shard: int) -> Folder | None:
-        """The folder that is made of a folder; None for a file, or where the suffix says so.
+        """The planned folder; None if the destination is a file.
 
         FormatError for what a destination at `path` could not tell any more: parts of
-        quantised weights which rules have taken apart, in a folder whose config still tells of
-        these, blocks of GGUF in a file that names no types, and codes whose sizes a node of
-        ONNX told.
+        quantised weights which rules have taken apart, blocks of GGUF in a file that names no
+        types, and codes whose sizes a node of ONNX told.
         """
         name, source = file_name(path), self.checkpoint.path
         place, home = places(name), places(source)
@@ -148,6 +147,7 @@ class Conversion:
         suffix = file_formats.has_suffix(name)
         if self.checkpoint.format != "sharded" or (suffix and not place.is_folder(name)):
             single_files.check(name, self.tensors)
+            check_parts(self.tensors, self.tensors.config.facts, self.results)
             return None
         check_parts(self.tensors, self.config, self.results)
         rules = "\n".join([*map(str, self.rules), f"saturate {self.tensors.saturate}"])
@@ -162,13 +162,12 @@ def plan(
     saturate: bool = True,
     chunk: int | None = None,
 ) -> Conversion:
-    """The tensors that `rules`, applied in order, make of those of a checkpoint.
+    """Plan a conversion: apply `rules` in order to the tensors of a checkpoint.
 
-    No data are read but those that tell of quantised weights; `--to` a scheme converts one
-    weight of each kind. `saturate` is that of all casts, `chunk` the bytes of a tensor that
-    may be in memory at a time. Raises ReshapeError, DTypeError or FormatError, with the file,
-    the tensor and the rule, for a rule that does not fit, for one that matches no tensor,
-    and for a tensor that needs more than `chunk`.
+    Only data that describe quantised weights are read; `--to` a scheme converts one weight of each
+    kind. `saturate` is that of all casts, `chunk` the most bytes of a tensor in memory at a time.
+    Raises ReshapeError, DTypeError or FormatError, with the file, the tensor and the rule, for a
+    rule that does not fit or matches no tensor, and for a tensor that needs more than `chunk`.
     """
     tensors = Tensors(checkpoint, configuration(checkpoint), reshape, saturate)
     tensors.exceptions += [r.pattern for r in rules if r.option == "keep"]
@@ -184,14 +183,14 @@ def _check_held(tensors: Tensors, chunk: int) -> None:
     for change in tensors.changes.values():
         held = change.held(chunk)
         if held > chunk:
-            reason = f"what is done to it takes {held} bytes in memory at a time"
+            reason = f"its rules need {held} bytes in memory at a time"
             where = f"{tensors.path}: tensor {quoted(change.name)}"
             raise FormatError(f"{where}: {reason}, more than the {chunk} of --chunk")
 
 
 @dataclass(frozen=True)
 class Job:
-    """What is converted to what, as a value that pickles; a worker wants the plan of this hash."""
+    """A conversion as a value that pickles, for workers; `wanted` is the hash of its plan."""
 
     source: Path
     destination: Path
@@ -203,7 +202,7 @@ class Job:
     wanted: str = ""
 
     def planned(self) -> tuple[Conversion, Folder | None]:
-        """The conversion, and the folder that is made, as both are planned here and now."""
+        """Plan it in this process: the conversion and the destination folder."""
         spec, special_zero, allowzero = self.spec
         reshape = dialect(spec, special_zero=special_zero, allowzero=allowzero)
         source = file_formats.read(self.source)
@@ -212,21 +211,24 @@ class Job:
 
 
 def write_planned(job: Job, number: int) -> None:
-    """Write a shard of a folder, in any process that sees the source and the destination.
+    """Write a shard of a folder, in any process that sees source and destination.
 
-    FileFormatError where the plan that is made here is another one.
+    Raises FileFormatError if this process plans the conversion differently.
     """
     made = _wanted(job)
-    write_shard(made.shards[number], destination(made).folder, job.chunk or MOST, None)
+    memory = Memory(job.chunk or MOST)
+    write_shard(made.shards[number], destination(made).folder, memory, None)
 
 
 @lru_cache(maxsize=1)
 def _wanted(job: Job) -> Folder:
-    """The folder as it is planned here; FileFormatError where that has not the hash `wanted`."""
+    """The planned folder. Raises FileFormatError if its plan has not the hash `wanted`."""
     _, made = job.planned()
     if made is None or made.hash != job.wanted:
-        reason = f"a worker on {gethostname()} plans otherwise: it needs the same source, as it is"
-        raise FileFormatError(job.source, None, f"{reason} now, and the same version of shapejit")
+        reason = (
+            f"the plan of a worker on {gethostname()} differs: it needs the same source, unchanged"
+        )
+        raise FileFormatError(job.source, None, f"{reason}, and the same version of shapejit")
     return made
 
 
@@ -254,31 +256,32 @@ def convert(
 ) -> Report:
     """Apply rules to the tensors of a file, or a folder of shards, and write the result.
 
-    `rules` are pairs of a kind and its text, as `shapejit convert` takes them, in the order
-    in which they apply: `("to", "bf16")`, `("rename", "s/a/b/")`; or mappings, as the tables
-    of a file of rules. A folder becomes a folder, with index, config and its other files,
-    of shards of at most `max_shard_size` bytes (also `"5GB"`), unless `dst` has the suffix
-    of a file format. `dst` appears as a whole or not at all, and may be `src`. With `proof` a
-    sample of each kind of tensor is converted and compared with NumPy first; `verify`
-    makes all bytes once more, and compares them with those written before `dst` appears; `resume`
-    continues from the finished shards of a run that was killed; `planned` is called with a
-    Report of what will be done, with `dry_run` nothing else is; `progress` with
-    numbers of bytes. With `chunk` at most so many bytes of a tensor are in memory at a time,
-    however large it is: FormatError, before anything is written, where a rule needs more.
-    `spec` and its flags say what a reshape means, `saturate` what casts to float8 do. What is
-    odd about quantised weights is in the report's `warnings`; with `strict` it is refused.
+    `rules` are pairs of an option of `shapejit convert` and its value, in the order in which they
+    apply: `("to", "bf16")`, `("rename", "s/a/b/")`; or mappings, as in TOML. A folder becomes a
+    folder with index, config and its other files, in shards of at most `max_shard_size` bytes (or
+    "5GB"), unless `dst` has the suffix of a file format. `dst` appears as a whole or not at all; an
+    existing one is replaced (in a folder, unrelated files are kept), and may be `src`.
 
-    A folder can be shared out, shard by shard: `part=(i, n)` writes every n-th shard from the
-    i-th on, 1 being the first; `commit=n` checks that the shards of n parts are there, and makes
-    `dst` appear. `executor` has shards written by others: a `concurrent.futures.Executor`, a
-    client of dask's, or a name, as `--executor` takes it.
+    `spec` and its flags define 0 and -1 in reshapes, `saturate` applies to casts to float8. With
+    `proof` a sample of each kind of tensor is converted and compared with NumPy first; `verify`
+    converts all tensors again, and compares them with the written ones before `dst` appears;
+    `resume` continues from the finished shards of a killed run. With `chunk` at most that many
+    bytes of a tensor are in memory at a time: rules that need more raise FormatError before
+    anything is written. `planned` is called with a Report of what will be done, `progress` with
+    numbers of bytes; `dry_run` writes nothing. The report's `warnings` list contradictions and
+    unclear tensors; with `strict` they raise.
 
-    `src` and `dst` may be URLs, as `s3://bucket/model/`. There files appear one by one, each
-    as a whole, and the index last (a checkpoint of a single file has none: it can be read
-    before the commit); a checkpoint that is there is not replaced.
+    Several processes may share the shards of a folder: `part=(i, n)` writes every n-th shard, from
+    the i-th on, counted from 1; `commit=n` checks the shards of n parts and makes `dst` appear.
+    `executor` writes the shards: a `concurrent.futures.Executor`, a client of dask, or a name as
+    for `--executor`.
 
-    Raises ReshapeError, DTypeError or FormatError for rules that do not fit, FileFormatError
-    for files and for what parts have left, OSError where the disk refuses; `dst` is left as it was.
+    `src` and `dst` may be URLs, such as `s3://bucket/model/`. At a URL each file appears when it is
+    complete, and the index last (a checkpoint of a single file has none, and can be read before the
+    commit); an existing checkpoint is not replaced.
+
+    Raises ReshapeError, DTypeError or FormatError for rules that do not fit, FileFormatError for
+    bad files, and for incomplete parts, OSError for errors of the disk; `dst` is unchanged then.
 
     >>> import numpy as np, shapejit as sj, tempfile
     >>> parts = sj.schemes["fp8:channel"].encode(np.eye(2, dtype=np.float32))
@@ -296,7 +299,7 @@ def convert(
     job = Job(src, dst, given, (spec, special_zero, allowzero), saturate, most, settings.max_shard)
     found, made = job.planned()
     if made is None and (part or commit or executor is not None):
-        reason = "parts and executors are for folders of shards, on both sides"
+        reason = "parts and executors need folders as source and destination"
         raise FileFormatError(dst, None, reason)
     if commit is not None and executor is not None:
         raise FormatError("a commit has no executor: it writes no tensors")
@@ -324,11 +327,13 @@ def _written_by(
     executor: Any, job: Job, made: Folder, folder: str, shards: Sequence[Shard],
     progress: Progress | None,
 ) -> None:  # fmt: skip
-    """Have shards written to `folder` by an executor."""
-    from .executors import written_by  # which takes a while: most conversions need none
+    """Write shards to `folder` by an executor."""
+    from .executors import written_by  # a slow import that most conversions do not need
+
+    memory = Memory(job.chunk or MOST)
 
     def here(shard: Shard, tell: Progress) -> None:
-        write_shard(shard, folder, job.chunk or MOST, tell)
+        write_shard(shard, folder, memory, tell)
 
     def there(shard: Shard) -> Callable[[], None]:
         return partial(write_planned, job, made.shards.index(shard))

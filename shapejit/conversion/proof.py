@@ -1,4 +1,4 @@
-"""Bits that are made twice: samples, by NumPy as well, before anything is written; all, after it.
+"""Results computed twice: samples by NumPy before writing (`--proof`), all after (`--verify`).
 
 Two tensors are compared in pieces: neither is in memory as a whole.
 """
@@ -25,20 +25,20 @@ from .weights import LATEST
 
 __all__ = ["check_written", "first_difference", "prove"]
 
-SAMPLE = 1 << 20  # bytes that are made twice: of larger tensors the first rows
-WHOLE = 1 << 28  # bytes of a tensor that may be in memory for them
+SAMPLE = 1 << 20  # bytes that are computed twice: the first rows of larger tensors
+WHOLE = 1 << 28  # bytes of a tensor that may be in memory for that
 
-Kind = tuple[object, ...]
+SampleKind = tuple[object, ...]
 
 
 def prove(changes: Iterable[Change], most: int = MOST) -> int:
-    """Make the first rows of a tensor of each kind twice; return how many kinds there are.
+    """Compute the first rows of a tensor of each kind twice; return the number of kinds.
 
-    Kinds differ in dtypes, schemes, formats and what is done to the elements. NumPy has to
-    make the same bits as the kernels; what NumPy does anyway (long rows), or the one kernel of
-    small arrays, is not made in another way. Writes nothing; FormatError where bits differ.
+    Kinds differ in dtypes, schemes, formats and operations. NumPy has to compute the same bits as
+    the kernels; work that NumPy does anyway (long rows), and that of the kernel of small arrays,
+    has no second implementation. Writes nothing. Raises FormatError if bits differ.
     """
-    smallest, sizes = dict[Kind, Change](), Counter[Kind]()
+    smallest, sizes = dict[SampleKind, Change](), Counter[SampleKind]()
     for change in _leaves(changes):
         if change.stored is None:
             kind = _kind(change)
@@ -55,14 +55,15 @@ def prove(changes: Iterable[Change], most: int = MOST) -> int:
             wanted = _bytes(change, most)
         if made != wanted:
             raise FormatError(
-                f"tensor {quoted(change.name)}: the proof failed: kernels make other bits than "
-                f"NumPy. This is a fault of shapejit or of this machine; nothing was written"
+                f"tensor {quoted(change.name)}: the proof failed: kernels and NumPy computed "
+                f"different bits. This is a bug of shapejit, or a fault of this machine; nothing "
+                f"was written"
             )
     return len(smallest)
 
 
 def _leaves(changes: Iterable[Change]) -> Iterator[Change]:
-    """The tensors, and those of which they are made."""
+    """The tensors, and those that they are computed from."""
     for change in changes:
         yield change
         if change.ops:
@@ -70,7 +71,7 @@ def _leaves(changes: Iterable[Change]) -> Iterator[Change]:
         yield from _leaves(change.made_of)
 
 
-def _kind(change: Change) -> Kind:
+def _kind(change: Change) -> SampleKind:
     source, done = change.source, [name for name, _ in change.ops]
     own = source.kind if isinstance(source, Planned) else ()
     return type(source), source.dtype, change.dtype, *done, *own
@@ -84,16 +85,16 @@ def _bytes(change: Change, most: int) -> bytes:
 
 
 def first_difference(x: Source, y: Source, most: int = MOST) -> tuple[int, ...] | None:
-    """The index of the first element of two of one dtype and shape that has other bits.
+    """The index of the first element with different bits in two tensors of one dtype and shape.
 
-    `most` are the bytes of each that should be in memory at a time.
+    At most about `most` bytes of each are in memory at a time.
     """
     shape, bits, at = x.layout.shape, x.dtype.bits, 0
     for p, q in _paired(*(t.pieces(Scratch(most), Scratch(most)) for t in (x, y))):
         found = equality.first_difference(asarray(p), asarray(q))
         if found is not None:
             other, first = int(p[found] ^ q[found]), 8 * (at + found[0])
-            other &= (1 << prod(shape) * bits - first) - 1  # what is padded says nothing
+            other &= (1 << prod(shape) * bits - first) - 1  # padding bits are ignored
             if other:
                 element = (first + (other & -other).bit_length() - 1) // bits
                 return tuple(map(int, np.unravel_index(element, shape)))
@@ -102,7 +103,7 @@ def first_difference(x: Source, y: Source, most: int = MOST) -> tuple[int, ...] 
 
 
 def _paired(x: Iterator[Bytes], y: Iterator[Bytes]) -> Iterator[tuple[Bytes, Bytes]]:
-    """The bytes of two, in pieces that are as long as each other."""
+    """The bytes of both, in pieces of equal lengths."""
     empty = np.empty(0, np.uint8)
     p, q = next(x, empty), next(y, empty)
     while p.size and q.size:
@@ -113,9 +114,9 @@ def _paired(x: Iterator[Bytes], y: Iterator[Bytes]) -> Iterator[tuple[Bytes, Byt
 
 
 def check_written(changes: Iterable[Change], found: Checkpoint, path: str, most: int) -> None:
-    """FileFormatError where a file has other bytes than those that are planned, made once more.
+    """Compute all bytes again; raise FileFormatError if a file has other ones.
 
-    `path` is what errors call the destination.
+    `path` is the destination's name in errors.
     """
     for change in changes:
         name = change.name if change.name in found.members else next(iter(found.members))
@@ -123,5 +124,5 @@ def check_written(changes: Iterable[Change], found: Checkpoint, path: str, most:
         alike = (stored.dtype, stored.layout.shape) == (change.dtype, change.shape)
         if not alike or first_difference(change, stored, most) is not None:
             where = places(path).base(found.path)
-            reason = f"its bytes in {where} are not those that were planned"
+            reason = f"its bytes in {where} differ from those computed again"
             raise FileFormatError(path, change.name, f"{reason}: nothing was published")

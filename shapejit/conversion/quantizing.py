@@ -1,6 +1,6 @@
-"""Rules for all plain floats: `--dtype`, and `--to` a scheme, by round to nearest.
+"""Rules for plain floats: `--dtype` casts them, `--to SCHEME` quantises them to nearest.
 
-And those tensors that such rules leave as they are.
+And the tensors that such rules leave unchanged.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ __all__ = [
     "unquantised",
 ]
 
-_SAMPLE_ROWS = 128  # of a weight of zeros, which is encoded to see what becomes of its shape
-_SAMPLE = 1 << 22  # elements of a weight whose error is told
+_SAMPLE_ROWS = 128  # of a weight of zeros, which is encoded to find the shapes of parts
+_SAMPLE = 1 << 22  # elements of a weight of which the error is computed
 _NUMBER = re.compile(r"(?<![^./])[0-9]+(?![^./])")
-# Schemes of compressed-tensors, which has scales of whole weights in arrays of one element.
+# Schemes of compressed-tensors, whose scales of whole weights are arrays of one element.
 _ARRAYS = ("fp8:tensor", "nvfp4:compressed-tensors")
-# Projections that kernels run as one, with one global scale.
+# Projections that inference engines fuse, with one global scale.
 _FUSED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"), ("w1", "w3"))
 
 
@@ -55,7 +55,7 @@ class _Shared:
 
     @cached_property
     def amax(self) -> float:
-        """Read from all of them."""
+        """The largest magnitude, read from all of them."""
         return max(float(np.abs(_single(change.tensor())).max()) for change in self.weights)
 
 
@@ -68,9 +68,9 @@ class _Planned(NamedTuple):
 
 
 class EncodingError(NamedTuple):
-    """How far a sample of the first weight of a kind is from what its codes stand for.
+    """The quantisation error of a sample of the first weight of a kind.
 
-    `relative` is the root mean square of the differences by that of the weight.
+    `relative` is the root mean square of the differences, divided by that of the weight.
     """
 
     name: str
@@ -81,17 +81,17 @@ class EncodingError(NamedTuple):
 
 
 def quantise(r: Rule, tensors: Tensors, target: str) -> bool:
-    """Encode the weights of floats whose names match; whether there are such names.
+    """Encode the floats whose names match; return whether there are such names.
 
-    What is not quantised by default stays, with a reason in `tensors.untold`: it is encoded where
-    the rule's regular expression matches nothing else.
+    Weights that are not quantised by default are left out, with a reason in `tensors.untold`,
+    unless the rule's regular expression matches nothing else.
     """
     found, plans = list(floats(r, tensors)), dict[tuple[int, ...], _Planned]()
     if not found:
         return False
     scheme, chosen = schemes[target], dict[str, Change]()
     if not scheme.encodes:
-        reason = f"no weight that it matches is quantised, and {target} is only decoded"
+        reason = f"it matches no quantised weight, and nothing can be quantised to {target}"
         raise FormatError(f"{tensors.path}: {r}: {reason}")
     for by_name in (True, False):
         for name, change in found:
@@ -106,7 +106,7 @@ def quantise(r: Rule, tensors: Tensors, target: str) -> bool:
     if not chosen:
         name, what = next((name, tensors.untold[name]) for name, _ in found)
         raise FormatError(
-            f"{tensors.path}: {r} encodes no weight: {quoted(name)} is left as it is ({what})"
+            f"{tensors.path}: {r} quantises no weight: {quoted(name)} is left as it is ({what})"
         )
     shared = _shared(chosen) if _has_factor(plans[next(iter(plans))]) else {}
     made = dict[str, list[Change]]()
@@ -123,11 +123,13 @@ def quantise(r: Rule, tensors: Tensors, target: str) -> bool:
 
 
 def _unfit(name: str, change: Change, scheme: Scheme, plans: dict[Any, _Planned]) -> str:
-    """Why a tensor is none that the scheme stores, as readers want it; "" if it is one."""
+    """The reason why readers do not accept a tensor in this scheme; "" if they do."""
     rank, stacks = len(change.shape), scheme.name == "mxfp4:gpt-oss"
     blocks = scheme.row.file_type is not None or scheme.name == "mlx"
     if rank < 2:
         return "a vector"
+    if not prod(change.shape):
+        return "without elements"
     if rank > 3:
         return f"of {rank} dims"
     if rank == 3 and not (stacks or blocks):
@@ -145,7 +147,7 @@ def _unfit(name: str, change: Change, scheme: Scheme, plans: dict[Any, _Planned]
 
 
 def _planned(scheme: Scheme, shape: tuple[int, ...]) -> _Planned:
-    """What a weight of this shape becomes: a few rows of zeros are encoded."""
+    """The parts of a weight of this shape, found by encoding a few rows of zeros."""
     form = next((form for form in scheme.row.forms if form.rule is not None), None)
     sizes, flat = list(shape[-2:]), form is not None and form.result == "n"
     at = 1 if form is not None and form.result == "K N" else 0
@@ -168,7 +170,7 @@ def _planned(scheme: Scheme, shape: tuple[int, ...]) -> _Planned:
 def _parts(
     base: Change, scheme: Scheme, plan: _Planned, shared: _Shared | None, saturate: bool
 ) -> Iterator[Change]:
-    """The tensors that a weight becomes."""
+    """The tensors of an encoded weight."""
 
     def make() -> Mapping[str, Tensor]:
         settings = {} if shared is None else {"amax": shared.amax}
@@ -188,13 +190,13 @@ def _in_array(t: Tensor) -> Tensor:
 
 
 def _has_factor(plan: _Planned) -> bool:
-    """Whether all scales of a weight are multiplied by one number more."""
+    """Whether the scheme has a global scale."""
     form = plan.group.form
     return any(form.part(n.part).key in plan.parts and not n.dims for n in form.scales[1:])
 
 
 def _shared(chosen: Mapping[str, Change]) -> dict[str, _Shared]:
-    """Those weights that kernels run as one."""
+    """The groups of weights that inference engines fuse."""
     made, groups = dict[str, _Shared](), dict[tuple[str, tuple[str, ...]], _Shared]()
     for name, change in chosen.items():
         stem, _, module = name.removesuffix(".weight").rpartition(".")
@@ -207,20 +209,26 @@ def _shared(chosen: Mapping[str, Change]) -> dict[str, _Shared]:
 
 
 def unquantised(tensors: Tensors) -> list[str]:
-    """The modules that a config must tell apart from those that are quantised."""
-    made = [
-        name.removesuffix(".weight")
-        for name, change in tensors.changes.items()
-        if name.endswith(".weight") and len(change.shape) > 1 and change.dtype.kind == "float"
-        and change.dtype.bits >= 16 and not isinstance(change.source, PartOf)
-    ]  # fmt: skip
+    """The modules that a config must list as not quantised.
+
+    Stacked experts are named by their module, which readers replace as a whole.
+    """
+    parts = [name for name, change in tensors.changes.items() if isinstance(change.source, PartOf)]
+    made = list[str]()
+    for name, change in tensors.changes.items():
+        if change.dtype.kind != "float" or change.dtype.bits < 16 or len(change.shape) < 2:
+            continue
+        module, _, last = name.rpartition(".")
+        stacked = len(change.shape) == 3 and not any(x.startswith(f"{module}.") for x in parts)
+        if module and name not in parts and (last == "weight" or stacked):
+            made.append(module)
     return (
         made if any(name.startswith("lm_head.") for name in tensors.changes) else [*made, "lm_head"]
     )  # of tied weights, too, it is a module
 
 
 def encoding_errors(tensors: Tensors) -> Iterator[EncodingError]:
-    """The error of each kind of weight that is encoded; kinds differ in more than numbers."""
+    """The error of each kind of encoded weight; kinds are names up to numbers."""
     seen = set[str]()
     for target, base in tensors.encoded:
         kind = _NUMBER.sub("#", base.name)
@@ -232,7 +240,10 @@ def encoding_errors(tensors: Tensors) -> Iterator[EncodingError]:
             rows = 1
         sample = base if base.shape[0] <= rows else base.cut(0, rows)
         scheme, x = schemes[target], sample.tensor()
-        y = scheme.decode(scheme.encode(x), dtype="float32").numpy()
+        try:
+            y = scheme.decode(scheme.encode(x), dtype="float32").numpy()
+        except FormatError as fault:
+            raise FormatError(f"weight {quoted(base.name)}: {fault}") from None
         given = _single(x)
         apart = np.abs(y[tuple(map(slice, given.shape))] - given)
         rms = [float(np.square(z, dtype=np.float64).mean()) ** 0.5 for z in (apart, given)]
@@ -246,8 +257,8 @@ def _single(t: Tensor) -> Any:
 
 
 LLAMA_CPP = "llama.cpp"
-# What llm-compressor's recipes, transformers' quantisers and llama.cpp do not quantise: regular
-# expressions of whole names, without `weight` at the end, and what they are.
+# Weights that llm-compressor's recipes, transformers' quantisers and llama.cpp do not quantise:
+# regular expressions of whole names, without `weight` at the end, and what they are.
 _LEFT_OUT = {
     r"(.*\.)?(\w*embed\w*|\w*embd|wte|wpe)|(.*\.)?\w*embeddings\.\w+": "an embedding",
     r"(.*\.)?(lm_head|embed_out)|output|score|classifier": "the head",
@@ -257,7 +268,7 @@ _LEFT_OUT = {
 
 
 def left_out(name: str) -> str:
-    """What a weight is that is not quantised unless it is asked for by name; "" for others.
+    """The reason why a weight is not quantised by default; "" for others.
 
     >>> left_out("model.layers.0.mlp.gate.weight"), left_out("model.layers.0.mlp.gate_proj.weight")
     ('a router', '')
@@ -267,9 +278,9 @@ def left_out(name: str) -> str:
 
 
 def floats(r: Rule, tensors: Tensors) -> Iterator[tuple[str, Change]]:
-    """The tensors of a rule that hold plain floats of 16 bits and more, and are not to be kept.
+    """The tensors that a rule matches, with floats of at least 16 bits, except kept ones.
 
-    Scales, and what else may belong to a quantised weight, are none.
+    Scales, and others that may belong to a quantised weight, are excluded.
     """
     parts = {name for weight in tensors.weights for name in weight.names}
     parts |= {name for unclear in tensors.detected.unclear for name in unclear.names}
@@ -284,9 +295,9 @@ def floats(r: Rule, tensors: Tensors) -> Iterator[tuple[str, Change]]:
 
 
 def cast_floats(r: Rule, tensors: Tensors) -> None:
-    """`--dtype`: floats to another dtype; by llama.cpp's policy vectors, norms and routers are f32.
+    """`--dtype`: cast floats; by llama.cpp's policy vectors, norms and routers become f32.
 
-    ReshapeError where no float has a name that the rule matches.
+    Raises ReshapeError if the rule matches no floats.
     """
     target, policy = r.values
     found = list(floats(r, tensors))

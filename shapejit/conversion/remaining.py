@@ -1,4 +1,4 @@
-"""What remains of a source in a destination, and whether that can still be read as it is meant."""
+"""Checks of a destination: no part of a weight is lost, and what is left can still be read."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from ..files.stored import Stored
 from ..quantization.account import Held, Quantised, unaccounted
 from ..quantization.configuration import Declared, declared
 from ..quantization.detection import detected
-from ..quantization.forms import Form, Numbers
+from ..quantization.forms import Numbers
 from ..quantization.rows import ROWS
 from .changes import Change
+from .origins import astray, with_numbers
 from .repacks import Repacked
 from .tensors import Rule, Tensors
 from .weights import Weight
@@ -23,14 +24,14 @@ __all__ = ["Use", "check", "check_parts", "still_quantised", "untouched", "uses"
 
 
 class Use(NamedTuple):
-    """A tensor of a destination into which a stored one goes, and what is done to it."""
+    """A tensor of the destination that contains a stored one, and the operations on that."""
 
     change: Change
     ops: tuple[str, ...]
 
 
 def uses(tensors: Tensors) -> dict[str, list[Use]]:
-    """Where the stored tensors of the source go, but for parts of weights that are decoded."""
+    """The uses of each stored tensor of the source, except parts of decoded weights."""
     made = dict[str, list[Use]]()
     for change in tensors.changes.values():
         for name, ops in _stored(change):
@@ -39,7 +40,7 @@ def uses(tensors: Tensors) -> dict[str, list[Use]]:
 
 
 def _stored(change: Change) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The stored tensors that a change still is, and what is done to each."""
+    """The stored tensors that a Change contains, and the operations on each."""
     source, ops = change.source, tuple(name for name, _ in change.ops)
     if isinstance(source, Stored):
         yield source.name, ops
@@ -49,13 +50,13 @@ def _stored(change: Change) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def untouched(tensors: Tensors) -> list[Weight]:
-    """The quantised weights whose codes are as they were."""
+    """The quantised weights whose codes are unchanged."""
     there = {c.stored.name for c in tensors.changes.values() if c.stored is not None}
     return [weight for weight in tensors.weights if weight.codes in there]
 
 
 def still_quantised(tensors: Tensors, rules: Iterable[Rule]) -> Iterator[str]:
-    """Warnings of quantised weights that `--dtype` leaves as they are."""
+    """Warnings for quantised weights that `--dtype` does not cast."""
     names = [w.codes for w in untouched(tensors) if w.codes not in tensors.kept]
     for r in rules:
         found = [name for name in names if r.option == "dtype" and r.pattern.fullmatch(name)]
@@ -67,10 +68,10 @@ def still_quantised(tensors: Tensors, rules: Iterable[Rule]) -> Iterator[str]:
 
 
 def check(tensors: Tensors) -> None:
-    """FormatError, by its name, for what weights that are decoded leave behind.
+    """Raise FormatError for tensors that depend on weights that were decoded.
 
-    That is a tensor that belongs to such a weight, but is none of its parts; and, once no
-    config tells of quantised weights, what looks like codes, whatever its name.
+    These are tensors that belong to such a weight, but are none of its parts; and, once no config
+    describes quantised weights, all tensors that look like codes.
     """
     if not tensors.became:
         return
@@ -90,15 +91,15 @@ def check(tensors: Tensors) -> None:
             missing |= {name: unclear.reason for name in unclear.names if name in held}
     for name, reason in missing.items():
         raise FormatError(
-            f"{tensors.path}: tensor {quoted(name)} would stay as it is: {reason} "
-            f"(--exclude leaves it out, --keep says that it is right)"
+            f"{tensors.path}: tensor {quoted(name)} would be copied: {reason} "
+            f"(--exclude drops it, --keep copies it anyway)"
         )
 
 
 def _is_meant(use: Use, told: bool) -> bool:
-    """Whether rules say what becomes of the elements: casts, repacked codes, integers that move.
+    """Whether rules change the elements on purpose: casts, repacked codes, permuted integers.
 
-    Where a config has `told` of quantised weights, these may be codes that move.
+    If a config has `told` of quantised weights, permuted integers may be codes.
     """
     if "cast" in use.ops or "repack" in use.ops:
         return True
@@ -106,36 +107,47 @@ def _is_meant(use: Use, told: bool) -> bool:
 
 
 def check_parts(tensors: Tensors, config: Mapping[str, Any], results: Mapping[str, Any]) -> None:
-    """FormatError for parts of quantised weights that nobody could read as a weight any more.
+    """Raise FormatError for parts of quantised weights that could not be read any more.
 
-    Those are codes without their scales, parts that are cast, moved, cut or renamed while the
-    others are not, and codes that `--repack` stores as no scheme does. `results` are the tensors
-    of the destination, `config` what it goes on to tell of them.
+    These are codes without their scales, parts that are cast, permuted, cut or renamed while the
+    others are not, and codes that `--repack` stores as no scheme does. `results` are the tensors of
+    the destination, `config` is its description of them.
     """
     same = (c.stored and c.name == c.stored.name and not c.ops for c in tensors.changes.values())
     if len(tensors.changes) == len(tensors.checkpoint.members) and all(same):
         return
     used, moved = uses(tensors), list[Weight]()
-    for weight, parts in _numbers(tensors, used):
-        for part in parts.values():
+    for weight in tensors.weights:
+        if weight.codes not in used or weight.codes in tensors.kept:
+            continue
+        for part in _needed(weight):
             if part.name not in used:
                 raise FormatError(
-                    f"{tensors.path}: tensor {quoted(weight.codes)} is of no use without "
-                    f"{quoted(part.name)}, which a rule leaves out"
+                    f"{tensors.path}: tensor {quoted(weight.codes)} cannot be read without "
+                    f"{quoted(part.name)}, which a rule drops{_KEEP}"
                 )
-        _check_changed(tensors.path, weight, {n: used[x.name] for n, x in parts.items()})
-        if not _stays_together(weight, parts.values(), used):
+        _check_casts(tensors.path, weight, used)
+        if not _stays_together(weight, used):
             moved.append(weight)
     _check_found(tensors, moved, used, results, declared(config))
 
 
-def _stays_together(
-    weight: Weight, parts: Iterable[Stored], used: Mapping[str, Sequence[Use]]
-) -> bool:
+_KEEP = " (--keep before that rule allows it)"
+
+
+def _needed(weight: Weight) -> Iterator[Stored]:
+    """The stored parts without which the codes mean nothing, or something else."""
+    for key, stored in weight.stored.items():
+        part = weight.group.form.part(key)
+        if not part.optional or part.dims != "?":  # inputs' scales may go
+            yield stored
+
+
+def _stays_together(weight: Weight, used: Mapping[str, Sequence[Use]]) -> bool:
     """Whether parts are as they were, but for casts, in names that begin in another way at most."""
-    before, after = [part.name for part in parts], list[str]()
+    before, after = [part.name for part in _needed(weight)], list[str]()
     for name in before:
-        if len(used[name]) != 1 or _moves(used[name]) != [()]:
+        if len(used[name]) != 1 or {*used[name][0].ops} - {"cast"}:
             return False
         after.append(used[name][0].change.name)
     own = [name.removeprefix(_stem(weight.codes)) for name in before]
@@ -152,29 +164,22 @@ def _check_found(
     tensors: Tensors, weights: Sequence[Weight], used: Mapping[str, Sequence[Use]],
     results: Mapping[str, Any], said: Declared,
 ) -> None:  # fmt: skip
-    """FormatError for a weight that the destination's names, dtypes and shapes do not tell of."""
-    changes = {use.change.name: use.change for found in used.values() for use in found}
+    """FormatError for a weight that the destination does not hold as one with the same numbers."""
+    sources = {weight.codes: weight for weight in tensors.weights}
     own = {use.change.name for w in weights for n in w.names for use in used.get(n, ())}
-    detection = detected({name: results[name] for name in changes if name in own}, said)
+    changes = {name: change for name, change in tensors.changes.items() if name in own}
+    detection = detected({name: results[name] for name in changes}, said)
     found = {each.named[each.group.form.codes.part]: each for each in detection}
     unclear = {name: each.reason for each in detection.unclear for name in each.names}
-    sources = {name: [n for n, _ in _stored(changes[name])] for name in own}
-    by_codes = {weight.codes: weight for weight in weights}
     for weight, use in ((w, use) for w in weights for use in used[w.codes]):
         name, made = use.change.name, found.get(use.change.name)
-        repacked = "repack" in use.ops
         reason = unclear.get(name, "no scheme has codes of such a name beside its scales")
-        if made is not None and not (repacked and made.scheme != weight.scheme):
-            parts = [by_codes[n].found.named for n in sources[name] if n in by_codes]
-            numbers = {n.part for n in _with_numbers(made.group.form)} & made.named.keys()
-            apart = [
-                other
-                for part, other in made.named.items()
-                if part in numbers and sources[other] != [named.get(part) for named in parts]
-            ]
-            if not apart:
+        if made is not None and "repack" not in use.ops:
+            parts = {part: changes[named] for part, named in made.named.items()}
+            lost = astray(made.group, parts, sources)
+            if lost is None:
                 continue
-            reason = f"{quoted(apart[0])} is not made of its parts"
+            reason = f"{quoted(made.named[lost])} does not hold the numbers of these codes"
         raise FormatError(
             f"{tensors.path}: tensor {quoted(name)} would hold codes of {weight.scheme} that "
             f"cannot be read any more, since rules change some parts of the weight alone: "
@@ -183,58 +188,29 @@ def _check_found(
 
 
 def _cure(change: Change) -> str:
-    """What to do instead of rules that take a weight apart."""
+    """A hint what to use instead of rules that change parts of a weight."""
     source = change.source
     target = source.formats[1] if isinstance(source, Repacked) else ""
     schemes = [row.name for row in ROWS if target in {form.codes.format for form in row.forms}]
     cure = f"--to {' or --to '.join(schemes)} stores whole weights so" if target and schemes else ""
-    return f"{cure or 'match all its parts'}; --keep before that rule says that it is right"
+    return f"{cure or 'match all its parts'}; --keep before that rule allows it"
 
 
-def _check_changed(path: str, weight: Weight, used: Mapping[Numbers, Sequence[Use]]) -> None:
-    """FormatError for parts of a weight that are cast, or moved, without the others."""
-    if any("repack" in use.ops for found in used.values() for use in found):
-        return
-    moved = _moves(used[weight.group.form.codes])
-    for numbers, found in used.items():
-        part = weight.group.tensors[numbers.part]
-        where = f"{path}: tensor {quoted(weight.found.named[numbers.part])}"
-        for kind in (use.change.dtype for use in found if "cast" in use.ops):
-            if kind is not part.dtype and not _may_be(kind, numbers, weight):
+def _check_casts(path: str, weight: Weight, used: Mapping[str, Sequence[Use]]) -> None:
+    """FormatError for numbers of a weight in a dtype that does not stand for them."""
+    for numbers in with_numbers(weight.group.form):
+        part = weight.stored.get(numbers.part)
+        for use in used.get(part.name, ()) if part is not None else ():
+            kind, cast = use.change.dtype, "cast" in use.ops and "repack" not in use.ops
+            if part and cast and kind is not part.dtype and not _may_be(kind, numbers, weight):
                 raise FormatError(
-                    f"{where}: as {kind} it would not stand for what {weight.scheme} stores in "
-                    f"{part.dtype}: --to decodes weights"
+                    f"{path}: tensor {quoted(part.name)}: {weight.scheme} stores it as "
+                    f"{part.dtype}, and cannot as {kind}: --to decodes weights{_KEEP}"
                 )
-        alone = part.layout.size == 1 and not any("join" in ops for ops in moved)
-        if _moves(found) != moved and not alone:
-            raise FormatError(
-                f"{where} and {quoted(weight.codes)} are parts of one weight "
-                f"({weight.scheme}), of which rules move or cut one without the other"
-            )
-
-
-def _numbers(
-    tensors: Tensors, used: Mapping[str, object]
-) -> Iterator[tuple[Weight, dict[Numbers, Stored]]]:
-    """The quantised weights whose codes stay, and their parts with numbers."""
-    for weight in tensors.weights:
-        if weight.codes in used and weight.codes not in tensors.kept:
-            numbers = _with_numbers(weight.group.form)
-            yield weight, {n: weight.stored[n.part] for n in numbers if n.part in weight.stored}
-
-
-def _with_numbers(form: Form) -> tuple[Numbers, ...]:
-    """Those of a weight's codes, scales, offsets and zero points."""
-    return (form.codes, *form.scales, *form.offset, *filter(None, (form.zeros,)))
-
-
-def _moves(found: Sequence[Use]) -> list[tuple[str, ...]]:
-    """What is done to a tensor, but for casts."""
-    return sorted(tuple(op for op in use.ops if op != "cast") for use in found)
 
 
 def _may_be(kind: DType, numbers: Numbers, weight: Weight) -> bool:
-    """Whether a part may hold its numbers in another dtype: scales that are plain floats."""
+    """Whether a part may have another dtype, as scales that are plain floats."""
     form = weight.group.form
     plain = numbers is not form.codes and not numbers.dtype and numbers.format is None
     return plain and kind.name in form.part(numbers.part).kinds

@@ -1,4 +1,4 @@
-"""A folder at a URL as the destination: objects that appear one by one, the index last."""
+"""A folder at a URL as the destination: files appear one by one, the index last."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ _PLAN = ".shapejit-plan-"  # what the names of plans begin with
 class RemoteFolder:
     """A folder at a URL (see `runs.destination`).
 
-    Nothing can be renamed there, so each file appears in its place when all of it has been
-    sent, and who reads the folder finds no checkpoint before its index; one of a single file
-    has no index, and is found when that file has been sent. A checkpoint that is there is not
-    replaced, nor is anything written where a listing fails. Until the end the plan lies beside
-    the files, under a name that has its hash. Nobody locks it: two conversions must not write
-    to it at a time.
+    Files cannot be renamed there: each appears when it has been sent completely. The index is sent
+    last, so readers find no incomplete checkpoint; a checkpoint of a single file has no index, and
+    is found when that file has been sent. An existing checkpoint is not replaced, and nothing is
+    written if the folder cannot be listed. Until the end the plan is stored next to the files,
+    under a name with its hash. There are no locks: two conversions must not write to it at a time.
     """
 
     def __init__(self, plan: Folder) -> None:
@@ -39,12 +38,12 @@ class RemoteFolder:
 
     @contextmanager
     def taken(self, alone: bool, keep: bool, needed: int) -> Iterator[None]:
-        """Begin to write, or go on; FileFormatError where a checkpoint is there."""
+        """Begin to write, or continue. Raises FileFormatError if there is a checkpoint."""
         self._place.fresh(self.path)
         before = {*self._place.listed(self.path)}
         plans = {name for name in before if name.startswith(_PLAN)}
         whole = (SINGLE in before and not plans) or any(name.endswith(SUFFIX) for name in before)
-        if whole and not (keep and self._name in before):  # whose last steps are missing
+        if whole and not (keep and self._name in before):  # only its last steps are missing
             reason = "it holds a checkpoint, which cannot be replaced in one step by URL"
             raise FileFormatError(self.path, None, f"{reason}: remove it, or name another folder")
         if keep:
@@ -69,10 +68,10 @@ class RemoteFolder:
                         self._remove({name})
 
     def tidy(self) -> None:
-        """Other files may be anybody's."""
+        """Nothing: other files may belong to anyone."""
 
     def publish(self) -> None:
-        """All is in its place: remove what the folder no longer has."""
+        """All files are in place: remove those that the folder no longer has."""
         self._remove({*(self._plan.gone - self._plan.names), self._name})
         self._published = True
 

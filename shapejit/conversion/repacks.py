@@ -1,4 +1,4 @@
-"""`--repack`: codes from one packing format to another, tensor by tensor."""
+"""`--repack`: codes converted from one packing format to another, tensor by tensor."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from .tensors import Rule, Tensors
 __all__ = ["Repacked", "formats_of", "repacked"]
 
 _PROBE = 3072  # elements of a dim that every format can store
-_TRIED = 4  # rows, or groups of them, that are repacked alone and together
+_TRIED = 4  # rows, or groups of rows, that are repacked alone and together, and compared
 
 
 @dataclass(frozen=True, eq=False)
 class Repacked(Planned):
-    """The codes of another tensor in another format; `elements` is the shape that they have."""
+    """The codes of another tensor in another format; `elements` is their shape."""
 
     verb = "repack"
     base: Change
@@ -48,7 +48,7 @@ class Repacked(Planned):
 
     @cached_property
     def _step(self) -> tuple[int, int, int] | None:
-        """Rows here that hold the codes of so many indices there, and of which dim; and no others.
+        """Rows here that hold exactly the codes of some indices there; their number, and the dim.
 
         Formats change at most the order of two dims, so that it is the first or the second one.
         """
@@ -87,7 +87,7 @@ class Repacked(Planned):
 def _apart(
     names: tuple[str, str], codes: DType, elements: tuple[int, ...], axis: int, unit: int
 ) -> bool:
-    """Whether each `unit` of a dim becomes rows that depend on no others: tried on a few."""
+    """Whether each `unit` of a dim becomes independent rows: tried on a few."""
     one, all_ = ((*elements[:axis], n * unit, *elements[axis + 1 :]) for n in (1, _TRIED))
     settings: dict[str, Any] = {"dtype": codes, "source": names[0], "target": names[1]}
     if elements[axis] % unit:

@@ -26,13 +26,12 @@ _PLAN = ".shapejit-plan.json"
 class LocalFolder:
     """A folder that appears as a whole or not at all (see `runs.destination`).
 
-    What is written lies in a hidden folder beside it, whose name has the hash of the plan, so
-    that nothing is taken for this conversion's that another one wrote. It is synced as a whole,
-    and then renamed, or exchanged with the old folder, which is removed after that: both are
-    one step. A killed process leaves the hidden folder behind, and the next one removes it or
-    goes on. Where folders cannot be exchanged two are renamed, of which a warning tells: a
-    process that is killed in between leaves the old one beside it, which the next one for it
-    puts back.
+    Files are written to a hidden folder beside it, whose name contains the hash of the plan, so
+    that files of other conversions are not mistaken for this one's. It is synced, and then renamed,
+    or exchanged with the old folder, which is removed afterwards: both are one atomic step. A
+    killed process leaves the hidden folder behind; the next one removes it or continues. If folders
+    cannot be exchanged, two renames take the place of the exchange, with a warning: a process that
+    is killed between them leaves the old folder beside it, and the next conversion puts it back.
     """
 
     def __init__(self, plan: Folder) -> None:
@@ -42,7 +41,7 @@ class LocalFolder:
             raise FileFormatError(plan.path, None, "this folder cannot be replaced")
         self._begins = f".{base}.shapejit-"
         self.folder = self._beside(plan.hash)
-        # What takes the place of the old folder, and is the old one then; the same in two steps.
+        # The name of the new folder during an exchange, then of the old one; and for two renames.
         self._new, self._aside = self._beside("new"), self._beside("old")
         self._published = False
 
@@ -56,12 +55,11 @@ class LocalFolder:
 
     @contextmanager
     def taken(self, alone: bool, keep: bool, needed: int) -> Iterator[None]:
-        """Begin to write, or go on where files of the same plan are there and are to be kept.
+        """A context for writing: begin, or continue with `keep` if files of the same plan exist.
 
-        Others may take part at the same time unless this process is `alone`; FileFormatError
-        where that cannot be, or the folder cannot be replaced. `needed` bytes must be free.
-        Without a call of `publish` the old folder stays as it is; what has been written is
-        removed at the end unless it is to be kept. Workers write for the process that has it.
+        Other processes may write, too, unless this one is `alone`. Raises FileFormatError if that
+        is impossible, or the folder cannot be replaced. `needed` bytes must be free. Without a call
+        of `publish` the old folder stays, and what was written is removed unless `keep` is set.
         """
         name, work, target = self.path, self.folder, self._target
         with ExitStack() as stack:
@@ -69,7 +67,7 @@ class LocalFolder:
                 self._put_back()
                 old = _is_there(target, name)
                 stack.enter_context(_holding(_made(work, name, alone)))
-                if old:  # or another process would take it for an abandoned one, once exchanged
+                if old:  # otherwise another process could remove it as abandoned after the exchange
                     stack.enter_context(_holding(_locked(target, name, alone)))
             except OSError as fault:
                 raise OSError(fault.errno, fault.strerror, name) from None
@@ -97,14 +95,14 @@ class LocalFolder:
                     shutil.rmtree(self._aside, ignore_errors=True)
 
     def tidy(self) -> None:
-        """Remove what a process that was killed left beside the shards."""
+        """Remove the temporary files of killed processes."""
         self._empty({_PLAN, *(shard.name for shard in self._plan.shards)})
 
     def publish(self) -> None:
         """Rename the hidden folder, or exchange it with the old one.
 
-        What that has beside it stays, but the shards that its index names, and what the plan
-        says is gone.
+        Other files of the old folder are kept, except the shards of its index and those that the
+        plan removes.
         """
         work, target = self.folder, self._target
         old = _is_there(target, self.path)
@@ -132,9 +130,9 @@ class LocalFolder:
         sync_folder(self._parent)
 
     def _clear(self, alone: bool, keep: bool) -> None:
-        """Remove what other conversions left, and this one unless it goes on.
+        """Remove the remains of other conversions, and of this one unless it continues.
 
-        FileFormatError where one that goes on, or has parts, finds another plan.
+        Raises FileFormatError if a conversion that continues, or has parts, finds another plan.
         """
         for name in os.listdir(self._parent):
             number, other = name.removeprefix(self._begins), os.path.join(self._parent, name)
@@ -163,7 +161,7 @@ class LocalFolder:
                 os.unlink(path)
 
     def _check_exchange(self) -> None:
-        """FileFormatError unless the folder can be replaced; a warning if in two steps."""
+        """Raise FileFormatError unless the folder can be replaced; warn if it takes two steps."""
         name, work, target = self.path, self.folder, self._target
         reason = "a folder that is not empty cannot be replaced here"
         if os.stat(target).st_dev != os.stat(work).st_dev:
@@ -184,8 +182,8 @@ class LocalFolder:
                     os.rmdir(each)
 
     def _replace(self) -> None:
-        """Let the hidden folder take the place of the old one, in one step or in two."""
-        # From now on its name does not say any more that it holds the shards of the plan.
+        """Replace the old folder by the hidden one, in one step or in two."""
+        # From now on its name no longer marks it as holding shards of the plan.
         os.rename(self.folder, self._new)
         if _exchanged(self._new, self._target):
             return
@@ -198,7 +196,7 @@ class LocalFolder:
             raise
 
     def _put_back(self) -> None:
-        """Finish what a killed process began: the old folder gets its name back, or is removed."""
+        """Finish the replacement of a killed process: restore the old folder, or remove it."""
         if not os.path.lexists(self._aside):
             return
         with _holding(_locked(self._aside, self.path, True)):
@@ -209,7 +207,7 @@ class LocalFolder:
 
 
 def _exchanged(first: str, second: str) -> bool:
-    """Let two folders exchange their names; whether that can be done here."""
+    """Exchange two folders; return whether that is possible here."""
     try:
         system.exchange(first, second)
     except OSError:
@@ -218,7 +216,7 @@ def _exchanged(first: str, second: str) -> bool:
 
 
 def _link(found: str, path: str) -> None:
-    """The same file under another name, or a copy where there are no links."""
+    """Hard-link a file, or copy it if links are not supported."""
     try:
         os.link(found, path, follow_symlinks=False)
     except (OSError, NotImplementedError):  # of links to links
@@ -226,14 +224,14 @@ def _link(found: str, path: str) -> None:
 
 
 def _held(folder: str) -> int:
-    """The bytes that the files in a folder take, if there is one: they are removed, or needed."""
+    """The bytes of the files in a folder, if it exists: they are removed, or counted as needed."""
     with suppress(OSError):
         return sum(system.disk_size(e.stat(follow_symlinks=False)) for e in os.scandir(folder))
     return 0
 
 
 def _is_there(target: str, name: str) -> bool:
-    """Whether there is a folder to be replaced that is not empty."""
+    """Whether a non-empty folder has to be replaced."""
     if not os.path.lexists(target):
         return False
     if not os.path.isdir(target):
@@ -242,14 +240,14 @@ def _is_there(target: str, name: str) -> bool:
 
 
 def _made(work: str, name: str, alone: bool) -> int | None:
-    """A locked descriptor of a folder, which is made if it is not there."""
+    """A locked descriptor of a folder, which is created if necessary."""
     while True:
         with suppress(FileExistsError):
             os.mkdir(work)
         descriptor = None
         with suppress(FileNotFoundError):
             descriptor = _locked(work, name, alone)
-            # Before it was locked another process may have removed it.
+            # Another process may have removed it before it was locked.
             if descriptor is None or os.path.samestat(os.stat(work), os.fstat(descriptor)):
                 return descriptor
         if descriptor is not None:
@@ -257,7 +255,7 @@ def _made(work: str, name: str, alone: bool) -> int | None:
 
 
 def _locked(folder: str, name: str, alone: bool) -> int | None:
-    """A locked descriptor of a folder; FileFormatError where another process has the lock."""
+    """A locked descriptor of a folder. Raises FileFormatError if another process has the lock."""
     descriptor = system.open_folder(folder)
     if descriptor is not None and system.lock(descriptor, alone) is False:
         os.close(descriptor)
@@ -267,7 +265,7 @@ def _locked(folder: str, name: str, alone: bool) -> int | None:
 
 @contextmanager
 def _holding(*descriptors: int | None) -> Iterator[None]:
-    """Close them at the end, and so let go of their locks."""
+    """A context that closes descriptors at the end, and so releases their locks."""
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Rules as they are written: one row per rule, for the command line, TOML and the documentation."""
+"""The table of rules, a row each: how a rule is written, documented, parsed and applied."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _SHORT = {"bf16": "bfloat16", "f16": "float16", "f32": "float32"}
 class RuleKind(NamedTuple):
     """A kind of rule.
 
-    `form` is how it is written, `text` its line of help, `read` (what was given, the text)
-    returns its regular expression (or a fragment of names) and its values, `apply` changes
-    the tensors of a destination.
+    `form` is its syntax, `text` its line of help. `read` (the option for errors, the text) returns
+    the regular expression (or a fragment of names) and the values. `apply` changes the tensors of a
+    destination.
     """
 
     form: str
@@ -41,7 +41,7 @@ class RuleKind(NamedTuple):
 
 
 def _ints(given: str, text: str) -> tuple[int, ...]:
-    """Integers between commas, or none."""
+    """Comma-separated integers, or none."""
     return tuple(_int(given, token) for token in (text.split(",") if text.strip() else []))
 
 
@@ -53,7 +53,7 @@ def _int(given: str, token: str) -> int:
 
 
 def _dtype(given: str, text: str) -> tuple[str]:
-    """The name of a dtype; F8_E4M3 is safetensors' own, whatever others mean by it."""
+    """The name of a dtype; names of safetensors, such as F8_E4M3, take precedence."""
     try:
         return (dtype(text, "safetensors").name,)
     except DTypeError:
@@ -65,7 +65,7 @@ def _dtype(given: str, text: str) -> tuple[str]:
 
 
 def _slices(given: str, text: str) -> tuple[slice | int, ...]:
-    """Indices and slices between commas, as in Python."""
+    """Comma-separated indices and slices, as in Python."""
     made: list[slice | int] = []
     for token in text.split(","):
         ends = [_int(given, end) if end.strip() else None for end in token.split(":")]
@@ -76,7 +76,7 @@ def _slices(given: str, text: str) -> tuple[slice | int, ...]:
 
 
 def _parted(form: str, values: Callable[[str, str], tuple[Any, ...]]) -> Any:
-    """What reads `REGEX=...`, split at the last `=`."""
+    """A reader of `REGEX=...`, split at the last `=`."""
 
     def read(given: str, text: str) -> tuple[str, tuple[Any, ...]]:
         pattern, found, rest = text.rpartition("=")
@@ -88,7 +88,7 @@ def _parted(form: str, values: Callable[[str, str], tuple[Any, ...]]) -> Any:
 
 
 def _names(given: str, text: str) -> tuple[int, tuple[tuple[str, int | None], ...], str]:
-    """`AXIS:NAME,NAME...` with sizes (`NAME:SIZE`), and `->NAME` behind them."""
+    """`AXIS:NAME,NAME...`, perhaps with sizes (`NAME:SIZE`), perhaps followed by `->NAME`."""
     axis, found, rest = text.partition(":")
     rest, _, whole = rest.partition("->")
     names = [name.partition(":") for name in rest.split(",")]
@@ -136,7 +136,7 @@ def _float(given: str, text: str) -> tuple[str, tuple[str, str]]:
 
 
 def _substitution(given: str, text: str) -> tuple[str, tuple[str]]:
-    """`s/REGEX/REPLACEMENT/`, with any sign in the place of `/`."""
+    """`s/REGEX/REPLACEMENT/`, with any character instead of `/`."""
     parts = text[2:].split(text[1:2]) if text[:1] == "s" and len(text) > 1 else []
     if len(parts) != 3 or parts[2]:
         raise ReshapeError(f"{given} is not of the form s/REGEX/REPLACEMENT/")
@@ -165,54 +165,54 @@ def _reshaped(r: Rule, tensors: Tensors) -> None:
 
 RULES: dict[str, RuleKind] = {
     "to": RuleKind("[REGEX=]TYPE", "decode quantised weights to bf16, f16 or f32, or store them "
-                   "in another scheme with the same codes; a scheme for no quantised weight "
-                   "quantises weights of floats by round to nearest; other tensors are copied",
+                   "in another scheme with the same codes; if no weight is quantised, quantise "
+                   "floats to that scheme by round to nearest; other tensors are copied",
                    _target, to),
-    "select": RuleKind("REGEX", "leave out all tensors but these", _alone, select),
-    "exclude": RuleKind("REGEX", "leave out these tensors", _alone, exclude),
-    "keep": RuleKind("REGEX", "copy these tensors, also those of an unknown format; --dtype and "
-                     "--to SCHEME leave them out, before and after this rule",
+    "select": RuleKind("REGEX", "drop all other tensors", _alone, select),
+    "exclude": RuleKind("REGEX", "drop these tensors", _alone, exclude),
+    "keep": RuleKind("REGEX", "copy these tensors, even if their format is unknown; --dtype and "
+                     "--to SCHEME skip them, wherever this rule stands",
                      _alone, keep),
-    "reshape": RuleKind("REGEX=SHAPE", "the new shape; --spec says what 0 and -1 mean",
+    "reshape": RuleKind("REGEX=SHAPE", "change the shape; --spec defines what 0 and -1 mean",
                         _parted("REGEX=SHAPE", _ints), _reshaped),
-    "permute": RuleKind("REGEX=AXES", "dim i of the result is dim AXES[i] of the source",
+    "permute": RuleKind("REGEX=AXES", "permute the dims: dim i becomes the source's dim AXES[i]",
                         _parted("REGEX=AXES", _ints),
                         lambda r, tensors: each(r, tensors, lambda t: t.permute_dims(r.values))),
-    "cast": RuleKind("REGEX=DTYPE", "a dtype, such as bfloat16 or BF16",
+    "cast": RuleKind("REGEX=DTYPE", "cast to a dtype, such as bfloat16 or BF16",
                      _parted("REGEX=DTYPE", _dtype),
                      lambda r, tensors: each(r, tensors, lambda t: tensors.cast(t, *r.values))),
-    "dtype": RuleKind("[REGEX=]TYPE", "cast floats, except parts of quantised weights, to bf16, "
-                      "f16 or f32; llama.cpp:TYPE casts vectors, norms and routers to f32",
+    "dtype": RuleKind("[REGEX=]TYPE", "cast floats to bf16, f16 or f32, except parts of quantised "
+                      "weights; llama.cpp:TYPE casts vectors, norms and routers to f32",
                       _float, cast_floats),
-    "repack": RuleKind("REGEX=[DTYPE:]FORMAT->FORMAT", "codes (uint4 if not given) in another of "
-                       "the packing formats of `shapejit formats`",
+    "repack": RuleKind("REGEX=[DTYPE:]FORMAT->FORMAT", "convert packed codes (DTYPE is uint4 by "
+                       "default) to another packing format; see `shapejit formats`",
                        _parted("REGEX=FORMAT->FORMAT", formats_of), repacked),
-    "slice": RuleKind("REGEX=SLICES", "indices and slices of the dims as in NumPy, such as 0:4,::2",
+    "slice": RuleKind("REGEX=SLICES", "index and slice the dims as in NumPy, such as 0:4,::2",
                       _parted("REGEX=SLICES", _slices),
                       lambda r, tensors: each(r, tensors, lambda t: t[r.values])),
-    "rename": RuleKind("s/REGEX/NAME/", r"another name; \1 stands for the first group",
+    "rename": RuleKind("s/REGEX/NAME/", r"rename; \1 in NAME is the first group of REGEX",
                        _substitution, rename),
-    "split": RuleKind("REGEX=AXIS:NAME,NAME...", r"equal parts along a dim, or parts of given "
-                      r"sizes (NAME:SIZE); \1 stands for the first group of REGEX",
+    "split": RuleKind("REGEX=AXIS:NAME,NAME...", r"split along a dim, into equal parts or those "
+                      r"of given sizes (NAME:SIZE); \1 in NAME is the first group of REGEX",
                       _parted("REGEX=AXIS:NAME,...", _split), split),
-    "concat": RuleKind("REGEX=AXIS:NAME,NAME...->NAME", "each tensor and others, concatenated "
-                       "along a dim under a new name",
+    "concat": RuleKind("REGEX=AXIS:NAME,NAME...->NAME", "concatenate each tensor and those of the "
+                       "given names along a dim, under a new name",
                        _parted("REGEX=AXIS:NAME,...->NAME", _joined), join),
-    "interleave": RuleKind("REGEX=AXIS:NAME,NAME...->NAME", "the same, interleaved along that "
-                           "dim: index 0 of each, then index 1 (gate and up)",
+    "interleave": RuleKind("REGEX=AXIS:NAME,NAME...->NAME", "concat, but interleaved along the "
+                           "dim: index 0 of each, then index 1, as gate and up often are",
                            _parted("REGEX=AXIS:NAME,...->NAME", _joined), interleave),
-    "stack": RuleKind("PART.#", "PART.0, PART.1 and so on, stacked along a new dim 0 in numeric "
+    "stack": RuleKind("PART.#", "stack PART.0, PART.1 and so on along a new dim 0, in numeric "
                       "order", _numbered, stack),
-    "unstack": RuleKind("PART.#", "the inverse: one tensor for each index of dim 0", _container,
+    "unstack": RuleKind("PART.#", "undo a stack: one tensor for each index of dim 0", _container,
                         unstack),
 }  # fmt: skip
 
 
 def rule(option: str, text: str) -> Rule:
-    """The rule of this kind (a row of `RULES`) as it is written on the command line.
+    """Parse a rule (`option` is a key of `RULES`) as it is written on the command line.
 
-    What stands behind the last `=` are values; regular expressions match whole names. Raises
-    ReshapeError, DTypeError or FormatError for what is no such rule.
+    The text after the last `=` is the value; regular expressions match whole names. Raises
+    ReshapeError, DTypeError or FormatError for text that is no such rule.
 
     >>> rule("reshape", r".*\\.weight=12,64,-1").values
     (12, 64, -1)
@@ -232,7 +232,7 @@ def rule(option: str, text: str) -> Rule:
 
 
 def rules_of(given: Sequence[Given]) -> list[Rule]:
-    """Rules given as `("to", "bf16")`, or as `{"to": "bf16"}`, as TOML has them."""
+    """Parse rules given as `("to", "bf16")`, or as `{"to": "bf16"}` like in TOML."""
     made = list[Rule]()
     for each_ in given:
         if isinstance(each_, Rule):
@@ -247,9 +247,9 @@ def rules_of(given: Sequence[Given]) -> list[Rule]:
 
 
 def read_rules(path: Path) -> list[Rule]:
-    """The rules of a TOML file: in tables `[[rule]]`, each with one key, the kind of the rule.
+    """The rules of a TOML file: tables `[[rule]]` with one key each, the option of the rule.
 
-    FileFormatError for what is no such file.
+    Raises FileFormatError for other content.
     """
     name = file_name(path)
     file = OpenFile(name)

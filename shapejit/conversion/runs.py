@@ -1,4 +1,4 @@
-"""The ways to write a folder: as a whole, a part of it, or the commit of what parts wrote."""
+"""Writing a folder: the whole, one part of it, or the commit after all parts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..files.places import places, put, send
 from ..files.safetensors.writer import writing
 from ..files.urls import is_url
 from ..files.writing import Progress
-from .changes import announced
+from .changes import Memory, announced
 from .folders import MAX_SHARD, Folder, Shard
 from .proof import check_written
 from .remote_folder import RemoteFolder
@@ -30,11 +30,11 @@ WriteShards = Callable[[str, Sequence[Shard], Progress | None], None]  # to a fo
 class Settings:
     """How a folder is written: at most `max_shard` bytes of tensors per file.
 
-    `resume` continues an interrupted conversion with the same plan from its finished shards,
-    and keeps those of this one if it is stopped by an error. `part` i of n writes every n-th
-    shard from the i-th on, `commit` n checks what n parts have written and publishes the
-    folder. With `verify` all bytes are made once more, and compared with those written.
-    Raises FormatError for numbers of parts that cannot be.
+    `resume` continues an interrupted conversion with the same plan from its finished shards, and
+    keeps those of this run if an error stops it. `part` (i, n) writes every n-th shard from the
+    i-th on; `commit` n checks the shards of n parts and publishes the folder. With `verify` all
+    bytes are computed again, and compared with those written. Raises FormatError for impossible
+    parts.
     """
 
     max_shard: int = MAX_SHARD
@@ -61,18 +61,17 @@ class Settings:
 
 
 def _slashed(numbers: object) -> str:
-    """A part as it is written on the command line; what is no pair as Python has it."""
+    """A part as on the command line (I/N); other values as in Python."""
     if isinstance(numbers, tuple) and len(numbers) == 2:
         return f"{numbers[0]!r}/{numbers[1]!r}"
     return repr(numbers)
 
 
 def destination(folder: Folder) -> LocalFolder | RemoteFolder:
-    """A folder that any number of processes write: on this machine, or at a URL.
+    """The destination folder, local or at a URL, which several processes may write.
 
-    Every process has an object of its own for the same place. Errors carry `path`, what the
-    user calls it. Files are written to `folder` until they are published; nobody sees a
-    checkpoint before it is whole.
+    Each process has its own object for it. Errors contain `path`, the user's name for it. Files are
+    written to `folder` until they are published: no reader sees an incomplete checkpoint.
     """
     return RemoteFolder(folder) if is_url(folder.path) else LocalFolder(folder)
 
@@ -86,8 +85,8 @@ def write_folder(
 ) -> None:
     """Write a folder, or a part of it, or publish what parts have written.
 
-    `most` are the bytes of a tensor that should be in memory at a time; `write` has others
-    write shards. Killed at any moment, the destination is the old folder or the new one.
+    About `most` bytes of a tensor are in memory at a time; `write` has an executor write shards.
+    If killed at any moment, the destination is the old folder or the new one.
     """
     where, own, alone = destination(folder), settings.own(folder), settings.part is None
     if not own:  # of a part
@@ -107,7 +106,7 @@ def write_folder(
         if write is not None:
             write(where.folder, left, progress)
         else:
-            _write_here(where.folder, left, progress, most)
+            _write_here(where.folder, left, progress, Memory(most))
         for shard in own if settings.verify else ():
             written = safetensors.read(places(where.folder).join(where.folder, shard.name))
             check_written(shard.changes, written, where.path, most)
@@ -120,37 +119,36 @@ def write_folder(
             where.publish()
 
 
-def _write_here(folder: str, shards: Sequence[Shard], progress: Progress | None, most: int) -> None:
-    """Write shards in their order; one is made while the one before it is synced and renamed."""
+def _write_here(
+    folder: str, shards: Sequence[Shard], progress: Progress | None, memory: Memory
+) -> None:
+    """Write shards in order; each is computed while the previous one is synced and renamed."""
     with ThreadPoolExecutor(1) as other:
         ended: Future[None] | None = None
         for shard in shards:
             with ExitStack() as stack:
-                stack.enter_context(_writing(shard, folder, most, progress))
+                stack.enter_context(_writing(shard, folder, memory, progress))
                 if ended is not None:
                     ended.result()
-                if not is_url(folder):  # some file systems are for one thread at a time
+                if not is_url(folder):  # some remote file systems support one thread only
                     ended = other.submit(stack.pop_all().close)
         if ended is not None:
             ended.result()
 
 
-def write_shard(shard: Shard, folder: str, most: int, progress: Progress | None) -> None:
-    """Write a shard to a folder; it has its name when all of it is on disk, or has been sent.
-
-    `most` are the bytes of a tensor that should be in memory at a time.
-    """
-    with _writing(shard, folder, most, progress):
+def write_shard(shard: Shard, folder: str, memory: Memory, progress: Progress | None) -> None:
+    """Write a shard to a folder; it gets its name when it is completely on disk, or sent."""
+    with _writing(shard, folder, memory, progress):
         pass
 
 
 def _writing(
-    shard: Shard, folder: str, most: int, progress: Progress | None
+    shard: Shard, folder: str, memory: Memory, progress: Progress | None
 ) -> AbstractContextManager[None]:
     path = places(folder).join(folder, shard.name)
     if os.path.islink(path):  # or the file that it points to would be replaced
         os.unlink(path)
-    return writing(path, shard.placed, announced(shard.changes, most), progress)
+    return writing(path, shard.placed, announced(shard.changes, memory), progress)
 
 
 def _copy(found: str, folder: str, name: str) -> None:

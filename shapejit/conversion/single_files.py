@@ -1,4 +1,4 @@
-"""A single file as the destination: what its format can say, and how it is written."""
+"""A single file as the destination: whether its format can hold the tensors, and writing it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..quantization import sizes
 from ..quantization.rows import BY_NAME, ROWS
 from ..shapes.layout import Layout
 from .actions import Joined
-from .changes import Change, Source, announced
+from .changes import Change, Memory, Source, announced
 from .configs import facts_after, rewritten, told, told_by_config
 from .proof import check_written
 from .remaining import uses
@@ -33,14 +33,14 @@ _ARCHITECTURE = "general.architecture"  # without which llama.cpp loads no GGUF 
 
 
 def check(path: str, tensors: Tensors) -> None:
-    """FormatError for tensors that a file of this name could not tell how to read."""
+    """Raise FormatError for weights that a file of this format could not describe."""
     row, source = file_formats.writer(path), tensors.checkpoint
     for node in tensors.weight_nodes if row.name != source.format else ():
         if not node.fault and node.codes not in tensors.kept:
             raise FormatError(
-                f"{tensors.path}: tensor {quoted(node.codes)} is codes of "
-                f"{node.operator}, whose sizes its node tells and {row.name} cannot: --to f32 "
-                f"decodes them, --keep says that they are right"
+                f"{tensors.path}: tensor {quoted(node.codes)} holds codes of "
+                f"{node.operator}, whose sizes are attributes of its node, which {row.name} cannot "
+                f"store: --to f32 decodes them, --keep copies them anyway"
             )
     if "types" in row.more:
         return
@@ -48,13 +48,13 @@ def check(path: str, tensors: Tensors) -> None:
     for name, kind in source.types.items():
         if name in found and source.members[name].dtype.name == "uint8":
             raise FormatError(
-                f"{tensors.path}: tensor {quoted(name)} is rows of blocks ({kind}), of "
-                f"which {row.name} has no name: --to f32 decodes them"
+                f"{tensors.path}: tensor {quoted(name)} holds blocks of type {kind}, "
+                f"which {row.name} lacks: --to f32 decodes them"
             )
 
 
 def untold(path: str, tensors: Tensors) -> Iterator[str]:
-    """Warnings of what the file does not say, which a folder, or other metadata, would."""
+    """Warnings of facts that the file does not contain, but a folder or other metadata would."""
     source = tensors.checkpoint
     metadata = source.metadata if source.format == "gguf" else None
     if file_formats.writer(path).name == "gguf" and _ARCHITECTURE not in (metadata or {}):
@@ -83,7 +83,7 @@ def _folder_of(path: str) -> str:
 
 
 def write(path: Path, tensors: Tensors, progress: Progress | None, most: int, verify: bool) -> None:
-    """Write the tensors in the format of the suffix, with metadata where the format stays."""
+    """Write the tensors in the format of the suffix; metadata are kept if the format is."""
     row, metadata, kept = file_formats.writer(path), None, None
     changes = [*tensors.changes.values()]
     if row.name == tensors.checkpoint.format:
@@ -94,7 +94,7 @@ def write(path: Path, tensors: Tensors, progress: Progress | None, most: int, ve
     def look(found: Checkpoint) -> None:
         check_written(changes, found, file_name(path), most)
 
-    file_formats.write(path, announced(changes, most), metadata, progress, source=kept,
+    file_formats.write(path, announced(changes, Memory(most)), metadata, progress, source=kept,
                        types=types, check=look if verify else None)  # fmt: skip
 
 
@@ -102,14 +102,14 @@ _TYPES = {row.file_type: row for row in ROWS if row.file_type is not None}
 
 
 def file_types(tensors: Tensors) -> dict[str, str]:
-    """The type of each tensor of a destination that is rows of blocks, by its name there."""
+    """The GGUF types of tensors of blocks, by their names in the destination."""
     known = tensors.checkpoint.types
     found = ((name, _type(change, known)) for name, change in tensors.changes.items())
     return {name: kind for name, kind in found if kind is not None}
 
 
 def _type(change: Change, known: Mapping[str, str]) -> str | None:
-    """The type of a tensor of bytes; None for other ones, and where blocks were cut or permuted."""
+    """The GGUF type of a tensor of bytes; None for others, and if blocks were cut or permuted."""
     kind = None if change.casts else _of_source(change.source, known)
     if kind not in _TYPES:
         return None

@@ -1,4 +1,4 @@
-"""The tensors of a destination while rules change them, and what a reshape means to `--spec`."""
+"""The tensors of a destination while rules change them; the reshapes that `--spec` selects."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 from ..arrays.tensor import Tensor
 from ..dialects import onednn, onnx, openvino
 from ..errors import DTypeError, FormatError, ReshapeError, quoted, shown
-from ..files.checkpoint import MAX_RANK, Checkpoint
+from ..files.checkpoint import Checkpoint
 from ..files.configuration import Config
 from ..operations.casts import cast as cast_to
 from ..operations.views import reshape
 from ..quantization.detection import Detected, detected
 from ..quantization.parts import WeightNode
+from ..runtime.ndarrays import MOST_DIMS
 from .changes import Change
 from .weights import PartOf, Weight
 
@@ -26,14 +27,14 @@ __all__ = ["SPECS", "Dialect", "Rule", "Spec", "Tensors", "dialect", "each"]
 
 @dataclass(frozen=True)
 class Rule:
-    """One step: its kind (a row of `RULES`), the whole names that it is for, and its values.
+    """One rule: its option (a row of `RULES`), the regular expression of whole names, its values.
 
     `text` is the rule as it was written.
     """
 
     option: str
     pattern: re.Pattern[str]
-    values: tuple[Any, ...] = field(hash=False)  # which may hold slices
+    values: tuple[Any, ...] = field(hash=False)  # it may hold slices, which have no hash
     text: str
 
     def __str__(self) -> str:
@@ -41,15 +42,14 @@ class Rule:
 
 
 class Tensors:
-    """What a destination will hold: `changes` by their names, in order.
+    """The tensors of a destination: `changes` by name, in order.
 
-    `config` is what the source says of weights, `reshape` what a reshape means, `saturate` is
-    that of all casts. `became` are the weights that were decoded or converted, `encoded` those
-    that were not quantised before, with their schemes, `scheme_parts` a part of each that a
-    scheme stores now, and
-    `untold` why others were left out; `kept` are
-    the tensors of the source that are right as they are, `exceptions` regular expressions of
-    names that rules for all tensors do not mean.
+    `config` has the source's facts about weights, `reshape` is that of the dialect, `saturate` that
+    of all casts. `became` are the weights that were decoded or converted; `encoded` those that were
+    not quantised before, with their schemes; `scheme_parts` one part of each weight that is stored
+    in a scheme now; `untold` the weights that were left out, with the reasons. `kept` are the
+    tensors of the source that `--keep` accepts as they are, `exceptions` the regular expressions of
+    names that rules for all tensors skip.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Tensors:
 
     @cached_property
     def detected(self) -> Detected:
-        """What `schemes.detect` finds in the whole source with what its config says."""
+        """The result of `schemes.detect` for the whole source with its config."""
         return detected(self.checkpoint.typed, self.config.declared)
 
     @cached_property
@@ -83,7 +83,7 @@ class Tensors:
 
     @property
     def weight_nodes(self) -> list[WeightNode]:
-        """The nodes of the source whose tensors no rule has changed, which may have new names."""
+        """The nodes of the source whose tensors no rule has changed, except for their names."""
         now = {c.stored.name: name for name, c in self.changes.items() if c.stored is not None}
         return [
             node._replace(tensors={key: now[name] for key, name in node.tensors.items()})
@@ -97,7 +97,7 @@ class Tensors:
         return shown(self.checkpoint.path)
 
     def matching(self, r: Rule) -> list[tuple[str, re.Match[str]]]:
-        """The names that a rule is for; ReshapeError if there are none."""
+        """The names that a rule matches. Raises ReshapeError if there are none."""
         found = [(name, m) for name in self.changes if (m := r.pattern.fullmatch(name))]
         if not found:
             some = next(iter(self.changes), "")
@@ -106,7 +106,7 @@ class Tensors:
         return found
 
     def replace(self, r: Rule, made: Mapping[str, list[Change]]) -> None:
-        """Put others in the place of tensors; ReshapeError where two would have one name."""
+        """Replace tensors by others. Raises ReshapeError if two would have the same name."""
         changes = dict[str, Change]()
         for name, change in self.changes.items():
             for new in made.get(name, [change]):
@@ -116,10 +116,10 @@ class Tensors:
         self.changes = changes
 
     def reshape(self, t: Tensor, shape: tuple[int, ...]) -> Tensor:
-        """A tensor in another shape, as the specification has it."""
+        """A tensor in another shape, as the specification defines it."""
         made = self.dialect(t, shape)
-        if made.ndim > MAX_RANK:
-            more = f"{made.ndim} dims are more than the {MAX_RANK} of a file"
+        if made.ndim > MOST_DIMS:
+            more = f"{made.ndim} dims are more than the {MOST_DIMS} of a file"
             raise ReshapeError("cannot reshape", t.shape, shape, (more,))
         return made
 
@@ -130,7 +130,7 @@ class Tensors:
 
     @contextmanager
     def named(self, name: str, r: Rule) -> Iterator[None]:
-        """Add the file, the tensor and the rule to errors."""
+        """A context that adds the file, the tensor and the rule to errors."""
         where = f"{self.path}: tensor {quoted(name)}"
         try:
             yield
@@ -150,7 +150,7 @@ def each(
     apply: Callable[[Tensor], Tensor],
     names: Iterable[str] | None = None,
 ) -> None:
-    """One more step for each tensor that a rule is for, or for those of these names."""
+    """Add a step to each tensor that a rule matches, or to those with these names."""
     for name in [name for name, _ in tensors.matching(r)] if names is None else names:
         with tensors.named(name, r):
             tensors.changes[name] = tensors.changes[name].then(apply)

@@ -15,27 +15,27 @@ from ..errors import FormatError, about, quoted, shape_text
 from ..files.pieces import Scratch, pieces
 from ..files.stored import Stored
 from ..quantization.bands import Band, Slice, bands, cut
-from ..quantization.carrying import carried
 from ..quantization.groups import Group
 from ..quantization.naming import weight_name
 from ..quantization.parts import Found
 from ..quantization.rows import BY_NAME
 from ..quantization.table import schemes
+from ..quantization.transcoding import transcode
 from .changes import Planned
 
 __all__ = ["BAND", "LATEST", "Decoded", "PartOf", "Weight", "Whole", "converted", "settings_of"]
 
-BAND = 1 << 22  # elements that are decoded at a time, where a scheme allows it
+BAND = 1 << 22  # elements that are decoded at a time, if the scheme allows it
 
 
 class _Latest(local):
-    """What a thread computed last, for those who need it once more: parts of it, one by one."""
+    """The last result of each thread, kept because its parts are written one by one."""
 
     _owner: object = None
     _value: Any = None
 
     def of(self, owner: object, make: Callable[[], Any]) -> Any:
-        """What `make` returns, which is that of this owner."""
+        """The result of `make`, cached for this owner."""
         if self._owner is not owner:
             self.clear()
             self._value, self._owner = make(), owner
@@ -51,7 +51,7 @@ LATEST = _Latest()
 
 @dataclass(frozen=True, eq=False)
 class Weight:
-    """A quantised weight: what `detect` has found, and those of its parts that lie in files.
+    """A quantised weight: the result of `detect`, and those of its parts that are in files.
 
     `stored` has them by the keys of the form.
     """
@@ -61,7 +61,7 @@ class Weight:
 
     @staticmethod
     def of(found: Found, tensors: Mapping[str, object]) -> Weight:
-        """One that was found among these tensors."""
+        """The Weight of a detected weight among these tensors."""
         named = {part: tensors[name] for part, name in found.named.items()}
         return Weight(found, {k: x for k, x in named.items() if isinstance(x, Stored)})
 
@@ -95,7 +95,7 @@ class Weight:
         return self.renamed(self.codes)
 
     def renamed(self, codes: str) -> str:
-        """The same if its codes have this name."""
+        """The weight's name if its codes have this name."""
         return weight_name(BY_NAME[self.scheme], codes)
 
     def nbytes(self, slices: Mapping[str, Slice]) -> int:
@@ -107,7 +107,7 @@ class Weight:
         return made
 
     def read(self, slices: Mapping[str, Slice], scratch: Scratch) -> dict[str, Tensor]:
-        """The parts, by the keys of the form, or those slices of them, read from the file."""
+        """Read the parts by the keys of the form, or slices of them, from the file."""
         made = cut(self.group, slices)
         for key, part in self.stored.items():
             if key in slices:
@@ -119,7 +119,7 @@ class Weight:
 
 @dataclass(frozen=True, eq=False)
 class Decoded(Planned):
-    """A quantised weight as plain numbers."""
+    """A quantised weight, decoded to floats."""
 
     weight: Weight
 
@@ -152,14 +152,14 @@ class Decoded(Planned):
         )
 
     def rows(self, begin: int, end: int) -> Tensor:
-        """Some rows; all of them are kept until another weight is decoded."""
+        """Some rows; a whole weight is cached until another one is decoded."""
         found = bands(self.weight.group, BAND, begin, end)
         make = partial(self._decoded, found, begin, end, Scratch(), Scratch())
         made: Tensor = LATEST.of(self, make) if end - begin == self.count else make()
         return made
 
     def pieces(self, source: Scratch, result: Scratch) -> Iterator[Bytes]:
-        """The elements, band by band; one alone, which may count elements, has all rows."""
+        """The elements, band by band."""
         found = bands(self.weight.group, _limit(source.most))
         for band in found:
             ends = (0, self.count) if len(found) == 1 else (band.begin, band.end)
@@ -186,10 +186,10 @@ def _limit(most: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Whole:
-    """A weight as `scheme` stores it: `make` makes all parts at once, which takes `held` bytes.
+    """A weight stored in `scheme`: `make` computes all parts at once, with `held` bytes of memory.
 
-    `name` is that of the weight, `origin` its scheme in the source ("": plain floats), and
-    `reads` are its tensors there.
+    `name` is that of the weight, `origin` its scheme in the source ("": plain floats), and `reads`
+    are its tensors there.
     """
 
     scheme: str
@@ -200,34 +200,34 @@ class Whole:
     make: Callable[[], Mapping[str, Tensor]]
 
     def parts(self) -> Mapping[str, Tensor]:
-        """Its parts, which are kept until those of another weight are made."""
+        """Its parts, which are cached until those of another weight are computed."""
         with about(f"weight {quoted(self.name)}"):
             made: Mapping[str, Tensor] = LATEST.of(self, self.make)
         return made
 
 
 def converted(weight: Weight, scheme: str) -> Whole:
-    """A quantised weight with the same codes in another scheme, made a band at a time."""
+    """A quantised weight with the same codes in another scheme, converted a band at a time."""
     forms, memory = schemes[scheme].row.forms, Scratch()
 
     def make() -> Mapping[str, Tensor]:
         read = partial(weight.read, scratch=memory)
-        return carried(weight.group, read, scheme, forms, BAND // 4)
+        return transcode(weight.group, read, scheme, forms, BAND // 4)
 
-    # Its parts, its codes a byte each, the parts of the other scheme.
+    # Its parts, its codes with a byte each, and the parts of the other scheme.
     held = 3 * weight.nbytes({})
     return Whole(scheme, weight.name, weight.scheme, [*weight.stored.values()], held, make)
 
 
 def settings_of(parts: Mapping[str, Tensor]) -> dict[str, Any]:
-    """What a config has to say of such parts."""
+    """The settings of such parts, for the config."""
     told = {"zero_points": "weight_zero_point" in parts, **getattr(parts, "settings", {})}
     return {name: value for name, value in told.items() if name != "K"}
 
 
 @dataclass(frozen=True, eq=False)
 class PartOf(Planned):
-    """A tensor that another scheme stores; `settings` are those of the weight there."""
+    """One part of a Whole; `settings` are those of the weight in its scheme."""
 
     whole: Whole
     key: str
@@ -235,7 +235,7 @@ class PartOf(Planned):
 
     @property
     def reads(self) -> Sequence[Stored]:
-        """All that the weight is made of."""
+        """The tensors that the whole weight is computed from."""
         return self.whole.reads
 
     @property
@@ -244,16 +244,16 @@ class PartOf(Planned):
         return self.whole.origin, self.whole.scheme, self.key
 
     def held(self, most: int) -> int:
-        """What the whole weight takes."""
+        """The memory of the whole weight."""
         return self.whole.held
 
     def rows(self, begin: int, end: int) -> Tensor:
-        """The part; FormatError unless it has the dtype and the shape that were planned."""
+        """The part. Raises FormatError unless it has the planned dtype and shape."""
         found = self.whole.parts().get(self.key)
         if found is None or (found.dtype, found.shape) != (self.dtype, self.shape):
             given = "missing" if found is None else f"{found.dtype} {shape_text(found.shape)}"
             raise FormatError(
                 f"weight {quoted(self.whole.name)}: as {self.whole.scheme} its {self.key} "
-                f"is {given}, that of others {self.dtype} {shape_text(self.shape)}"
+                f"is {given}, but {self.dtype} {shape_text(self.shape)} in others"
             )
         return found

@@ -1,4 +1,4 @@
-"""What operators of several specifications share: reading ints, permutations, views as results."""
+"""Shared by dialects: reading of ints, permutations, views as results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Types = tuple[str, ...] | frozenset[str]  # names of dtypes
 
 
 def placed(x: Array, copy: bool | None, out: Array | None) -> Array:
-    """A view as the result: itself, or its elements copied as `copy` and `out` ask."""
+    """The result of a view operation: the view itself, or a copy if `copy` or `out` ask for one."""
     return x if copy is None and out is None else reshape(x, x.shape, copy=copy, out=out)
 
 

@@ -1,6 +1,6 @@
-"""Names that people give dtypes, beside the canonical ones and those of the vocabularies.
+"""Aliases of dtypes, such as bf16 and half, beside canonical names and those of vocabularies.
 
-A name that stands here, or in a vocabulary, for two dtypes is ambiguous: it is refused.
+A name that means two dtypes, here or in a vocabulary, is ambiguous, and raises.
 """
 
 # fmt: off

@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import DTypeError
 from .table import DType, all, dtype
 
-Kind = np.dtype[Any] | DType  # of an ndarray, or of a Tensor
+AnyDtype = np.dtype[Any] | DType  # of an ndarray, or of a Tensor
 
 # Floats with all the special values of others: infinities, NaNs, a negative zero.
 _SPECIAL = {
@@ -25,12 +25,12 @@ _SPECIAL = {
 
 
 @lru_cache(maxsize=256)
-def promoted(kinds: tuple[Kind, ...], asked_by: str) -> Kind:
-    """What dtypes that differ become together, as the Array API says (Type Promotion Rules).
+def promoted(kinds: tuple[AnyDtype, ...], asked_by: str) -> AnyDtype:
+    """The promoted dtype of several dtypes (Array API, Type Promotion Rules).
 
-    NumPy's own dtypes become what NumPy makes of them. Others of one kind become the
-    narrowest dtype of the table that holds every value of all, if there is only one of
-    its width. Raises DTypeError where there is none, and for kinds that are mixed.
+    NumPy's dtypes are promoted by NumPy. Others of one kind become the narrowest dtype of the table
+    that holds all their values, if there is only one of that width. Raises DTypeError if there is
+    none, and for different kinds.
 
     >>> promoted((np.dtype("int8"), np.dtype("uint8")), "doctest")
     dtype('int16')
@@ -55,7 +55,7 @@ def promoted(kinds: tuple[Kind, ...], asked_by: str) -> Kind:
     return row if isinstance(first, DType) else row.codes
 
 
-def beyond_numpy(kind: Kind) -> bool:
+def beyond_numpy(kind: AnyDtype) -> bool:
     """Whether a dtype is not NumPy's own: one of ml_dtypes, or of the table alone."""
     known = kind.numpy if isinstance(kind, DType) else kind
     return known is None or known.isbuiltin == 2

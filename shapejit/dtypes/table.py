@@ -206,7 +206,7 @@ _BY_NAME = {d.name: d for d in _TABLE}
 
 
 def _other_names() -> dict[str, list[tuple[str, DType]]]:
-    """Every name that is not canonical: who means which dtype by it."""
+    """Every name that is not canonical, with the systems and dtypes that it belongs to."""
     found: dict[str, list[tuple[str, DType]]] = {}
     for vocabulary, keys in _BY_VOCABULARY.items():
         for name, kind in keys.items():
@@ -252,7 +252,7 @@ def dtype(x: object, /, vocabulary: str | None = None) -> DType:
     if is_a(x, np.dtype):
         return _by_numpy(x)
     if isinstance(x, type):
-        # np.dtype gives object for any class, and reads fields that a ctypes class may lack.
+        # np.dtype returns object for any class, and reads fields that a ctypes class may lack.
         if not issubclass(x, np.generic) and x not in _PYTHON_TYPES:
             return _of_library(x, f"{x.__module__}.{x.__name__}")
         try:
@@ -264,7 +264,7 @@ def dtype(x: object, /, vocabulary: str | None = None) -> DType:
     return _of_library(x, str(x) if root in _ROOTS else "")
 
 
-dtype.__module__ = "shapejit"  # where pickles look for it
+dtype.__module__ = "shapejit"  # the module named in pickles
 
 
 @lru_cache(maxsize=256)
@@ -297,7 +297,7 @@ def _by_vocabulary(x: object, vocabulary: str) -> DType:
 
 
 def _by_other_name(name: str) -> DType:
-    """The one dtype that systems mean by a name that is not canonical."""
+    """The dtype of a name that is not canonical, if it means only one."""
     module, _, last = name.rpartition(".")
     if module in MODULES and last in _BY_NAME:
         return _BY_NAME[last]

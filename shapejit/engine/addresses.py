@@ -1,4 +1,4 @@
-"""Where tensors lie in memory, one or thousands: bit addresses, and the bytes they reach.
+"""Bit addresses of tensors, one or thousands; the bytes that they span; tests for overlap.
 
 A place is a bit address: 8 times the address of a byte, plus the bit at which an element begins.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,17 +21,17 @@ from ..shapes.layout import Layout
 from . import array_structs
 from .patience import by_numpy
 
-FEW = 32  # places that Python's numbers compare sooner than NumPy's
+FEW = 32  # places that Python compares faster than NumPy
 
 _ZERO = np.zeros(1, np.intp)
 
-Spans = tuple[Addresses, Addresses]  # of each the first byte, and the byte past the last
+Spans = tuple[Addresses, Addresses]  # the first byte of each, and the byte past its last
 
 
 class Places(NamedTuple):
-    """Where n tensors begin: tensor k has its first element at the bit `addresses[k]`.
+    """Where n tensors are: the first element of tensor k is at the bit address `addresses[k]`.
 
-    Its elements lie as `layouts[which[k]]` says, counted from the first one.
+    Its Layout, counted from that element, is `layouts[which[k]]`.
     """
 
     addresses: Addresses
@@ -49,17 +48,8 @@ class Places(NamedTuple):
         """The place of one tensor."""
         return cls.alike(np.array([address]), layout)
 
-    @classmethod
-    def joined(cls, parts: Sequence[Places]) -> Places:
-        """The places of all tensors of several, in their order."""
-        firsts = accumulate((len(part.layouts) for part in parts), initial=0)
-        which = [part.which + first for part, first in zip(parts, firsts, strict=False)]
-        layouts = [layout for part in parts for layout in part.layouts]
-        addresses = np.concatenate([part.addresses for part in parts])
-        return cls(addresses, layouts, np.concatenate(which))
-
     def groups(self) -> Iterator[tuple[Layout, NDArray[np.intp]]]:
-        """The tensors that lie alike: their Layout in the byte they begin in, and their indices."""
+        """The tensors of equal Layouts: that Layout within their first byte, and their indices."""
         if len(self.layouts) == 1 and len(self.which) and not low_bits(self.addresses):
             yield self.layouts[0].at(0), _numbers(len(self.which))
             return
@@ -81,7 +71,7 @@ class Places(NamedTuple):
         return Places(self.addresses[indices], self.layouts, self.which[indices])
 
     def spans(self) -> Spans:
-        """The bytes that each tensor reaches."""
+        """The bytes that each tensor spans."""
         low: Any
         high: Any
         if len(self.layouts) == 1:
@@ -95,8 +85,8 @@ class Places(NamedTuple):
         return begins, ends
 
     def meet(self, begin: int, end: int) -> bool:
-        """Whether tensors may reach bytes of [begin, end); many are asked as one stretch."""
-        if len(self.layouts) == 1 and len(self.addresses) <= FEW:  # in Python's numbers
+        """Whether tensors may span bytes of [begin, end); many are tested as one range."""
+        if len(self.layouts) == 1 and len(self.addresses) <= FEW:  # by Python's ints
             low, high = self.layouts[0].span
             places = self.addresses.tolist()
             return any((x + low) >> 3 < end and begin < (x + high + 7) >> 3 for x in places)
@@ -104,7 +94,7 @@ class Places(NamedTuple):
         return first < end and begin < last
 
     def reach(self) -> tuple[int, int]:
-        """The first byte that any of the tensors reaches, and the byte past the last."""
+        """The first byte that any of the tensors spans, and the byte past the last."""
         if not len(self.addresses):
             return 0, 0
         low = min(layout.span[0] for layout in self.layouts)
@@ -115,7 +105,7 @@ class Places(NamedTuple):
 
 @lru_cache(maxsize=1)
 def _numbers(count: int) -> NDArray[np.intp]:
-    """The numbers of so many tensors."""
+    """The indices 0 to `count - 1`."""
     made = np.arange(count)
     made.flags.writeable = False
     return made
@@ -148,18 +138,18 @@ def byte_of(x: NDArray[Any] | Tensor) -> tuple[int, Layout]:
     (4, 4)
     """
     place, layout = place_of(x)
-    return place & ~7, layout.at(place & 7)
+    return place & ~7, layout.within_byte(place)
 
 
 def span_of(x: NDArray[Any] | Tensor) -> tuple[int, int]:
-    """The first byte that the elements of an array reach, and the byte past the last."""
+    """The first byte that the elements of an array span, and the byte past the last."""
     place, layout = place_of(x)
     low, high = layout.span
     return (place + low) >> 3, (place + high + 7) >> 3
 
 
 def places_of(items: Sequence[NDArray[Any] | Tensor]) -> Places:
-    """Where plain ndarrays and Tensors of any kinds lie."""
+    """The Places of exact ndarrays and Tensors of any dtypes and shapes."""
     known: dict[Any, int] = {}
     found: list[Layout] = []
     which = np.empty(len(items), np.intp)
@@ -176,9 +166,9 @@ def places_of(items: Sequence[NDArray[Any] | Tensor]) -> Places:
 def located(
     items: Sequence[Any], check: Callable[[Any], None], names: Sequence[object]
 ) -> tuple[Sequence[Any], Places]:
-    """The named arrays without subclasses, and where they lie; `check` raises what is wrong.
+    """The named arrays as exact ndarrays or Tensors, and their Places; `check` raises for bad ones.
 
-    Those that are like the first one need no check of their own.
+    Arrays that are like the first one are not checked again.
     """
     if items and type(items[0]) in (np.ndarray, Tensor):
         with about(f"tensor {names[0]!r}"):
@@ -196,7 +186,7 @@ def located(
 
 
 def alike(items: Sequence[Any]) -> Places | None:
-    """Where ndarrays or Tensors lie if all are like the first one in every way."""
+    """The Places of ndarrays or Tensors, if all are of the same kind as the first; else None."""
     first: Any = items[0]
     if type(first) is np.ndarray:
         layout, begin = layout_of(first), 0
@@ -219,7 +209,7 @@ def alike(items: Sequence[Any]) -> Places | None:
 
 
 def addresses_of(arrays: Sequence[NDArray[Any]]) -> Addresses:
-    """The addresses of the first elements, in bytes."""
+    """The byte addresses of the first elements."""
     if not arrays:
         return np.empty(0, np.int64)
     one = arrays[0]
@@ -235,10 +225,10 @@ def read_alike(
     strides: tuple[int, ...],
     to_fill: bool = False,
 ) -> tuple[Addresses, int]:
-    """The addresses of plain ndarrays of one kind (strides in bytes), and how many there are.
+    """The byte addresses of exact ndarrays of one kind, and their number.
 
-    They end with the first item that is another. Those `to_fill` must be C-contiguous
-    and writable.
+    Reading stops at the first item of another kind. Arrays `to_fill` must be C-contiguous and
+    writable.
     """
     addresses = np.empty(len(items), np.int64)
     read = array_structs.kernel(array_structs.READ_ALIKE)
@@ -261,9 +251,9 @@ def overlap(
 ) -> tuple[int, int] | None:
     """A pair (source, target) that shares a byte; None where there is none.
 
-    Targets are disjoint stretches of bytes. Of sources that lie near one, `locate` is
-    asked where: the bytes of a source's own elements count, not the gaps between them.
-    At most n log n for n elements that lie near.
+    Targets are disjoint ranges of bytes. `locate` returns the exact place of a source that is near
+    a target: only bytes of its elements count, not the gaps between them. Takes at most n log n
+    time for n elements of such sources.
     """
     starts, ends = targets
     lows, highs = sources
@@ -291,11 +281,11 @@ def overlap(
     return None
 
 
-RUNS = 1 << 16  # that are looked up at a time
+RUNS = 1 << 16  # looked up at a time
 
 
 def _runs(layout: Layout) -> Iterator[tuple[Addresses, int]]:
-    """The stretches that the elements lie in, in bits from the first: (begins, length)."""
+    """The contiguous runs of the elements, in bits from the first element: (begins, length)."""
     loops = sorted((abs(s), n, s) for n, s in layout.runs() if s)[::-1]
     nbits, shift = layout.bits, 0
     while loops and loops[-1][0] <= nbits:
@@ -314,7 +304,7 @@ def _runs(layout: Layout) -> Iterator[tuple[Addresses, int]]:
 def _crossing(
     addresses: Addresses, begins: Addresses, nbits: int, starts: Addresses, ends: Addresses
 ) -> tuple[int, int] | None:
-    """The first of `addresses` whose runs meet a stretch, and which stretch."""
+    """The first of `addresses` whose runs meet a range, and the index of the range."""
     chunk = max(1, RUNS // len(begins))
     for at in range(0, len(addresses), chunk):
         run = addresses[at : at + chunk, None] + begins

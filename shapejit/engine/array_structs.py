@@ -1,13 +1,13 @@
-"""What kernels read of Python's and NumPy's objects where they lie: see `kernels.object_layouts`.
+"""Kernels that read the structs of Python's and NumPy's objects: see `kernels.object_layouts`.
 
-`trusted` compares a few objects with what Python says, before any kernel relies on it.
+`verified` compares the structs of a few objects with what Python says of these, before any kernel
+relies on their layout.
 """
 
 from __future__ import annotations
 
 import ctypes
 import sys
-import sysconfig
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -48,7 +48,7 @@ RESOLVE_ALL = Call("shapes.resolve_all", ("o", *"aaaaai", *"ataat"), "i", held=T
 
 MATCH = Call("shapes.match", ("o", "o", *"aaaaa"), "", held=True)
 
-# What is used together is one kind of work.
+# Kernels that are used together are one kind of work.
 _GROUPS: tuple[tuple[Call | Function, ...], ...] = (
     (PLAN_WHOLE, COPY_PLANNED, RUN_ROUTE, SLOT_OF, PLANE_MOVER),
     (RESOLVE_ALL, SURVEY, MATCH),
@@ -58,42 +58,43 @@ _GROUP = {name: group for group in _GROUPS for name in group}
 
 @cache
 def work_of(call: Call) -> Kind:
-    """The kind of work that a kernel does: others do it `by_numpy` while that is not ready."""
+    """The kind of work of a kernel; NumPy does it (`by_numpy`) until the kernel is ready."""
     return "array_structs", _GROUP.get(call, (call,))[0].kernel
 
 
-# What kernels of small calls do: others do it meanwhile, `by_numpy`.
+# The work of the kernels of small calls; NumPy does it (`by_numpy`) until they are ready.
 SMALL_CALLS = work_of(PLAN_WHOLE)
 
 
 def kernel(call: Call) -> Callable[..., Any] | None:
-    """A kernel that reads objects where they lie, if it is ready and to be trusted."""
+    """A kernel that reads structs of objects, if it is ready and their layout is verified."""
     kind = work_of(call)
     if kind not in READY and not (
-        trusted() and kernels_ready(kind, lambda: _GROUP.get(call, (call,)))
+        verified() and kernels_ready(kind, lambda: _GROUP.get(call, (call,)))
     ):
         return None
     return called(call)
 
 
-def copy_whole(x: NDArray[Any], out: NDArray[Any]) -> bool:
-    """Copy an ndarray into a C-contiguous one of as many elements, by one thread.
+def small_calls_ready() -> bool:
+    """Whether the kernels of `SMALL_CALLS` are ready, and the layout of objects is verified."""
+    return kernel(PLAN_WHOLE) is not None
 
-    False if the kernels are not ready, those of `SMALL_CALLS`: nothing was done.
+
+def copy_whole(x: NDArray[Any], out: NDArray[Any]) -> None:
+    """Copy an ndarray into a C-contiguous one of as many elements, on one thread.
+
+    The kernels of `SMALL_CALLS` are ready.
     """
-    write = kernel(PLAN_WHOLE)
-    if write is None:
-        return False
     table = np.empty(WHOLE_WORDS, np.int64)
-    write(x, out, x.itemsize, table)
+    called(PLAN_WHOLE)(x, out, x.itemsize, table)
     called(COPY_PLANNED)(table, address(PLANE_MOVER))
-    return True
 
 
 def read_ints(rows: tuple[Any, ...]) -> tuple[Addresses, Addresses] | None:
-    """The ints of tuples and lists, one row after the other, and where each begins, and the end.
+    """The ints of tuples and lists, concatenated; where each row begins, and where the last ends.
 
-    None if there is anything else, an int of more than 30 bits, or no kernel that reads them.
+    None if there is any other object, an int of more than 30 bits, or if no kernel is ready.
     """
     read = kernel(READ_SHAPES)
     if read is None:
@@ -113,23 +114,24 @@ def read_ints(rows: tuple[Any, ...]) -> tuple[Addresses, Addresses] | None:
 def kind_of(dtype: np.dtype[Any], shape: tuple[int, ...], strides: tuple[int, ...]) -> Addresses:
     """Type, dtype, rank, shape and strides of an ndarray, for `is_like`.
 
-    Whoever uses it keeps `dtype` alive: it stands there by its address.
+    It contains the address of the dtype: the caller keeps that alive.
     """
     return np.array([id(np.ndarray), id(dtype), len(shape), *shape, *strides], np.int64)
 
 
 @cache
-def trusted() -> bool:
-    """Whether objects lie in this interpreter's memory as this module says."""
+def verified() -> bool:
+    """Whether this interpreter's objects have the layout that this module assumes."""
     if not compiled() or sys.implementation.name != "cpython" or sys.maxsize != 2**63 - 1:
         return False
-    if sysconfig.get_config_var("Py_GIL_DISABLED") or (tuple.__basicsize__, tuple.__itemsize__) != (
+    # sysconfig has this too, but its first use takes 1 ms.
+    if "free-threading" in sys.version or (tuple.__basicsize__, tuple.__itemsize__) != (
         ITEMS,
         8,
     ):
         return False
     arrays = _samples()
-    # Nothing is followed before the fields around the pointers are where they should be.
+    # No pointer is followed before the fields around it were found to be as expected.
     return (
         np.ndarray.__basicsize__ >= FLAGS + 4
         and all(map(_header_fits, arrays))
@@ -140,7 +142,7 @@ def trusted() -> bool:
 
 
 def _samples() -> tuple[NDArray[Any], ...]:
-    """Arrays of every kind that the header tells apart."""
+    """Arrays of every kind that differs in its struct."""
     a = np.arange(60, dtype=np.int16).reshape(3, 4, 5)
     locked = np.zeros(3)
     locked.flags.writeable = False
@@ -173,7 +175,7 @@ def _dims_fit(x: NDArray[Any]) -> bool:
 
 
 def _items_fit(items: tuple[Any, ...]) -> bool:
-    """Whether a tuple and a list of these items lie as they should."""
+    """Whether a tuple and a list of these items have the expected layout."""
     row, want = list(items), list(map(id, items))
     lengths = _field(items, LENGTH), _field(row, LENGTH)
     return (

@@ -1,12 +1,13 @@
-"""Copies that convert: every number of an array, scaled or not, into another array.
+"""Casts and scaled casts: every number of an array converted into another array.
 
-A Conversion says what is done to a number, Operands where scales are, and the planner how a copy
-runs. NumPy converts until kernels are ready, see `patience`.
+A Conversion defines what is done to a number, Operands hold scales and zero points, and the planner
+decides how the copy runs. NumPy converts until kernels are ready, see `patience`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import product
 from typing import Any
 
@@ -20,16 +21,17 @@ from ..kernels.numbers import Conversion, Number
 from ..planning.cast_plans import Scales
 from ..runtime.launches import address_of
 from ..shapes.layout import Layout
+from . import numpy_fallback
 from .addresses import layout_of, place_of
 from .execution import Where, Work
-from .routes import casts, rounded, run
+from .routes import StandIn, casts, rounded, run
 from .small_calls import Routes
 
 Array = NDArray[Any] | Tensor
 
 
 def number_of(kind: DType) -> Number:
-    """How the numbers of a dtype are written; the parts of complex ones."""
+    """The Number of a dtype: how its numbers are written in bits; of complex ones, their parts."""
     if kind.kind == "bool":
         return Number("bool", 8)
     if kind.kind == "integer":
@@ -40,10 +42,11 @@ def number_of(kind: DType) -> Number:
     return Number("table" if kind.format.table else "float", bits, *kind.format)
 
 
+@lru_cache(maxsize=1024)
 def cast_conversion(
     source: DType, target: DType, saturate: bool = True, round_mode: str = "nearest"
 ) -> Conversion:
-    """What casts between two dtypes; DTypeError where there is no such cast."""
+    """The Conversion of a cast between two dtypes. Raises DTypeError if there is no such cast."""
     if (source.kind == "complex") != (target.kind == "complex"):
         raise DTypeError(
             f"there is no cast from {source} to {target}: complex numbers stay complex"
@@ -64,10 +67,10 @@ def cast_conversion(
 
 
 class Operands:
-    """Scales and zero points, as floats side by side in memory, and what is done with them.
+    """Scales and zero points as contiguous floats, and how they are applied.
 
-    `blocks` is the block's shape; a scalar scale has none. `given` are the arrays that the
-    floats were read from, or are.
+    `blocks` is the shape of a block; it is empty for a scalar scale. `given` are the arrays that
+    the floats were converted from, or these themselves.
     """
 
     def __init__(
@@ -85,9 +88,9 @@ class Operands:
         self.given = given
 
     def parts(self, shape: Sequence[int]) -> Iterator[tuple[tuple[tuple[int, int], ...], Scales]]:
-        """The parts of an array (begin and size per dim) within which scales lie regularly.
+        """The parts of an array (begin and size per dim) within which all blocks are whole.
 
-        Of a dim whose last block is cut short that block is a part of its own.
+        If the last block along a dim is shorter, it is a part of its own.
         """
         cuts = []
         for size, block in zip(shape, self._blocks(shape), strict=True):
@@ -98,7 +101,7 @@ class Operands:
             yield part, self.scales(shape, part)
 
     def layouts(self, shape: Sequence[int]) -> list[Layout] | None:
-        """Where the scale of each element lies, and the zero point; None: in several parts."""
+        """The Layouts of the scales and zero points by element; None if there are several parts."""
         parts = list(self.parts(shape))
         if len(parts) > 1:
             return None
@@ -109,7 +112,7 @@ class Operands:
         return tuple(max(1, size) for size in shape) if self.scale.ndim == 0 else self.blocks
 
     def scales(self, shape: Sequence[int], part: Sequence[tuple[int, int]]) -> Scales:
-        """How scales lie for a part, split into whole blocks: see `split`."""
+        """The Layout of scales for a part that is split into whole blocks: see `split`."""
         bits = self.conversion.arithmetic
         layouts = []
         for array in (self.scale, self.zero):
@@ -125,7 +128,7 @@ class Operands:
         return Scales(bits, *layouts)
 
     def split(self, layout: Layout, part: Sequence[tuple[int, int]]) -> Layout:
-        """A part of an array's Layout, each dim as whole blocks by the elements of one."""
+        """A part of a Layout, with each dim split in two: blocks, and the elements of a block."""
         sizes, strides, offset = list[int](), list[int](), layout.offset
         blocks = self._blocks(layout.shape)
         for (begin, size), block, stride in zip(part, blocks, layout.strides, strict=True):
@@ -145,10 +148,10 @@ class Operands:
 
 def convert(
     source: Array, target: Array, conversion: Conversion, operands: Operands | None, fresh: bool
-) -> Work | None:
-    """Convert the elements of `source` into `target`, row-major, of the same shape.
+) -> Work | StandIn | None:
+    """Convert the elements of `source` into the row-major `target` of the same shape.
 
-    Returns the work, if that was one kernel's.
+    Returns the Work, or what stands in for it, if that did all of it.
     """
     if source.size == 0:
         return None
@@ -158,9 +161,12 @@ def convert(
         layout, whole = parts_of(layout), parts_of(whole)
     source_at, target_at = [place & ~7], [to & ~7]
     if operands is None:
-        seen, into = layout.at(place & 7), whole.at(to & 7)
+        seen, into = layout.within_byte(place), whole.within_byte(to)
         given = seen, source_at, into, target_at, into.bits, conversion, None
-        return launch(*given, (0, 0), fresh)
+        done = launch(*given, (0, 0), fresh)
+        move = numpy_fallback.assignment(conversion)
+        plain = isinstance(source, np.ndarray) and isinstance(target, np.ndarray)
+        return done._replace(move=move) if move and plain and isinstance(done, StandIn) else done
     at = [0 if a is None else address_of(a) for a in (operands.scale, operands.zero)]
     parts = list(operands.parts(source.shape))
     for part, scales in parts:
@@ -175,7 +181,7 @@ def convert(
 
 
 def remember(routes: Routes, x: NDArray[Any], target: NDArray[Any], conversion: Conversion) -> None:
-    """Let later casts of arrays like `x`, which just became `target`, be compiled calls."""
+    """Make a Route, so that compiled code casts later arrays like `x` as it became `target`."""
 
     def find() -> Work | None:
         layout, into = layout_of(x), layout_of(target)
@@ -198,17 +204,18 @@ def launch(
     scales: Scales | None,
     operands: tuple[int, int],
     fresh: bool,
-) -> Work | None:
-    """Convert elements that lie like `layout` at each bit address into results of `unit` bits.
+) -> Work | StandIn:
+    """Convert the elements at each source, with this Layout, into results of `unit` bits.
 
-    They lie like `into` at the targets, or row-major. `operands` are the addresses of
-    scales and zero points. Returns the Work, if kernels did it.
+    Sources and targets are bit addresses. Targets have the Layout `into`, or are row-major.
+    `operands` are the addresses of scales and zero points. Returns the Work, or what stood in.
     """
     route = casts(layout, unit, into, scales, rounded(len(sources)), conversion, fresh)
-    return run(route, sources, targets, fresh, operands)
+    done = run(route, sources, targets, fresh, operands)
+    return done or StandIn.of(route, operands)
 
 
 def parts_of(layout: Layout) -> Layout:
-    """Complex numbers as pairs of floats."""
+    """Layouts of complex numbers as pairs of floats."""
     half = layout.bits // 2
     return Layout.of((*layout.shape, 2), (*layout.strides, half), layout.offset, half)

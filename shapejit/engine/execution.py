@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..kernels.constants import BATCH_STAGE_BYTES, CAST_SCALE, CAST_ZERO, MAX_RANK
 from ..kernels.numbers import Conversion
@@ -19,14 +17,13 @@ from ..planning.plans import Plan
 from ..planning.small_plans import small_plan_of, small_plan_of_dims
 from ..planning.tables import offsets_in_turns
 from ..runtime import kernels
-from ..runtime.cpu_caches import LINE, PAGE
+from ..runtime.cpu_caches import LINE
 from ..runtime.kernel_names import Code, Function, Name
 from ..runtime.launches import (
     PER_THREAD,
     SHARE,
     Addresses,
     Launch,
-    address_of,
     launch_of,
     run_launch,
 )
@@ -34,18 +31,18 @@ from .patience import Kind, Kinds, unready
 
 Where = Sequence[int] | Addresses
 
-WORK_BYTES = 2048  # that the values of a Work take beside a plan's tables
+WORK_BYTES = 2048  # of a Work, beside the tables of its plan
 COPY_EACH: Kind = ("copy_each",)
-EACH = 256  # what a tensor of a batch costs beside its bytes, in bytes
+EACH = 256  # the cost of a tensor of a batch beside its bytes, in bytes
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Work:
-    """A kernel that copies or converts tensors that lie alike, and how much there is to do.
+    """A kernel with its arguments, which copies or converts tensors of one Layout.
 
-    `streaming`: past the caches, unless memory is fresh. `source` and `target` are bits to the
-    first element, `nbytes` those that are moved for one tensor if several threads may do it.
-    `kind` is that of `patience`.
+    `streaming`: it writes past the caches, unless memory is fresh. `source` and `target` are the
+    bits to the first element, `nbytes` the bytes moved for one tensor if several threads may share
+    it. `kind` is the kind of work of `patience`.
     """
 
     launch: Launch
@@ -60,7 +57,7 @@ class Work:
     kind: Kind = ()
 
     def run(self, places: Addresses, tensors: int, fresh: bool) -> None:
-        """Do so many tensors, from the places of the sources to those of the targets."""
+        """Run the kernel for `count` tensors at the places of the sources and the targets."""
         streamed, units = self.streaming and not fresh, self.units
         shares = units
         if not self.together:
@@ -75,7 +72,7 @@ class Work:
         return replace(self, launch=self.launch.given(*others, numbers))
 
     def places(self, sources: Where, targets: Where) -> Addresses:
-        """Where the kernel begins, a column per tensor: bit addresses, or byte addresses."""
+        """The kernel's first bit or byte address in each source and target, a column per tensor."""
         shift = 0 if self.launch.bits else 3
         if len(sources) == 1:  # in Python's numbers, a tenth of NumPy's time
             source, target = sources[0] + self.source, targets[0] + self.target
@@ -104,7 +101,7 @@ def work_of(plan: Plan) -> Work:
 
 
 def work_in_turns(work: Work, plan: Plan, sources: Where) -> Work:
-    """The same for a plan whose rows, or those of its tiles, are of all sources."""
+    """The same for a plan that interleaves the rows of several sources."""
     if not plan.rows:
         return work
     apart = (np.array(sources, np.int64) - sources[0]) >> 3
@@ -114,7 +111,7 @@ def work_in_turns(work: Work, plan: Plan, sources: Where) -> Work:
 
 
 def kind_of(plan: Plan) -> Kind:
-    """The kind of kernels that run a plan: what they are compiled for."""
+    """The kind of work of a plan: everything that its kernels are compiled for."""
     if plan.small is not None:
         return COPY_EACH
     if plan.shuffle is not None:
@@ -124,7 +121,7 @@ def kind_of(plan: Plan) -> Kind:
 
 
 def small_work(plan: Plan, tensors: int, fresh: bool) -> Work:
-    """Copies of so many tensors by the small plan of a plan."""
+    """The Work that copies `count` tensors by the small plan of a plan."""
     table, start = small_plan_of(plan), np.zeros(1, np.int64)
     return _each(tensors, np.array([plan.nbytes]), table, start, fresh)
 
@@ -139,8 +136,8 @@ def copy_each(
 ) -> None:
     """Copy a tensor from each source to its target by small plans, in one launch.
 
-    Tensor k is `nbytes[k]` bytes by `plans[starts[k]:]`; all are the same if there is
-    one of each. Places are byte addresses of first elements. As in `run`, nothing is
+    Tensor k has `nbytes[k]` bytes and the plan `plans[starts[k]:]`; one entry of each means that
+    all tensors are alike. Places are byte addresses of first elements. As in `run`, nothing is
     checked here.
     """
     if len(sources):
@@ -161,7 +158,7 @@ def _each(
     starts: Addresses,
     fresh: bool,
 ) -> Work:
-    """Copies of small tensors, in units that take about as long as one another."""
+    """The Work of small tensors, divided into units of about equal duration."""
     cost = np.cumsum(nbytes + EACH)
     total = int(cost[-1]) if len(nbytes) == tensors else int(cost[0]) * tensors
     streamed = total >= thresholds.STREAM_FROM and not fresh
@@ -196,7 +193,7 @@ def cast_work(plan: CastPlan, conversion: Conversion, fresh: bool) -> Work:
 
 @lru_cache(maxsize=4096)
 def kind_of_cast(names: tuple[Name, ...]) -> Kind:
-    """The kind of work that these kernels do: found in less time than by all their names."""
+    """The kind of work of these kernels; cheaper than a tuple of all their names."""
     return ("cast", *(f"{name!r}" for name in names))
 
 
@@ -231,16 +228,3 @@ def _boxes(plan: CastPlan, entry: Code) -> Launch:
 def conversion_code(conversion: Conversion, streams: int = 0) -> Code:
     """The function of a conversion: see `kernels.conversions`."""
     return Code("conversions", (conversion, int(streams)))
-
-
-def memcpy(
-    source: NDArray[Any], target: NDArray[Any], threads: int, streamed: bool = False
-) -> None:
-    """Plain memcpy of contiguous memory on so many threads: the measure of every copy.
-
-    `streamed`: past the caches, the fastest plain copy of much memory.
-    """
-    places = np.array([[address_of(source)], [address_of(target)]], np.int64)
-    pages = -(-source.nbytes // PAGE)
-    launch = launch_of("copies.run", (source.nbytes,), LINE)
-    run_launch(launch, streamed, places, pages, pages, threads if threads > 1 else 1, 0)

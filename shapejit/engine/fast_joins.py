@@ -1,4 +1,4 @@
-"""Joins that go from Python straight to a kernel, which checks all ndarrays itself."""
+"""concat and stack of small arrays in one call of a kernel, which checks the ndarrays itself."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ class FastJoin(NamedTuple):
 
 
 def join(parts: tuple[np.ndarray[Any, Any], ...], axis: Any, new: bool, out: Any) -> Any:
-    """Contiguous small ndarrays, all like the first, joined along `axis`, a `new` dim or its own.
+    """Join small contiguous ndarrays, all like the first, along `axis`: a `new` dim, or their own.
 
-    None if they are not so, or if anything is wrong; kinds of work, if the kernel is not ready.
+    Returns None if they are not so, or if anything is wrong; if the kernel is not ready, the kinds
+    of work that wait for it.
     """
     if type(axis) is not int or (out is not None and type(out) is not np.ndarray):
         return None
@@ -55,17 +56,20 @@ def join(parts: tuple[np.ndarray[Any, Any], ...], axis: Any, new: bool, out: Any
 
 
 def _of(first: np.ndarray[Any, Any], count: int, axis: int, new: bool) -> FastJoin | None:
-    """How as many arrays like the first are joined; None if they are large, or not dense."""
+    """How `count` arrays like the first are joined; None if they are large, or not contiguous."""
     ndim = first.ndim + new
     if not -ndim <= axis < ndim or ndim > MAX_RANK or is_numpys(first.dtype):
         return None
-    if not 0 < count * first.nbytes < thresholds.ONCE_BELOW or not first.flags.c_contiguous:
+    if (
+        not 0 < count * first.nbytes < thresholds.PLAN_ON_FIRST_USE_FROM
+        or not first.flags.c_contiguous
+    ):
         return None
     shape = whole_shape(first.shape, count, axis % ndim, new)
     rows = prod(shape[: axis % ndim])
     # What a run costs at least, in bytes: less where those of several arrays share a line.
     each = PIECE if count * first.nbytes // rows < LINE else thresholds.RUN
-    if rows * count * each > thresholds.ONCE_BELOW or not array_structs.trusted():
+    if rows * count * each > thresholds.PLAN_ON_FIRST_USE_FROM or not array_structs.verified():
         return None
     kind = array_structs.kind_of(first.dtype, first.shape, first.strides)
     strides = np.empty(shape, np.dtype((np.void, first.itemsize))).strides
@@ -74,6 +78,6 @@ def _of(first: np.ndarray[Any, Any], count: int, axis: int, new: bool) -> FastJo
 
 
 def whole_shape(part: tuple[int, ...], count: int, at: int, new: bool) -> tuple[int, ...]:
-    """The shape of so many parts of one shape, joined along dim `at`."""
+    """The shape of `count` parts of one shape, joined along dim `at`."""
     size = count if new else count * part[at]
     return (*part[:at], size, *part[at + 1 - new :])

@@ -1,12 +1,12 @@
 """Copies and conversions by NumPy, wherever elements lie, packed or not.
 
-Places are bit addresses, from which the offsets of Layouts count; the caller keeps the memory
-alive, and has checked it. Evenly spaced tensors are handled as one with a dim more.
+Places are bit addresses, from which the offsets of Layouts count. The caller has checked the
+memory, and keeps it alive. Evenly spaced tensors are handled as one tensor with one more dim.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from math import gcd
 
@@ -19,9 +19,9 @@ from ..runtime.launches import Addresses
 from ..shapes.dims import merged
 from ..shapes.layout import Layout
 
-MOST = 1 << 18  # elements at a time, if they are taken apart: they stay in a cache meanwhile
-_NEAR = 16  # times its own elements that a tensor may lie away from the next to be one with it
-ROW = 16  # elements: shorter rows take longer one by one than to be put in order first
+MOST = 1 << 18  # elements that are unpacked at a time: few enough to stay in a cache
+_NEAR = 16  # a tensor is merged with the next one within so many times its own size
+ROW = 16  # elements: shorter rows are reordered first, which is faster than one by one
 
 Where = Sequence[int] | Addresses
 Layouts = Sequence[Layout]
@@ -55,13 +55,12 @@ def convert(
     given = [(np.full(len(sources), at), lie) for at, lie in operands if lie is not None]
     numbers = [at for at, _ in given], [lie for _, lie in given]
     floats = f"f{conversion.arithmetic // 8}"
-    direct = _by_assignment(conversion)
+    direct, move = _by_assignment(conversion), assignment(conversion)
     for places, layouts in _together((sources, targets, *numbers[0]), (seen, into, *numbers[1])):
-        if direct and _in_one_order(layouts) and all(map(whole, places, layouts)):
+        if direct and move and _in_one_order(layouts) and all(map(whole, places, layouts)):
             kinds = zip(direct, places, layouts, strict=True)
             codes, made = (read(place, layout).view(kind) for kind, place, layout in kinds)
-            with np.errstate(all="ignore"):
-                assign(made, codes.reshape(made.shape))
+            move(codes.reshape(made.shape), made, 0)
             continue
         for src, dst, *lies in _parts(layouts, MOST):
             codes = _in_long_rows(read(places[0], src))
@@ -74,33 +73,58 @@ def convert(
 
 
 @lru_cache(maxsize=64)
+def assignment(made: Conversion) -> Callable[[Codes, Codes, int], None] | None:
+    """What converts the elements of one array into another by assigning them; None if none does."""
+    pair = _by_assignment(made)
+    if pair is None:
+        return None
+
+    def move(x: Codes, target: Codes, _: int = 0) -> None:
+        if pair[0][0] in "iu":
+            assign(target, x)
+            return
+        with np.errstate(all="ignore"):
+            assign(target, x)
+            if "f2" in pair:  # whose NaNs NumPy gives a payload
+                wrong = np.isnan(x if pair[1] == "f2" else target)
+                if wrong.any():
+                    codes = x[wrong].view(f"u{x.itemsize}")
+                    fixed = converted(codes, made).astype(f"u{target.itemsize}")
+                    target[wrong] = fixed.view(target.dtype)
+
+    return move
+
+
+@lru_cache(maxsize=64)
 def _by_assignment(made: Conversion) -> tuple[str, str] | None:
-    """The dtypes between which NumPy, or ml_dtypes, converts just so; None if none does."""
+    """The dtypes whose assignment does this conversion, but for NaNs of halves; else None."""
     source, target = (_dtype_of(number) for number in (made.source, made.target))
     if made.step != "cast" or made.bias or not source or not target:
         return None
     whole_numbers = made.source.kind != "float"
+    if "f2" in (source, target):
+        return (source, target) if {source, target} <= {"f2", "f4", "f8"} else None
     if target[0] == "b":
         return (source, target) if source == "f4" else None
     return (source, target) if target[0] == "f" or whole_numbers else None
 
 
 def _dtype_of(number: Number) -> str:
-    """The dtype of numbers that are rounded once; "" if there is none."""
+    """The name of the dtype that numbers are rounded to once; "" if there is none."""
     if number.kind in ("int", "uint"):
         return f"{number.kind[0]}{number.nbytes}" if number.bits >= 8 else ""
-    if number.kind == "float" and number.bits >= 32:
+    if number.kind == "float" and (number.bits >= 32 or number.exponent == 5 < number.mantissa):
         return f"f{number.nbytes}"
     return "bfloat16" if (number.bits, number.exponent) == (16, 8) else ""
 
 
 def _in_one_order(layouts: Layouts) -> bool:
-    """Whether rows are dense in all memory."""
+    """Whether all rows lie contiguously in memory."""
     return all(abs(x.strides[-1]) == min(map(abs, x.strides)) for x in layouts if x.strides)
 
 
 def _in_long_rows(codes: Codes) -> Codes:
-    """Row-major codes, where rows as they lie in memory are short: each costs NumPy a call."""
+    """Row-major codes, if rows in memory order are short: each row costs NumPy a call."""
     steps = [abs(stride) for stride in codes.strides]
     short = codes.ndim > 1 and codes.shape[steps.index(min(steps))] < ROW
     return np.ascontiguousarray(codes) if short else codes
@@ -109,7 +133,7 @@ def _in_long_rows(codes: Codes) -> Codes:
 def _together(
     places: Sequence[Where], layouts: Layouts
 ) -> Iterator[tuple[tuple[int, ...], Layouts]]:
-    """Where tensors lie, as many at a time as are evenly spaced; dims are in the target's order."""
+    """Groups of evenly spaced tensors and their places, with dims in the target's order."""
     table = np.array(places, np.int64)
     alone = table.shape[1] == 1
     for begin, end in [(0, 1)] if alone else _evenly_spaced(table, layouts):
@@ -124,7 +148,7 @@ def _together(
 
 
 def _evenly_spaced(table: Addresses, layouts: Layouts) -> Iterator[tuple[int, int]]:
-    """The first of tensors that are evenly spaced, a column of places each, and the end of them."""
+    """For each group of evenly spaced tensors, the index of the first and that past the last."""
     count, steps = table.shape[1], np.diff(table)
     changes = np.flatnonzero((steps[:, 1:] != steps[:, :-1]).any(0)) + 1
     begin = 0
@@ -139,18 +163,18 @@ def _evenly_spaced(table: Addresses, layouts: Layouts) -> Iterator[tuple[int, in
 
 
 def _far_apart(layout: Layout, step: int) -> bool:
-    """Whether tensors so many bits apart are not to be one.
+    """Whether tensors `step` bits apart are too far apart to be handled as one.
 
-    Those with gaps between them are read with the gaps, unless they lie in whole bytes. Where what
-    is between may be anybody's memory, NumPy's copies for arrays that overlap may lie there, too,
-    and overlap again: it makes one after the other until there is no stack left.
+    Gaps between merged tensors are read with them, unless elements are whole bytes. A gap may be
+    memory of any other array, even the temporary copy that NumPy makes of arrays that overlap:
+    this would overlap again, and NumPy would copy again until the stack overflows.
     """
     apart = abs(step) >= layout.span[1] - layout.span[0]
     return apart and (step % 8 != 0 or abs(step) > _NEAR * layout.size * layout.bits)
 
 
 def _in_target_order(layouts: Layouts) -> Layouts:
-    """The same with dims ordered like those of the second, and merged."""
+    """Both Layouts with dims in the order of the second one's strides, and merged."""
     if len({x.shape for x in layouts}) > 1:
         return layouts
     order = sorted(range(layouts[1].ndim), key=lambda axis: -abs(layouts[1].strides[axis]))
@@ -163,7 +187,7 @@ def _in_target_order(layouts: Layouts) -> Layouts:
 
 
 def _widened(places: Sequence[int], layouts: Layouts) -> Layouts:
-    """Elements side by side on both sides as wider ones, if these are whole bytes."""
+    """Merge elements that are adjacent on both sides into wider ones, if these are whole bytes."""
     seen, into = layouts
     if not seen.shape or seen.shape != into.shape or not seen.bits == into.bits < 64:
         return layouts
@@ -182,7 +206,7 @@ def _widened(places: Sequence[int], layouts: Layouts) -> Layouts:
 
 
 def _parts(layouts: Layouts, most: int) -> Iterator[Layouts]:
-    """Layouts of one shape, cut along their first dims into parts of so many elements."""
+    """Cut Layouts of one shape along their first dims into parts of at most `MOST` elements."""
     shape, size = layouts[0].shape, layouts[0].size
     if size <= most or any(x.shape != shape for x in layouts):
         yield layouts

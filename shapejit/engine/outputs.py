@@ -1,9 +1,9 @@
 """Every rule about results: which out= is accepted, that it overlaps no input, what is allocated.
 
-An out= has exactly the result's kind, dtype and shape, is contiguous and writable,
-begins on a byte, and shares no byte with the elements of an operand. Only the bits of
-its elements are written: bits of a last byte that are not its own stay as they are. In
-new memory they are zero.
+An `out` has exactly the result's type (ndarray or Tensor), dtype and shape, is contiguous and
+writable, begins on a byte, and shares no byte with the elements of an operand. Only the bits of its
+elements are written: the other bits of its last byte keep their values. In new memory they are
+zero.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ..arrays.buffers import Bytes
 from ..arrays.tensor import Tensor, is_array
+from ..dtypes.promotion import AnyDtype
 from ..dtypes.table import DType
 from ..errors import DTypeError, ReshapeError, about, shape_text, type_name
 from ..runtime import result_memory
@@ -26,15 +27,13 @@ from ..shapes.layout import Layout
 from ..shapes.request import Request
 from .addresses import Places, Spans, overlap, place_of, places_of, read_alike, span_of
 
-Kind = np.dtype[Any] | DType  # of an ndarray, or of a Tensor
-
 _BYTE = np.dtype(np.uint8)
 
 
 def wants_copy(view: object, x: Any, request: Request, copy: bool | None, out: object) -> bool:
-    """Whether a copy is to be made, where `view` is the view or None.
+    """Whether a copy has to be made; `view` is the view, or None if there is none.
 
-    Raises where `copy` and `out` ask for what cannot be.
+    Raises ReshapeError if `copy` or `out` ask for something impossible.
     """
     if copy is None:
         return view is None or out is not None
@@ -50,10 +49,10 @@ def wants_copy(view: object, x: Any, request: Request, copy: bool | None, out: o
     return False
 
 
-def checked(out: Any, dtype: Kind, shape: tuple[int, ...]) -> Any:
-    """An out= without its subclass; refused if not fit for a result of this dtype and shape.
+def checked(out: Any, dtype: AnyDtype, shape: tuple[int, ...]) -> Any:
+    """`out` as an exact ndarray or Tensor; raises if it does not fit a result of dtype and shape.
 
-    An ndarray is asked for if `dtype` is NumPy's, a Tensor if it is a DType.
+    It must be an ndarray if `dtype` is NumPy's, and a Tensor if that is a DType.
     """
     kind = Tensor if isinstance(dtype, DType) else np.ndarray
     if not is_a(out, kind):
@@ -78,16 +77,16 @@ def checked(out: Any, dtype: Kind, shape: tuple[int, ...]) -> Any:
 
 
 def target(
-    out: Any, dtype: Kind, shape: tuple[int, ...], operands: Sequence[Any]
+    out: Any, dtype: AnyDtype, shape: tuple[int, ...], operands: Sequence[Any]
 ) -> tuple[Any, bool]:
-    """Where a result goes: a new array, or `out` without its subclass, checked in every way.
+    """The array for a result: a new one, or `out`, which is checked in every way.
 
-    `operands` are all arrays that are read for it; what else is among them has no memory.
-    Returns also whether the memory is fresh: it was never touched.
+    `operands` are the arguments that are read for it; those that are no arrays are ignored. Also
+    returns whether the memory is fresh, that is newly allocated and never written.
     """
     if out is None:
         return new_array(dtype, shape)
-    # Written out, not called: a small copy may cost 1 us more than NumPy's.
+    # Inlined: a small copy may cost 1 us more than NumPy's.
     plain_out = type(out) is np.ndarray and out.dtype is dtype and out.flags.carray
     if not plain_out or out.shape != shape:
         out = checked(out, dtype, shape)
@@ -100,7 +99,7 @@ def target(
 def check_apart(
     x: NDArray[Any] | Tensor, out: NDArray[Any] | Tensor, what: str = "the source"
 ) -> None:
-    """Refuse an out= that shares a byte with an element of an operand."""
+    """Raise for an `out` that shares a byte with an element of an operand."""
     memory = [a.buffer if isinstance(a, Tensor) else a for a in (x, out)]
     if not np.may_share_memory(memory[0], memory[1]):
         return
@@ -109,17 +108,17 @@ def check_apart(
         raise ReshapeError(f"out= overlaps {what}")
 
 
-def new_array(dtype: Kind, shape: tuple[int, ...]) -> tuple[Any, bool]:
-    """A new array of the kind that `dtype` stands for, and whether its memory is fresh."""
+def new_array(dtype: AnyDtype, shape: tuple[int, ...]) -> tuple[Any, bool]:
+    """A new ndarray (`dtype` is NumPy's) or Tensor (a DType), and whether its memory is fresh."""
     if isinstance(dtype, DType):
         layout = Layout.row_major(shape, dtype.bits)
         memory, fresh = new_bytes(layout.size * dtype.bits)
-        return Tensor.trusted(memory, dtype, layout), fresh
+        return Tensor.unchecked(memory, dtype, layout), fresh
     nbytes = prod(shape) * dtype.itemsize
     large = nbytes >= result_memory.FROM and not dtype.hasobject
     taken = large and possible(shape, dtype.itemsize) and result_memory.kept().take(nbytes)
     buffer, fresh = taken or (None, True)
-    try:  # as `array_of`, written out: a small call would notice
+    try:  # `array_of`, inlined: it matters for small calls
         return np.ndarray(shape, dtype, buffer), fresh
     except (ValueError, OverflowError):
         check_possible(shape, dtype.itemsize)
@@ -127,7 +126,7 @@ def new_array(dtype: Kind, shape: tuple[int, ...]) -> tuple[Any, bool]:
 
 
 def new_bytes(nbits: int) -> tuple[Bytes, bool]:
-    """New memory for so many bits; those behind them in the last byte are zero."""
+    """New memory for `nbits` bits; the rest of the last byte is zero."""
     memory, fresh = new_array(_BYTE, ((nbits + 7) // 8,))
     if nbits % 8:
         memory[-1] = 0
@@ -135,7 +134,7 @@ def new_bytes(nbits: int) -> tuple[Bytes, bool]:
 
 
 def new_rows(count: int, nbits: int) -> tuple[NDArray[np.uint8], bool]:
-    """New memory for `count` results of so many bits: rows of whole bytes."""
+    """New memory for `count` results of `nbits` bits each, in rows of whole bytes."""
     slab, fresh = new_array(_BYTE, (count, (nbits + 7) // 8))
     if nbits % 8:
         slab[:, -1] = 0
@@ -143,31 +142,33 @@ def new_rows(count: int, nbits: int) -> tuple[NDArray[np.uint8], bool]:
 
 
 def array_over(
-    memory: Bytes, dtype: Kind, layout: Layout, locked: bool = False
+    memory: Bytes, dtype: AnyDtype, layout: Layout, readonly: bool = False
 ) -> NDArray[Any] | Tensor:
-    """An array of the kind that `dtype` stands for, whose elements lie in the memory."""
+    """An ndarray (`dtype` is NumPy's) or Tensor (a DType) over this memory."""
     if isinstance(dtype, DType):
-        made = Tensor.trusted(memory, dtype, layout)
-        return made.locked() if locked else made
+        made = Tensor.unchecked(memory, dtype, layout)
+        return made.readonly() if readonly else made
     strides = tuple(stride // 8 for stride in layout.strides)
     array = array_of(layout.shape, dtype, memory.data, layout.offset // 8, strides)
-    if locked:
+    if readonly:
         array.flags.writeable = False
     return array
 
 
 def given(
-    out: Any, dtype: Kind, shape: tuple[int, ...], names: Sequence[object]
+    out: Any, wanted: Sequence[tuple[AnyDtype, tuple[int, ...]]], names: Sequence[object]
 ) -> tuple[Places, Any]:
-    """Where the named results of one shape go: the rows of one array, or an array for each.
+    """The places of results: the rows of one array, or an array for each.
 
-    Returns the places, and what has to live until they are filled. Raises what is wrong
-    with `out`; arrays that share bytes with one another are refused.
+    `wanted` are the dtype and shape of each, or those of all. Returns the places, and the objects
+    that must live until these are filled. Raises if `out` does not fit, or if its arrays share
+    bytes with one another. `names` are used in errors.
     """
+    (dtype, shape), count = wanted[0], len(names)
     kind, name = (Tensor, "Tensor") if isinstance(dtype, DType) else (np.ndarray, "array")
     bits = dtype.bits if isinstance(dtype, DType) else 8 * dtype.itemsize
-    layout, count = Layout.row_major(shape, bits), len(names)
-    if is_a(out, kind):
+    layout, alike = Layout.row_major(shape, bits), len(wanted) == 1
+    if alike and is_a(out, kind):
         begin, _ = place_of(checked(out, dtype, (count, *shape)))
         begins = np.arange(count)
         begins *= bits * prod(shape)
@@ -182,12 +183,12 @@ def given(
     if len(outs) != count:
         raise ReshapeError(f"out= holds {len(outs)} {name}s for {count} tensors")
     fit, addresses = 0, np.empty(0, np.int64)
-    if not isinstance(dtype, DType):
+    if alike and not isinstance(dtype, DType):
         strides = tuple(s // 8 for s in layout.strides)
         addresses, fit = read_alike(tuple(outs), dtype, shape, strides, to_fill=True)
     for i in range(fit, count):
         with about(f"out {names[i]!r}"):
-            outs[i] = checked(outs[i], dtype, shape)
+            outs[i] = checked(outs[i], *wanted[0 if alike else i])
     places = Places.alike(8 * addresses, layout) if fit == count else places_of(outs)
     check_disjoint(places.spans(), names)
     return places, outs
@@ -196,9 +197,9 @@ def given(
 def check_places_apart(
     sources: Places, targets: Places, whole: bool, names: Sequence[object]
 ) -> None:
-    """Refuse targets that share bytes with one of the named sources.
+    """Raise for targets that share bytes with one of the named sources.
 
-    `whole`: the targets follow one another in one array.
+    `whole`: the targets are consecutive rows of one array.
     """
     begin, end = targets.reach()
     if sources.meet(begin, end):
@@ -207,25 +208,13 @@ def check_places_apart(
         check_all_apart(sources.spans(), spans, sources.take, names)
 
 
-def check_lists_apart(
-    sources: Sequence[Places], targets: Sequence[Places], names: Sequence[object]
-) -> None:
-    """Refuse targets that share bytes with a source or one another, of any of several lists.
-
-    `names` are those of all, one list after the other; see `check_places_apart`.
-    """
-    into = Places.joined(targets)
-    check_disjoint(into.spans(), names)
-    check_places_apart(Places.joined(sources), into, False, names)
-
-
 def check_all_apart(
     sources: Spans,
     targets: Spans,
     locate: Callable[[NDArray[np.intp]], Places],
     names: Sequence[object],
 ) -> None:
-    """Refuse targets that share bytes with one of the named sources; `locate` as in `overlap`."""
+    """Raise for targets that share bytes with a named source; `locate` as in `overlap`."""
     pair = overlap(sources, targets, locate)
     if pair is not None:
         with about(f"tensor {names[pair[0]]!r}"):
@@ -233,7 +222,7 @@ def check_all_apart(
 
 
 def check_disjoint(targets: Spans, names: Sequence[object]) -> None:
-    """Refuse outputs that share bytes with one another: two results cannot lie there."""
+    """Raise for outputs that share bytes with one another."""
     starts, ends = targets
     filled = np.flatnonzero(ends > starts)
     starts, ends = starts[filled], ends[filled]
@@ -247,14 +236,14 @@ def check_disjoint(targets: Spans, names: Sequence[object]) -> None:
 
 
 class Pending:
-    """Outputs of results that were not yielded yet: none of them may be given again."""
+    """Outputs whose results were not yielded yet: none of them may be passed again."""
 
     def __init__(self) -> None:
         self._starts: list[int] = []
         self._ends: list[int] = []
 
     def add(self, out: Any) -> bool:
-        """Whether it lies apart from all before; what is not an array is refused later."""
+        """Whether `out` shares no byte with those before; non-arrays raise later."""
         if not is_array(out):
             return True
         array = out if is_a(out, Tensor) else np.ndarray.view(out, np.ndarray)

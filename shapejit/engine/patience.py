@@ -5,8 +5,8 @@ NumPy has spent on this kind in total:
 
 - less than `LOOKED_FOR`: nothing;
 - from then on: kernels on disk are loaded by another thread, and used when they are ready;
-- `patience()` and more: loading is waited for, and kernels that are missing are asked of a builder;
-  the first call after they are ready uses them.
+- from `patience()` on: the call waits for loading, and a builder process is asked for kernels that
+  are missing; the first call after these are ready uses them.
 
 No call waits for a compiler, and results are the same. (By size, `copying.choose` decides.)
 """
@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from threading import Lock
 from time import perf_counter
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -29,31 +30,32 @@ from ..runtime.kernel_names import Name
 from ..runtime.system import register_at_fork
 
 VARIABLE = "SHAPEJIT_PATIENCE"
-PATIENCE = 0.02  # seconds of NumPy's for work of one kind, before a builder is asked
-LOOKED_FOR = 0.002  # the same, before the disk is looked at: that takes 50 ms in a new process
+PATIENCE = 0.02  # seconds of NumPy's work of one kind, after which a builder is asked
+LOOKED_FOR = 0.002  # the same for looking on disk, which takes 50 ms in a new process
 
 Kind = tuple[object, ...]
 Kinds = tuple[Kind, ...]
 Needs = Callable[[], tuple[Name, ...]]
+Result = TypeVar("Result")
 
-READY: set[Kind] = set()  # kinds whose kernels do the work: none while NumPy does all work
-_kept: set[Kind] = set()  # those that were ready before
-_taken: dict[Kind, float] = {}  # seconds of NumPy's
-_needed: dict[Kind, tuple[Name, ...]] = {}  # of kinds that were looked for
-# What there was to see when a kind was looked for: kernels, and whether it had taken long.
+READY: set[Kind] = set()  # kinds whose kernels are ready; empty within `force_numpy`
+_kept: set[Kind] = set()  # those that were ready before it
+_taken: dict[Kind, float] = {}  # seconds of NumPy's work of each kind
+_needed: dict[Kind, tuple[Name, ...]] = {}  # kernels of the kinds that were looked for
+# The state when a kind was last looked for: kernels, and whether patience had run out.
 _seen: dict[Kind, tuple[int, bool]] = {}
 _forced = 0
-_numpys = 0  # of those who ask that NumPy does all work
-SWITCH = np.zeros(1, np.int64)  # the same, where compiled code sees it
+_numpys = 0  # how many `force_numpy` are active
+SWITCH = np.zeros(1, np.int64)  # the same, for compiled code
 _lock = Lock()
 
-register_at_fork(after_in_child=_seen.clear)  # what the parent asked for is the parent's
+register_at_fork(after_in_child=_seen.clear)  # a child has not asked for anything yet
 
 
 def kernels_ready(kind: Kind, needs: Needs) -> bool:
-    """Whether kernels are to do a piece of work, `needs` being all that it takes.
+    """Whether kernels do work of this kind; `needs` returns the names of those that it takes.
 
-    If not, NumPy does it, `by_numpy` of the same kind.
+    If not, NumPy does it, within `by_numpy` of the same kind.
     """
     if kind in READY:
         return True
@@ -70,9 +72,7 @@ def kernels_ready(kind: Kind, needs: Needs) -> bool:
     names = _needed.get(kind)
     if names is None:
         names = _needed[kind] = needs()
-    late = (
-        taken >= patience()
-    )  # it is NumPy's time that was waited for, and more than loading takes
+    late = taken >= patience()  # patience has run out, and NumPy took longer than loading takes
     found = _awaited if forced else kernels.find if late else kernels.look_for
     if not found(names):
         if late:
@@ -83,7 +83,7 @@ def kernels_ready(kind: Kind, needs: Needs) -> bool:
 
 
 def unready(kind: Kind, needs: Needs) -> Kinds:
-    """This kind, if kernels are not to do the work; () if they are."""
+    """The kind in a tuple, if its kernels do not do the work; () if they do."""
     return () if kernels_ready(kind, needs) else (kind,)
 
 
@@ -96,15 +96,23 @@ def _awaited(names: tuple[Name, ...]) -> bool:
 
 @cache
 def _announce() -> None:
-    """Say once why nothing seems to happen, where somebody looks on."""
+    """On a terminal, print once that kernels are being compiled."""
     if "ipykernel" in sys.modules or (sys.stderr is not None and sys.stderr.isatty()):
-        from tqdm import tqdm  # which knows of bars that are there
+        from tqdm import tqdm  # which prints above progress bars
 
         tqdm.write("shapejit compiles kernels ...", file=sys.stderr)
 
 
+def numpys(kind: Kind, call: Callable[..., Result], *args: Any) -> Result:
+    """What a call of NumPy's makes for want of this kind: `by_numpy` of one call, in less time."""
+    start = perf_counter()
+    made = call(*args)
+    _taken[kind] = _taken.get(kind, 0.0) + perf_counter() - start
+    return made
+
+
 class by_numpy:  # noqa: N801  # a context manager, which reads as one
-    """NumPy does a piece of work meanwhile, for want of these kinds: how long that takes counts."""
+    """A context in which NumPy does work because these kinds are not ready: its time is counted."""
 
     def __init__(self, *kinds: Kind) -> None:
         self.kinds = kinds
@@ -120,7 +128,7 @@ class by_numpy:  # noqa: N801  # a context manager, which reads as one
 
 @contextmanager
 def force_kernels() -> Iterator[None]:
-    """Kernels do all work meanwhile, and are waited for."""
+    """A context in which kernels do all work; calls wait for them."""
     global _forced
     _forced += 1
     try:
@@ -131,7 +139,7 @@ def force_kernels() -> Iterator[None]:
 
 @contextmanager
 def force_numpy() -> Iterator[None]:
-    """NumPy does all work meanwhile, also where kernels are compiled: to compare results."""
+    """A context in which NumPy does all work, even if kernels are ready: to compare results."""
     global _numpys
     with _lock:
         if not _numpys:
@@ -150,13 +158,13 @@ def force_numpy() -> Iterator[None]:
 
 
 def forced() -> bool:
-    """Whether kernels do all work now, as `force_kernels` asks for."""
+    """Whether `force_kernels` is active."""
     return _forced > 0
 
 
 @cache
 def patience() -> float:
-    """The seconds that `VARIABLE` says, or `PATIENCE`."""
+    """The seconds in the environment variable `VARIABLE`, or `PATIENCE`."""
     given = os.environ.get(VARIABLE, str(PATIENCE))
     with suppress(ValueError):
         seconds = float(given)

@@ -1,8 +1,8 @@
-"""Routes of calls: what is done to arrays of one kind, found once and looked up by later calls.
+"""Routes: how arrays of one kind are processed, decided once and looked up by later calls.
 
-A Route says how tensors that lie alike are copied or converted: by NumPy, or by a kernel with its
-arguments as soon as that is ready. All Routes are in one cache of bounded size, and with them
-what calls do that need not be checked again (`follow`).
+A Route copies or converts tensors of one Layout: by a kernel with all its arguments, or by NumPy
+until that kernel is ready. All Routes are in one cache of bounded size. So are CheckedCalls, which
+later calls with equal arguments `follow` without checking them again.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial, wraps
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays.tensor import Tensor
+from ..dtypes.promotion import AnyDtype
 from ..dtypes.table import DType
 from ..kernels.numbers import Conversion
 from ..planning import planner
@@ -24,7 +25,7 @@ from ..planning.casts import cast_plan
 from ..planning.plans import Plan
 from ..planning.small_plans import slower_whole
 from ..runtime import result_memory
-from ..runtime.launches import SHARE, run_launch
+from ..runtime.launches import SHARE, address_of, run_launch
 from ..runtime.lazy import cached_property
 from ..runtime.recent import Recent
 from ..shapes.layout import Layout
@@ -40,12 +41,11 @@ from .execution import (
     work_in_turns,
     work_of,
 )
-from .outputs import Kind as Dtype
-from .patience import READY, Kind, by_numpy, kernels_ready
+from .patience import READY, Kind, by_numpy, kernels_ready, numpys
 
 BYTES = np.dtype(np.uint8)
-REMEMBERED = 16 * 1024 * 1024  # bytes of all that is found once
-ENTRY = 2048  # bytes of an entry that does not say what it weighs
+REMEMBERED = 16 * 1024 * 1024  # bytes of the cache
+ENTRY = 2048  # bytes assumed for an entry without `weight`
 
 Found = TypeVar("Found", bound=Callable[..., Any])
 
@@ -54,7 +54,7 @@ _NEW = object()
 
 
 def found_once(find: Found) -> Found:
-    """`find`, whose last results are remembered by its arguments."""
+    """A decorator: cache the results of `find` by its arguments, in `FOUND`."""
 
     @wraps(find)
     def known(*asked: Any) -> Any:
@@ -74,10 +74,10 @@ def clear() -> None:
 
 @dataclass(frozen=True, eq=False)
 class Route:
-    """How tensors that lie alike are copied or converted: by a kernel, NumPy until it is ready.
+    """How tensors of one Layout are copied or converted: by a kernel, by NumPy until it is ready.
 
-    `kind` is that of `patience`, `make` makes the Work. `instead` is what NumPy does from the
-    sources to the targets, given the addresses of scales and zero points.
+    `kind` is the kind of work of `patience`, `make` makes the Work. `instead` does the same with
+    NumPy, given sources, targets and the addresses of scales and zero points.
     """
 
     plan: Plan | CastPlan
@@ -87,22 +87,22 @@ class Route:
 
     @property
     def by_numpy(self) -> bool:
-        """Whether no kernel does it."""
+        """Whether NumPy always does it."""
         return isinstance(self.plan, Plan) and self.plan.by_numpy
 
     @property
     def ready(self) -> bool:
-        """Whether the kernel does it now."""
+        """Whether the kernel is ready."""
         return not self.by_numpy and kernels_ready(self.kind, lambda: self.make().launch.names)
 
     @cached_property
     def work(self) -> Work:
-        """The kernel with its arguments, once it is `ready`: what it calls may be called then."""
+        """The kernel with its arguments. Only once `ready`: it holds addresses of functions."""
         return replace(self.make(), kind=self.kind)
 
     @cached_property
     def slower_whole(self) -> bool:
-        """Whether one thread moves an array of whole bytes slower if it does without the plan."""
+        """Whether the plan beats `copy_whole`, on one thread, for an array of whole bytes."""
         return isinstance(self.plan, Plan) and slower_whole(self.plan)
 
     @property
@@ -111,7 +111,7 @@ class Route:
         return self.plan.weight + WORK_BYTES
 
     def work_for(self, tensors: int, fresh: bool) -> Work:
-        """The Work for so many tensors."""
+        """The Work for `count` tensors."""
         if isinstance(self.plan, Plan) and self.plan.small:
             return _small_work(self.plan, self.kind, tensors, fresh)
         return self.work
@@ -128,7 +128,7 @@ def copies(layout: Layout, unit: int = 0, into: Layout | None = None, count: int
 
 
 def rounded(count: int) -> int:
-    """A number of tensors as a power of two: else each number would have a Route of its own."""
+    """`count` rounded up to a power of two, so that not every number has a Route of its own."""
     return 1 << (count - 1).bit_length() if count else 1
 
 
@@ -176,7 +176,7 @@ def casts(
     conversion: Conversion,
     fresh: bool,
 ) -> Route:
-    """The Route of `cast_plan`, by which numbers are converted; into `fresh` memory, or other.
+    """The Route of `cast_plan`: a conversion into `fresh` memory, or into other memory.
 
     `count` is `rounded`.
     """
@@ -202,12 +202,12 @@ def run(
 ) -> Work | None:
     """Copy or convert each tensor to the target of the same index, all of them in one launch.
 
-    Places are bit addresses (8 times those of bytes) that the offsets of the plan's
-    Layouts count from. A `fresh` target was never touched: the kernel's zeros are
-    still in the caches when the elements come, so that streaming past them would
-    cost. Of a plan of arrays in turns the first target is that of all. `operands` are the
-    addresses of scales and zero points. Whoever calls keeps the memory alive, and has checked
-    it, and may know what NumPy does `instead`. Returns the Work, if the kernel did it.
+    Places are bit addresses (8 times the byte address), from which the offsets of the plan's
+    Layouts count. A `fresh` target is newly allocated: the operating system's zeros are still in
+    the caches, so streaming past these would be slower. Arrays that are interleaved have one
+    target, the first. `operands` are the addresses of scales and zero points. The caller has
+    checked the memory and keeps it alive; it may pass what NumPy does `instead`. Returns the Work
+    if the kernel ran, else None.
     """
     plan, tensors = route.plan, len(sources)
     if not plan.nbytes or not tensors:
@@ -229,58 +229,86 @@ def run(
     return work
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class CheckedCall:
-    """What a call does to an array, and what comes out: elements of `dtype`, row-major by `layout`.
+@final
+class StandIn(NamedTuple):
+    """What NumPy does to arrays of one kind until kernels are `ready`, those of a kind of work.
 
-    `works` are those into memory that was used before, and into fresh memory. `source` are the
-    bits from the array's memory to where they count from.
+    `move` takes the arrays of the source and of the result, the bytes of Tensors, and the bits
+    from the first one's memory to where its elements count from.
     """
 
-    works: tuple[Work | None, ...]
+    kind: Kind
+    ready: Callable[[], bool]
+    move: Callable[[NDArray[Any], NDArray[Any], int], object]
+    weight: int = 0
+
+    @classmethod
+    def of(cls, route: Route, operands: tuple[int, int] = (0, 0)) -> StandIn:
+        """That of a Route; `operands` as in `run`."""
+
+        def move(x: NDArray[Any], target: NDArray[Any], source: int) -> None:
+            route.instead([8 * address_of(x) + source], [8 * address_of(target)], operands)
+
+        return cls(route.kind, lambda: route.ready, move, route.weight)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class CheckedCall:
+    """A call whose arguments need no checks; the result has a `dtype` and a row-major `layout`.
+
+    `ways` are that into memory that was used before, and that into fresh memory. `source` is the
+    number of bits from the array's data pointer to the place that offsets count from.
+    """
+
+    ways: tuple[Work | StandIn | None, ...]
     source: int
-    dtype: Dtype
+    dtype: AnyDtype
     layout: Layout
     nbytes: int
 
     @property
     def weight(self) -> int:
         """A bound on the bytes of its tables."""
-        return sum(work.weight for work in {*self.works} if work)
+        return ENTRY + sum(way.weight for way in {*self.ways} if way)
 
 
-def keep(key: object, work: Work, x: NDArray[Any] | Tensor, made: Any, *fresh: bool) -> None:
+def keep(
+    key: object, way: Work | StandIn, x: NDArray[Any] | Tensor, made: Any, *fresh: bool
+) -> None:
     """Let later calls with this key do what was just done to `x`, which became `made`.
 
-    That is for results in `fresh` memory, which was never touched, in other memory, or both.
+    It applies to results in `fresh` memory, in other memory, or in both.
     """
     if isinstance(x, Tensor):
         source, bits = x.layout.offset & ~7, made.dtype.bits
     else:
         source, bits = 0, 8 * made.itemsize
     before: CheckedCall | None = FOUND.get(key)
-    works: list[Work | None] = list(before.works) if before else [None, None]
+    ways: list[Work | StandIn | None] = list(before.ways) if before else [None, None]
     for untouched in fresh:
-        works[untouched] = work
+        ways[untouched] = way
     layout = Layout.row_major(made.shape, bits)
-    FOUND.put(key, CheckedCall((*works,), source, made.dtype, layout, made.nbytes))
+    FOUND.put(key, CheckedCall((*ways,), source, made.dtype, layout, made.nbytes))
 
 
 def follow(key: object, x: Any, out: Any) -> Any:
-    """The result of the CheckedCall with this key, as `out` or new; None: there is none."""
+    """The result of the CheckedCall with this key, as `out` or new; None if there is none."""
     call: CheckedCall | None = FOUND.get(key)
     if call is None:
         return None
     fresh, target, tensor = out is None, out, type(call.dtype) is DType
     shape: Any = call.layout.shape
+    if tensor:
+        x = x.buffer
     if out is None:
         dtype: Any = call.dtype
         if tensor:
-            x, shape, dtype = x.buffer, (call.nbytes,), BYTES
-        # `new_array` of what is known to be possible: a small call takes little longer than this.
+            shape, dtype = (call.nbytes,), BYTES
+        # `new_array`, inlined without checks: it is a large part of a small call.
         large = call.nbytes >= result_memory.FROM
         memory, fresh = (large and result_memory.kept().take(call.nbytes)) or (None, True)
-        target = np.ndarray(shape, dtype, memory)
+        new = memory is None  # np.empty takes half of the time
+        target = np.empty(shape, dtype) if new else np.ndarray(shape, dtype, memory)
         if tensor:
             target[-1] = 0
     elif not (
@@ -291,15 +319,20 @@ def follow(key: object, x: Any, out: Any) -> Any:
         and not np.may_share_memory(x, out)
     ):
         return None
-    work = call.works[fresh]
-    if work is None or work.kind not in READY:
+    way = call.ways[fresh]
+    if type(way) is StandIn:
+        if way.ready():
+            return None
+        numpys(way.kind, way.move, x, target, call.source)
+    elif way is None or way.kind not in READY:
         return None
-    source = 8 * x.__array_interface__["data"][0] + call.source + work.source
-    begin = 8 * target.__array_interface__["data"][0] + work.target
-    shift = 0 if work.launch.bits else 3
-    places = np.array([[source >> shift], [begin >> shift]], np.int64)
-    shares, streamed = max(1, work.nbytes // SHARE), work.streaming and not fresh
-    run_launch(work.launch, streamed, places, work.units, work.units, shares, work.depth)
+    else:
+        source = 8 * x.__array_interface__["data"][0] + call.source + way.source
+        begin = 8 * target.__array_interface__["data"][0] + way.target
+        shift = 0 if way.launch.bits else 3
+        places = np.array([[source >> shift], [begin >> shift]], np.int64)
+        shares, streamed = max(1, way.nbytes // SHARE), way.streaming and not fresh
+        run_launch(way.launch, streamed, places, way.units, way.units, shares, way.depth)
     if isinstance(call.dtype, DType):
-        return Tensor.trusted(target, call.dtype, call.layout)
+        return Tensor.unchecked(target, call.dtype, call.layout)
     return target

@@ -1,8 +1,8 @@
-"""Small calls that go from Python straight to compiled code, which knows their Routes.
+"""Small calls: compiled code finds the Route of an array by its struct, and runs it.
 
-A Route says what is done to an ndarray of one kind (dtype, shape, strides): which small plan or
-which kernel runs, and what the result is. Compiled code finds it by the array's own struct, makes
-the result if none is given, and runs, holding the GIL, so that no lock is needed.
+For an ndarray of one kind (dtype, shape, strides) a Route holds the small plan or the kernel that
+runs, and the kind of the result. Compiled code finds it by the array's struct, allocates the result
+if no `out` is given, and runs. It holds the GIL, so no lock is needed.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ from .array_structs import SMALL_CALLS
 from .execution import Work
 from .patience import SWITCH as NUMPY_FORCED, by_numpy
 
-SLOTS = 256  # of the Routes of one operation
-ROUTE_BYTES = 2048  # that one takes, about
+SLOTS = 256  # for the Routes of one operation
+ROUTE_BYTES = 2048  # of one Route, about
 PYARRAY_EMPTY = 184  # the index of that function in NumPy's C API
 POSITIONS = MAX_RANK + 8  # words that a small plan's loops need
 
@@ -61,15 +61,15 @@ POSITIONS = MAX_RANK + 8  # words that a small plan's loops need
 class Routes:
     """The Routes of one operation, each found by the struct of its source.
 
-    `table` is what compiled code takes. A Route lies in its own slot or in that beside it, and
-    goes when both are taken by others.
+    `table` is the argument of compiled code: a hash table, in which a Route is in the slot of its
+    hash or in the one beside it, and is dropped when later Routes take both.
     """
 
     def __init__(self, slots: int = SLOTS) -> None:
         self.table = np.zeros(FIRST_ROUTE + slots, np.int64)
         self.table[:FIRST_ROUTE] = (*_constants(), slots)
-        self._met = [0] * slots  # what came before, by its hash
-        self._kept: dict[int, tuple[object, ...]] = {}  # what compiled code has the addresses of
+        self._met = [0] * slots  # the arrays seen before, by hash
+        self._kept: dict[int, tuple[object, ...]] = {}  # what addresses in it are of
 
     @property
     def weight(self) -> int:
@@ -77,7 +77,7 @@ class Routes:
         return ROUTE_BYTES * (1 + len(self._kept)) + 16 * len(self._met)
 
     def met(self, x: NDArray[Any]) -> bool:
-        """Whether an array like this one came before: whose arrays all differ makes no Routes."""
+        """Whether an array of this kind was seen before; only then is a Route worth making."""
         mark = hash((x.shape, x.strides, x.dtype))
         at = mark % len(self._met)
         if self._met[at] == mark:
@@ -92,10 +92,10 @@ class Routes:
         find: Callable[[], Work | Addresses | None],
         made: np.dtype[Any] | None,
     ) -> None:
-        """From now on, compiled code does to arrays like `x` what made `out`, if it can.
+        """Let compiled code process arrays like `x` as `x` became `out`, if it can.
 
-        What it does is found: the Work of kernels that are ready, by one thread that does not
-        stream, or a small plan. `made` is the dtype of new results, None if an out= must be given.
+        That is by a small plan, or by the Work of kernels that are ready, if one thread runs it
+        without streaming. `made` is the dtype of new results, None if an `out` must be given.
         """
         if type(x) is not np.ndarray or type(out) is not np.ndarray:
             return
@@ -118,9 +118,9 @@ class Routes:
 
 
 def run(x: Any, out: Any, table: Addresses) -> Any:
-    """The result of the Route for `x` in a table, as `out` or new; None if there is none for both.
+    """The result of the Route for `x` and `out` in a table; None if there is none.
 
-    This stands for the compiled function until there is a first Route.
+    Used in place of the compiled function until the first Route is made.
     """
     return None
 
@@ -132,8 +132,8 @@ def _begin() -> None:
 
 @cache
 def _constants() -> tuple[int, ...]:
-    """The first words of a table: see `object_layouts`. All are 0 where nothing is compiled."""
-    if not array_structs.trusted():
+    """The first words of a table, see `object_layouts`; all 0 if the JIT is off."""
+    if not array_structs.verified():
         return (0,) * ROUTES
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
@@ -151,7 +151,7 @@ def _constants() -> tuple[int, ...]:
 def _route(
     x: NDArray[Any], out: NDArray[Any], work: Work | Addresses, made: np.dtype[Any] | None
 ) -> tuple[Addresses, tuple[object, ...]]:
-    """The words of a Route, and what has to live as long as they do."""
+    """The words of a Route, and the objects whose addresses are in them."""
     kinds = [array_structs.kind_of(a.dtype, a.shape, a.strides) for a in (x, out)]
     kept: tuple[object, ...] = (x.dtype, out.dtype, made)
     if isinstance(work, Work):
@@ -192,7 +192,7 @@ _stage: tuple[NDArray[np.uint8], int, int] | None = None  # its memory, address 
 
 
 def _stage_of(nbytes: int) -> tuple[NDArray[np.uint8], int]:
-    """A stage of at least so many bytes, which all Routes share: one runs at a time."""
+    """The address of a stage of at least `size` bytes. All Routes share it: one runs at a time."""
     global _stage
     if _stage is None or _stage[2] < nbytes:
         _stage = *stage_memory(nbytes), nbytes

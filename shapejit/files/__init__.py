@@ -1,4 +1,4 @@
-"""Bytes on disk <-> Tensors: one module or package per file format."""
+"""Files: one module or package per file format, which reads and writes Tensors."""
 
 from importlib import import_module
 from typing import Any
@@ -7,7 +7,7 @@ from .file_formats import load_file, save_file
 
 __all__ = ["convert", "differences", "load_file", "save_file"]
 
-# Of `conversion`, which imports this package: imported when they are first asked for.
+# From `conversion`, which imports this package, so they are imported on first access.
 _LATER = {"convert": "planning", "differences": "comparing"}
 
 

@@ -1,4 +1,4 @@
-"""Reads of a file that is far away: several at a time, as long as somebody wants what is read."""
+"""Read-ahead of remote files: several reads at a time, cancelled when nobody needs them."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _result(read: Future[Any]) -> Any:
     if stop is not None:
         wait((read, stop), return_when=FIRST_COMPLETED)
         if stop.done():
-            raise InterruptedError(errno.EINTR, "nobody wants what is read any more")
+            raise InterruptedError(errno.EINTR, "the read was cancelled")
     return read.result()
 
 

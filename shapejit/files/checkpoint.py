@@ -1,4 +1,4 @@
-"""What a reader returns, whatever the file format: tensors by name, none of them loaded yet."""
+"""Checkpoint: what every reader returns, tensors by name, none of them loaded yet."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 from ..arrays.tensor import Tensor
 from ..errors import FileFormatError, shape_text, shown
 from ..quantization.parts import WeightNode
+from ..runtime.ndarrays import MOST_DIMS
 from ..shapes.arithmetic import MAX_SIZE
 from .stored import FileType, Stored
 
 __all__ = [
-    "MAX_RANK",
     "Checkpoint",
     "FileType",
     "LazyMapping",
@@ -23,15 +23,13 @@ __all__ = [
     "size_in_bits",
 ]
 
-MAX_RANK = 64  # NumPy's limit
-
 
 S = TypeVar("S")
 T = TypeVar("T")
 
 
 class LazyMapping(Mapping[str, T]):
-    """Values that are made when they are asked for, of what is `known`: perhaps a million."""
+    """A mapping whose values are made from `known` on access, perhaps a million."""
 
     def __init__(self, known: Mapping[str, S], make: Callable[[str, S], T]) -> None:
         self._known: Mapping[str, Any] = known
@@ -69,14 +67,13 @@ class TensorMapping(LazyMapping[T]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:
-    """What a file, or a folder of shards, holds; `members` are in the order of the file.
+    """The content of a file or a folder of shards; `members` are in the order of the file.
 
-    `format` is the name of the file format and `metadata` what the file says of
-    itself (None where it says nothing). `nbytes` are the bytes of all tensors together;
-    `start` is the byte of the file that its own offsets count from. `types` has the
-    file's own name of an element type where that says more than the dtype, `weight_nodes`
-    the nodes of its graph that take quantised weights. `of_files` is what the first shard of
-    a folder says of itself, `stem` what the names of its files begin with.
+    `format` is the name of the file format, `metadata` the file's own (None if there is none).
+    `nbytes` is the size of all tensors; `start` is the byte from which the file's offsets count.
+    `types` has the file's names of element types that say more than the dtype, `weight_nodes` the
+    nodes of its graph with quantised weights. `of_files` are the metadata of a folder's first
+    shard, `stem` is the prefix of the names of its files.
     """
 
     path: str
@@ -99,7 +96,7 @@ class Checkpoint:
 
     @property
     def typed(self) -> Mapping[str, Stored]:
-        """The tensors as `schemes.detect` takes them: those of no scheme are never mapped."""
+        """The tensors as `schemes.detect` takes them; only those that it needs are mapped."""
         return TensorMapping(self.path, self.members, self.weight_nodes, lambda _, stored: stored)
 
 
@@ -109,8 +106,8 @@ def size_in_bits(path: str, name: str, shape: Sequence[int], bits: int) -> int:
     Raises FileFormatError for more than 64 dims and for what int64 cannot count,
     whether or not another size is 0.
     """
-    if len(shape) > MAX_RANK:
-        raise FileFormatError(path, name, f"its shape has {len(shape)} dims, more than {MAX_RANK}")
+    if len(shape) > MOST_DIMS:
+        raise FileFormatError(path, name, f"its shape has {len(shape)} dims, more than {MOST_DIMS}")
     if prod(size for size in shape if size > 0) * bits > MAX_SIZE:
         reason = f"the non-zero sizes of its shape {shape_text(shape)} overflow int64 (in bits)"
         raise FileFormatError(path, name, reason)
@@ -118,7 +115,7 @@ def size_in_bits(path: str, name: str, shape: Sequence[int], bits: int) -> int:
 
 
 def is_text(value: object) -> bool:
-    """A str that UTF-8 can write: without lone surrogates.
+    """Whether a value is a str that UTF-8 can encode: without lone surrogates.
 
     >>> is_text("é"), is_text("\\ud800"), is_text(1)
     (True, False, False)

@@ -1,4 +1,4 @@
-"""The config beside a checkpoint, and the files of quantisers beside that: read, and written."""
+"""config.json and the config files of quantisers next to a checkpoint: reading, and writing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from ..errors import FileFormatError
-from ..quantization.configuration import BESIDE, COMFY, CONFIG, Declared, declared
+from ..quantization.configuration import COMFY, CONFIG, QUANTIZER_CONFIG_FILES, Declared, declared
 from .checkpoint import Checkpoint
 from .places import opened, places
 
@@ -21,7 +21,7 @@ _MAX_BYTES = 16_000_000
 
 @dataclass(frozen=True, eq=False)
 class Config:
-    """`facts` tell of weights, as `schemes.detect` takes them.
+    """`facts` are those about weights, as `schemes.detect` takes them.
 
     `content` is that of the config, `text` the same as it is written in a folder of shards
     (empty: there is none), `beside` are the files of quantisers beside it.
@@ -34,27 +34,27 @@ class Config:
 
     @cached_property
     def declared(self) -> Declared:
-        """What the facts say of weights."""
+        """The declarations about weights."""
         return declared(self.facts)
 
     def written(self, content: Mapping[str, Any]) -> str:
-        """The config with this content; as it is where that is the same."""
+        """The text of the config with this content; the original text if that is the same."""
         return self.text if content == self.content else json.dumps(content, indent=2) + "\n"
 
 
 def configuration(checkpoint: Checkpoint) -> Config:
-    """The config of a checkpoint: that of its folder, and what the file's metadata tell.
+    """The config of a checkpoint: that of its folder, and the file's metadata.
 
-    What files of quantisers beside it say stands under the names of these files.
-    Raises FileFormatError where a file is not a JSON object, has more than 16 MB, or is a
-    link out of the folder.
+    The content of quantisers' files next to it is included under their names. Raises
+    FileFormatError if a file is not a JSON object, has more than 16 MB, or is a link out of the
+    folder.
     """
     path, metadata, facts = checkpoint.path, checkpoint.metadata or {}, dict[str, Any]()
     place, sharded = places(path), checkpoint.format == "sharded"
     folder = path if place.is_folder(path) else place.parent(path)
     found = {
         name: _read(place.inside(folder, name, None))
-        for name in (CONFIG, *BESIDE)
+        for name in (CONFIG, *QUANTIZER_CONFIG_FILES)
         if place.exists(place.join(folder, name))
     }
     if COMFY in metadata:

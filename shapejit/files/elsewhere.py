@@ -1,4 +1,4 @@
-"""What is asked of files and folders by URL."""
+"""The file system of URLs: what is asked of remote files and folders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file formats, one row each, and the one door to all: files are opened and written here.
+"""The table of file formats, a row each; reading and writing of files in any of them.
 
 The reader and the writer of a format are the functions `read` and `write` of the module
 of its name, which is imported when it is first needed.
@@ -35,11 +35,11 @@ __all__ = [
 
 
 class FileFormat(NamedTuple):
-    """A file format: how its files begin (their first bytes) and end, and whether it is written.
+    """A file format: its suffixes, a test of a file's first bytes, and whether it is written.
 
-    `name` is the name of its module, too. `more` are the arguments that its `write` takes
-    beside those of all: `source`, a Checkpoint of which it keeps what is not a tensor, and
-    `types`, the format's own names of element types.
+    `name` is also that of its module. `more` are additional arguments of its `write`: `source`, a
+    Checkpoint whose content other than tensors is kept, and `types`, the format's own names of
+    element types.
     """
 
     name: str
@@ -65,18 +65,18 @@ FORMATS = (
     FileFormat("onnx", (".onnx",), lambda _: False, True, ("source",)),
 )
 _SAFETENSORS = FORMATS[1]
-_HEAD = 512  # bytes by which a file is recognised
+_HEAD = 512  # bytes by which a format is recognised
 
 
 class _Other(NamedTuple):
-    """Files that are not read: how they begin or end, and what they are."""
+    """Files of other programs: how they begin or end, and what they are, for errors."""
 
     heads: tuple[bytes, ...]
     suffixes: tuple[str, ...]
     what: str
 
     def begins(self, head: bytes) -> bool:
-        """Whether a file that begins so is one."""
+        """Whether a file with these first bytes is one."""
         return head.startswith(self.heads)
 
 
@@ -101,38 +101,39 @@ _OTHERS = (
 
 
 def read(path: Path) -> Checkpoint:
-    """What the file, or the folder of shards, at `path` holds; no data are read.
+    """The content of the file or folder of shards at `path`; no data are read.
 
-    The format is recognised by the first bytes, else by the suffix. Raises OSError
-    where the file cannot be opened, FileFormatError where it is not exactly what its
-    format says; files of another kind are named.
+    The format is recognised by the first bytes, or else by the suffix. Raises OSError if the file
+    cannot be opened, FileFormatError if it does not conform to its format; the error names other
+    known formats.
     """
     name = file_name(path)
     places(name).fresh(name)
-    row, _file = _recognised(name)  # open until it is read: its begin is known then
+    row, _file = _recognised(name)  # kept open, since its first bytes are cached
     found: Checkpoint = row.module.read(name)
     return found
 
 
 def load_file(path: Path | Any, *, file_format: str | None = None) -> Mapping[str, Tensor]:
-    """The tensors of a file, by name: read-only, mapped, and made when they are asked for.
+    """Load the tensors of a file: a mapping of names to read-only, memory-mapped Tensors.
 
-    `path` is a safetensors, NPY, NPZ, GGUF or ONNX file, or a folder with `model.safetensors`, or
+    `path` is a safetensors, NPY, NPZ, GGUF or ONNX file; or a folder with `model.safetensors`, or
     with shards and their `model.safetensors.index.json`, also under the names of diffusers, PEFT
-    and Mistral. The first bytes say which format it is; for ONNX the suffix does. A
-    checkpoint of PyTorch (.bin, .pt) is loaded by `torch.load(weights_only=True, mmap=True)`, of
-    torch 2.6 or later. An NPY file has one tensor, `arr_0`. Of an ONNX model the
-    initialisers and the values of Constant nodes are read, those of subgraphs too.
-    Compressed members of an NPZ file are decompressed when they are asked for; other pickles are
-    never loaded. Quantised tensors of GGUF are uint8: rows of raw blocks. The file must not
-    be overwritten in place while Tensors of it are in use. `path` may be a URL, such as
-    `s3://bucket/model/`: headers are read, and each tensor when it is asked for, to memory of
-    its own (by fsspec, which needs a package for the protocol, such as s3fs). Instead of a path
-    the bytes of a file can be given, as bytes or any other object with a buffer: Tensors are
-    views of them, `file_format` ("onnx") says what they are where they do not say it themselves.
-    Raises OSError where it cannot be opened, FileFormatError (with the file and the tensor) where
-    it is not exactly what its format says, ImportError for GGUF, ONNX and URLs without their
-    packages.
+    and Mistral. The format is recognised by the first bytes, ONNX by the suffix. Tensors are made
+    on access. PyTorch checkpoints (.bin, .pt) are loaded by `torch.load(weights_only=True,
+    mmap=True)` of torch 2.6 or later; other pickles are never loaded. An NPY file has one tensor,
+    `arr_0`; an ONNX model the initialisers and the values of Constant nodes, also of subgraphs;
+    quantised tensors of GGUF are uint8 arrays, rows of raw blocks. Compressed members of an NPZ
+    file are decompressed on access. The file must not be overwritten in place while its Tensors are
+    in use.
+
+    `path` may be a URL, such as `s3://bucket/model/`: then headers are read, and each tensor on
+    access, to memory of its own (by fsspec, with the package of the protocol, such as s3fs).
+    Instead of a path, bytes or any other buffer can be passed: Tensors are views of it, and
+    `file_format` (such as "onnx") is needed if the bytes do not identify the format.
+
+    Raises OSError if it cannot be opened, FileFormatError (with the file and the tensor) if it does
+    not conform to its format, ImportError for GGUF, ONNX and URLs without their packages.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -172,25 +173,25 @@ def save_file(
     types: Mapping[str, str] | None = None,
     file_format: str | None = None,
 ) -> bytes | None:
-    """Write tensors to a new file, as a whole or not at all; the suffix says in which format.
+    """Write tensors to a file, which appears complete or not at all; its suffix selects the format.
 
-    `tensors` maps names to Tensors, ndarrays or what `asarray` takes, views too. `.npz`
-    and `.npy` are NumPy's formats (not compressed; NPY takes one tensor and keeps no
-    name), `.gguf` and `.onnx` are GGUF and ONNX, everything else is safetensors. In NumPy's,
-    dtypes that NumPy lacks become records of one field, which is named as the dtype and
-    holds the codes, one per byte or more. An ONNX model is written with the graph of `source`,
-    the path of a model with tensors of these names; dtypes and shapes may be others where
-    onnx's shape inference agrees. A GGUF file gets the metadata of `source`, unless others are
-    given; `types` has the type of each quantised tensor, rows of blocks as uint8, by name
-    (`{"w": "Q4_0"}`), unless `source` has.
-    The data go to a temporary file beside `path`, which is synced and renamed, so that
-    `path` may be the file that the tensors are mapped from. To a URL they are sent in blocks,
-    and appear at the end. Instead of a path a binary file object can be given, to which the file
-    is written in order; without either the bytes of the file are returned. There `file_format` says
-    which one is written (safetensors, npy, npz, gguf or onnx; the first if it is not given).
-    Raises FileFormatError (with
-    the tensor) for what the format cannot hold, DTypeError for strings, both before
-    anything is written; OSError for errors of the disk.
+    `tensors` maps names to Tensors, ndarrays or anything that `asarray` takes. `.npz` and `.npy`
+    are NumPy's formats (uncompressed; NPY takes one tensor and drops its name), `.gguf` and `.onnx`
+    are GGUF and ONNX, every other suffix means safetensors. In NumPy's formats, dtypes that NumPy
+    lacks become structured dtypes with one field, which is named after the dtype and holds the
+    codes. An ONNX model is written with the graph of `source`, the path of a model with tensors of
+    these names; dtypes and shapes may differ if onnx's shape inference accepts them. A GGUF file
+    gets the metadata of `source`, unless others are given; `types` has the type of each quantised
+    tensor (uint8, rows of blocks) by name (`{"w": "Q4_0"}`), unless `source` has it.
+
+    The data go to a temporary file next to `path`, which is synced and renamed, so `path` may be
+    the file that the tensors are mapped from. To a URL they are sent in blocks, and the file
+    appears at the end. Instead of a path, a binary file object can be passed, which is written in
+    order; without either, the bytes of the file are returned. There `file_format` selects the
+    format (safetensors, npy, npz, gguf or onnx; the first by default).
+
+    Raises FileFormatError (with the tensor) for tensors that the format cannot hold, DTypeError for
+    strings, both before anything is written; OSError for errors of the disk.
 
     >>> import numpy as np, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""Files in memory: bytes that are read as a file, and Python's file objects, which are written."""
+"""In-memory files: bytes that are read as a file, and Python file objects that are written."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ class SupportsWrite(Protocol):
     """A binary file object."""
 
     def write(self, data: Any, /) -> Any:
-        """Take bytes; returns how many, or None for all of them."""
+        """Write bytes; return how many, or None for all of them."""
 
 
 class InMemory(str):
-    """What errors call a file without a name, and the bytes or the file object that it is."""
+    """A name for errors of a file in memory, with its bytes or file object."""
 
     __slots__ = ("content",)
     content: Any
 
     @property
     def file_system(self) -> FileSystem:
-        """What is asked of such a name."""
+        """The file system of such names."""
         return _IN_MEMORY
 
 
 class MemoryFile(File):
-    """Bytes in memory as a file; Tensors of it are read-only."""
+    """Bytes in memory as a file; its Tensors are read-only."""
 
     call = 1
 
@@ -69,7 +69,7 @@ class _Sink(io.RawIOBase):
         return True
 
     def write(self, data: Any, /) -> int:
-        # Those that return nothing have taken all of it.
+        # Those that return None have written everything.
         count: int | None = self._file.write(data)
         done = len(data) if count is None else count
         self._at += done
@@ -80,7 +80,7 @@ class _Sink(io.RawIOBase):
 
 
 class _MemoryFileSystem(FileSystem):
-    """Names that nothing but their own content is known of."""
+    """The file system of names in memory, which knows only their own content."""
 
     in_order = True
 
@@ -94,7 +94,7 @@ class _MemoryFileSystem(FileSystem):
     def replacing(
         self, name: str, size: int | None = None, check: Check | None = None
     ) -> AbstractContextManager[Any]:
-        """The file object, from where it stands on."""
+        """The file object, from its current position."""
         return nullcontext(_Sink(_content(name)))
 
     def join(self, folder: str, name: str) -> str:
@@ -102,15 +102,15 @@ class _MemoryFileSystem(FileSystem):
         return InMemory(name)
 
     def is_folder(self, name: str) -> bool:
-        """No bytes are a folder."""
+        """False: bytes are no folder."""
         return False
 
     def exists(self, name: str) -> bool:
-        """There is nothing beside them."""
+        """False: there are no other files."""
         return False
 
     def inside(self, folder: str, location: str, tensor: str | None) -> str:
-        """FileFormatError: bytes are in no folder."""
+        """Raise FileFormatError: bytes are in no folder."""
         reason = "its data are in another file, which bytes in memory cannot name"
         raise FileFormatError(folder, tensor, reason)
 
@@ -127,9 +127,9 @@ def _content(name: str) -> Any:
 
 
 def of_bytes(content: Any, suffix: str) -> InMemory:
-    """The name of bytes that are read as a file of this suffix, if it is told; nothing is copied.
+    """The name of bytes that are read as a file of this suffix, if given; nothing is copied.
 
-    Raises FormatError for a buffer that is not contiguous, TypeError for what has none.
+    Raises FormatError for a buffer that is not contiguous, TypeError for objects without one.
     """
     try:
         memory = bytes_of(content if is_array(content) else memoryview(content))
@@ -140,7 +140,7 @@ def of_bytes(content: Any, suffix: str) -> InMemory:
 
 
 def of_file_object(file: Any, suffix: str) -> InMemory:
-    """The name of a file object that is written as a file of this suffix; TypeError for others."""
+    """The name of a file object written as a file of this suffix. Raises TypeError for others."""
     if not callable(getattr(file, "write", None)):
         what = type(file).__name__
         raise TypeError(f"a file is written to a path or a binary file object, not {what}")

@@ -1,8 +1,8 @@
 """NPY (numpy.org/doc/stable/reference/generated/numpy.lib.format.html): one array per file.
 
-Pickles are never loaded. A dtype that NumPy itself lacks is a record of one field: the
-field is named as the dtype and holds the codes, one element of fewer than 8 bits per
-byte. `numpy.load` gives such an array, and `array.view(ml_dtypes.bfloat16)` its values.
+Pickles are never loaded. A dtype that NumPy lacks is stored as a structured dtype with one field,
+which is named after the dtype and holds the codes, sub-byte ones in a byte each. `numpy.load`
+returns such an array; `array.view(ml_dtypes.bfloat16)` has its values.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MAX_START = 12 + 10_000  # bytes before the data: NumPy reads headers of 10 000
 _READERS = {
     (1, 0): numpy_format.read_array_header_1_0,
     (2, 0): numpy_format.read_array_header_2_0,
-    (3, 0): numpy_format.read_array_header_2_0,  # whose names of fields, in UTF-8, we do not have
+    (3, 0): numpy_format.read_array_header_2_0,  # UTF-8 names of fields do not occur
 }
 _FAULTS = (ValueError, TypeError, SyntaxError, MemoryError, RecursionError, TokenError)
 
@@ -97,10 +97,10 @@ class Reader(io.RawIOBase):
 
 
 def read(path: Path) -> Checkpoint:
-    """The one tensor of an NPY file, which is called `arr_0`.
+    """The tensor of an NPY file, which is named `arr_0`.
 
-    Raises OSError where the file cannot be opened, FileFormatError where it is not
-    exactly what the format says, and for dtypes that no Tensor has.
+    Raises OSError if the file cannot be opened, FileFormatError if it does not conform to the
+    format, and for dtypes that no Tensor has.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -122,7 +122,7 @@ def member(file: File, name: str, begin: int, size: int) -> Stored:
     if kind is None:
         raise FileFormatError(file.path, name, _unknown(descr))
     if not all(type(length) is int and length >= 0 for length in shape):
-        raise FileFormatError(file.path, name, f"its shape {quoted(repr(shape), 60)} is not one")
+        raise FileFormatError(file.path, name, f"its shape {quoted(repr(shape), 60)} is invalid")
     item = 8 * _item(kind)
     need = size_in_bits(file.path, name, shape, item) // 8
     if need != begin + size - start:
@@ -156,7 +156,7 @@ def _header(file: File, name: str, begin: int, size: int) -> tuple[tuple[int, ..
 
 
 def _unknown(descr: Any) -> str:
-    """Why no Tensor has this dtype."""
+    """The reason why no Tensor has this dtype."""
     text = quoted(descr.str if descr.names is None else repr(descr.descr), 60)
     if descr.hasobject:
         return f"its dtype is {text}: a pickle, which is never loaded"
@@ -199,8 +199,8 @@ def write(
 ) -> int:
     """Write an NPY file as `files.safetensors.write` does; return its size in bytes.
 
-    The file holds one tensor and neither its name nor metadata: FileFormatError for
-    several tensors, none, or metadata, before anything is written.
+    The file has one tensor and neither its name nor metadata: FileFormatError is raised for several
+    tensors, none, or metadata, before anything is written.
     """
     name, given = file_name(path), list(tensors)
     if metadata:

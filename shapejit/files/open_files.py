@@ -1,7 +1,7 @@
-"""Files that are open to be read: by position into memory of the process, or mapped.
+"""Open files: read by position, or memory-mapped.
 
-Where another program truncates a mapped file, the next access to the map ends
-the process with SIGBUS. A read that finds the file too short raises an error.
+If another program truncates a mapped file, the next access to the map ends the process with SIGBUS.
+A read of a file that is too short raises an error.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ __all__ = ["CHANGED", "File", "OpenFile", "Window", "release"]
 
 CHANGED = "it was changed while it was read"
 
-# One map per file, however many open it: each holds a descriptor. The key distinguishes a file
-# that was changed from the one that was mapped.
+# One map per file, however often it is opened: each map holds a descriptor. The key distinguishes a
+# changed file from the one that was mapped.
 _maps = WeakValueDictionary[tuple[int, int, int, int], mmap.mmap]()
-_WINDOW = 1 << 16  # bytes of headers and the like that are read at a time
+_WINDOW = 1 << 16  # bytes of a header that are read at a time
 
 
 class File:
-    """Where the bytes of tensors are: a file, here or elsewhere, or what is compressed in one.
+    """Where the bytes of tensors are: a local or remote file, or a compressed member of one.
 
-    Reading at another place than the last one is slow if it is `sequential`. `call` are the
-    bytes that are read in the time that a call to `read` costs.
+    If it is `sequential`, random access is slow. `call` is the number of bytes that are read in the
+    time of the overhead of a call to `read`.
     """
 
     path: str
@@ -41,20 +41,20 @@ class File:
 
     @property
     def version(self) -> str:
-        """Changes with the bytes, on all hosts alike; empty where that is not known."""
+        """A text that changes with the content, equal on all hosts; empty if unknown."""
         return ""
 
     def read(self, memory: memoryview, at: int, tensor: str | None) -> None:
         """Fill `memory` from byte `at`.
 
-        FileFormatError (with `tensor`) if the file ends before, or was changed meanwhile.
+        Raises FileFormatError (with `tensor`) if the file is too short, or has changed.
         """
         raise NotImplementedError
 
     def part(self, begin: int, end: int, tensor: str | None) -> Bytes:
         """The bytes [begin, end), read-only: of the file's memory map, or in memory of their own.
 
-        What is compressed is decompressed.
+        Compressed bytes are decompressed.
         """
         raise NotImplementedError
 
@@ -66,7 +66,7 @@ class File:
 
 
 class Window:
-    """The bytes of a file, which are asked for nearly in order: 64 KiB are read at a time."""
+    """Reads a file roughly in order, 64 KiB at a time."""
 
     def __init__(self, file: File) -> None:
         self._file, self._raw, self._start = file, bytearray(), 0
@@ -82,7 +82,7 @@ class Window:
 class OpenFile(File):
     """A regular file, open as long as this object lives; `size` is its size when opened.
 
-    `name` and `tensor` are what errors call it, if that is not its path.
+    `name` and `tensor` are used in errors instead of its path.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class OpenFile(File):
 
     @property
     def version(self) -> str:
-        """The size and the time of the last change; file servers keep fewer digits of it."""
+        """The size and the modification time, rounded since file servers keep fewer digits."""
         *_, size, time = self._state_now()
         return f"{size} bytes of {time // 10**6} ms"
 
@@ -106,7 +106,7 @@ class OpenFile(File):
         return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
     def check(self, tensor: str | None) -> None:
-        """FileFormatError where the file is no longer as it was when it was opened."""
+        """Raise FileFormatError if the file has changed since it was opened."""
         state = self._state_now()
         if state != self._state:
             shorter = f"the file was truncated to {state[2]} bytes while it was read"
@@ -127,7 +127,7 @@ class OpenFile(File):
             raise FileFormatError(self.path, tensor, f"it ends after {self.size} bytes")
 
     def part(self, begin: int, end: int, tensor: str | None) -> Bytes:
-        """Bytes of the file's memory map, which is made at the first call."""
+        """Bytes of the file's memory map, which is created by the first call."""
         if self._memory is None and self.size == 0:
             self._memory = np.frombuffer(b"", np.uint8)
         if self._memory is None:
@@ -144,6 +144,6 @@ class OpenFile(File):
 
 
 def release() -> None:
-    """Give back the memory of all maps of files: what is used again is read again."""
+    """Release the memory of all maps of files; pages are read again on access."""
     for memory in [*_maps.values()]:
         drop_pages(memory)

@@ -1,4 +1,4 @@
-"""Names of files, and files opened to be read."""
+"""Paths: checked names of files, links that stay in a folder, and files opened for reading."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["Path", "absolute", "file_name", "files_in", "inside", "open_regular"
 
 Path = str | os.PathLike[str]
 
-# A snapshot in Hugging Face's hub cache, or a folder in it: the cache, and the repository.
+# A snapshot in Hugging Face's hub cache, or a folder in it; groups: the cache, the repository.
 _SNAPSHOT = re.compile(r"(/.*?)/([a-z]+--[^/]+)/snapshots/[^/]+(?:/.*)?", re.DOTALL)
 
 
 def file_name(path: Path) -> str:
-    """The path as text; FileFormatError for what cannot name a file.
+    """The path as text. Raises FileFormatError for text that cannot name a file.
 
     >>> file_name("a.safetensors")
     'a.safetensors'
@@ -36,7 +36,7 @@ def file_name(path: Path) -> str:
 
 
 def absolute(path: Path) -> str:
-    """The path as processes with other working folders understand it; URLs are so already.
+    """The absolute path, for processes with other working folders; URLs are returned unchanged.
 
     >>> absolute("/a/../b"), absolute("s3://bucket/a")
     ('/b', 's3://bucket/a')
@@ -48,9 +48,8 @@ def absolute(path: Path) -> str:
 def open_regular(path: str, name: str, tensor: str | None = None, *, follow: bool = True) -> int:
     """A descriptor of the regular file at `path`, open to be read.
 
-    `name` and `tensor` are what errors call it. Raises OSError where it cannot
-    be opened (for a link: unless it is to `follow`), FileFormatError where it is not a
-    regular file.
+    `name` and `tensor` are used in errors. Raises OSError if it cannot be opened (also for links
+    unless `follow`), FileFormatError if it is no regular file.
     """
     with suppress(BlockingIOError):  # a named pipe
         descriptor = open_file(path, os.O_RDONLY, follow=follow)
@@ -63,9 +62,9 @@ def open_regular(path: str, name: str, tensor: str | None = None, *, follow: boo
 def inside(folder: str, location: str, tensor: str | None) -> str:
     """The file that `location` names, relative to the model's folder, all links followed.
 
-    `tensor` is what errors call it. Raises FileFormatError where the file is not in
-    the folder: absolute, `..`, or by a symbolic link; but a snapshot in Hugging Face's hub
-    cache consists of links to `blobs` of its repository, or of all of them.
+    `tensor` is used in errors. Raises FileFormatError if the file is outside the folder: an
+    absolute path, `..`, or a symbolic link. Snapshots in Hugging Face's hub cache are accepted:
+    they consist of links to `blobs` of their repository, or of all repositories.
     """
     path = os.path.join(folder, location)
     if not location or "\0" in location:
@@ -90,7 +89,7 @@ def _homes(folder: str) -> list[str]:
 
 
 def files_in(folder: str, hidden: bool = True) -> dict[str, str]:
-    """The files and links in a folder and its folders, perhaps `hidden` ones, by their names."""
+    """The files and links in a folder and its subfolders by name; `hidden` includes hidden ones."""
     made = {}
     for place, folders, files in os.walk(folder):
         if not hidden:

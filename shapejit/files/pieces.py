@@ -9,20 +9,21 @@ from math import gcd
 import numpy as np
 
 from ..arrays.tensor import Bytes, Tensor
+from ..dtypes.table import DType
 from ..shapes.layout import Layout
 
-__all__ = ["MOST", "PIECE", "Scratch", "parts", "pieces", "whole_elements"]
+__all__ = ["MOST", "PIECE_BYTES", "Scratch", "filled", "parts", "pieces", "whole_elements"]
 
-# Bytes that are converted and written at a time: enough for all threads, and
-# still in the last-level cache when the write reads them.
-PIECE = 8 * 1024 * 1024
-MOST = 1 << 30  # bytes of a tensor that are in memory at a time, unless less is asked for
+# Bytes that are converted and written at a time: enough for all threads, and few enough to be in
+# the last-level cache when they are written.
+PIECE_BYTES = 8 * 1024 * 1024
+MOST = 1 << 30  # bytes of a tensor in memory at a time, by default
 
 
 class Scratch:
-    """Memory that is used again and again, so that its pages are made once.
+    """Memory that is reused, so that its pages are created once.
 
-    `most` are the bytes of a tensor that should be in memory at a time.
+    `most` is the number of bytes of a tensor that should be in memory at a time.
     """
 
     def __init__(self, most: int = MOST) -> None:
@@ -30,7 +31,7 @@ class Scratch:
         self._buffers: list[Bytes] = []
 
     def take(self, size: int) -> Bytes:
-        """`size` bytes, which are the caller's as long as a view of them is alive."""
+        """`size` bytes, which belong to the caller as long as a view of them is alive."""
         unused = [k for k in range(len(self._buffers)) if _references(self._buffers, k) <= _UNUSED]
         for k in unused:
             if self._buffers[k].size >= size:
@@ -48,22 +49,31 @@ def _references(buffers: list[Bytes], k: int) -> int:
 _UNUSED = _references([np.empty(0, np.uint8)], 0)
 
 
+def filled(found: Iterable[Bytes], kind: DType, shape: tuple[int, ...], memory: Bytes) -> Tensor:
+    """The tensor whose packed elements come in these pieces, copied to memory of their size."""
+    at = 0
+    for piece in found:
+        memory[at : at + piece.size] = piece
+        at += piece.size
+    return Tensor.frombuffer(memory, kind, shape)
+
+
 def pieces(tensor: Tensor, scratch: Scratch) -> Iterator[Bytes]:
-    """The packed elements: the tensor's own memory, or copied part by part to `scratch`."""
+    """Yield the packed elements: the tensor's own memory, or copies of parts in `scratch`."""
     layout = tensor.layout
     if layout.contiguous_bytes:
         memory = tensor.buffer[layout.offset // 8 :][: tensor.nbytes]
-        for at in range(0, tensor.nbytes, PIECE):
-            yield memory[at : at + PIECE]
+        for at in range(0, tensor.nbytes, PIECE_BYTES):
+            yield memory[at : at + PIECE_BYTES]
         return
-    for part in parts(layout, PIECE):
+    for part in parts(layout, PIECE_BYTES):
         view = tensor.with_layout(part)
         out = Tensor.frombuffer(scratch.take(view.nbytes), tensor.dtype, view.shape)
         yield view.ascontiguous(out=out).buffer
 
 
 def parts(layout: Layout, limit: int) -> Iterator[Layout]:
-    """Slices along the outer dims, in order: whole bytes each, of about `limit` at most."""
+    """Slices along the outer dims, in order, of whole bytes, about `limit` at most."""
     if layout.ndim == 0 or layout.size * layout.bits <= 8 * limit:
         yield layout
         return
@@ -82,7 +92,7 @@ def parts(layout: Layout, limit: int) -> Iterator[Layout]:
 def whole_elements(found: Iterable[Bytes], bits: int, size: int) -> Iterator[tuple[Bytes, int]]:
     """The packed bytes of `size` elements of `bits` each, in pieces of whole elements.
 
-    With each piece the number of its elements: a multiple of eight but in the last.
+    Each piece comes with the number of its elements: a multiple of eight, except in the last.
     """
     left = np.empty(0, np.uint8)
     for piece in found:

@@ -1,8 +1,7 @@
-"""Where files are: on this machine, or elsewhere, named by a URL. The one seam between both.
+"""File systems: local files, and remote ones named by a URL, behind one interface.
 
-What is on this machine is read and written as it always was, by its path; only names with
-`://` go through fsspec, which `files.remote` knows and nobody else. Names of `files.in_memory`
-bring their own file system.
+Local files are read and written by their paths. Only names with `://` go through fsspec, which
+`files.remote` alone imports. Names of `files.in_memory` have their own file system.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from ..errors import FileFormatError
 from . import paths, temporary
 from .open_files import File, OpenFile
 from .paths import Path, file_name
-from .pieces import PIECE
+from .pieces import PIECE_BYTES
 from .temporary import Check
 from .urls import is_url
 from .writing import write_all
@@ -25,18 +24,18 @@ __all__ = ["FileSystem", "opened", "places", "put", "replacing", "send"]
 
 
 class FileSystem:
-    """What is asked of files and of folders by their names: here of those on this machine."""
+    """Operations on files and folders by name: those of this machine. Subclasses are remote."""
 
-    in_order = False  # files are written from begin to end
+    in_order = False  # whether files must be written in order
 
     def open(self, name: str) -> File:
-        """A file, to be read."""
+        """Open a file for reading."""
         return OpenFile(name)
 
     def replacing(
         self, name: str, size: int | None = None, check: Check | None = None
     ) -> AbstractContextManager[Any]:
-        """What a new file is written to, which has this name at the end (see `temporary`)."""
+        """A context with the target for a new file, which gets this name at the end."""
         return temporary.replacing(name, size, check)
 
     def remove(self, name: str) -> None:
@@ -45,7 +44,7 @@ class FileSystem:
             os.unlink(name)
 
     def fresh(self, name: str) -> None:
-        """From now on the files are as others have written them until now: here always."""
+        """Forget cached listings, so that files of other processes are seen; here always."""
 
     def is_folder(self, name: str) -> bool:
         """Whether there is a folder of this name."""
@@ -56,17 +55,17 @@ class FileSystem:
         return os.path.lexists(name)
 
     def names(self, folder: str) -> list[str]:
-        """The files and folders in a folder; none where nobody tells."""
+        """The files and folders in a folder; none if it cannot be listed."""
         return self.listed(folder)
 
     def listed(self, folder: str) -> list[str]:
-        """The files and folders in a folder, if it exists; OSError where nobody tells."""
+        """The files and folders in a folder. Raises OSError if it cannot be listed."""
         return os.listdir(folder)
 
     def files(self, folder: str) -> dict[str, str]:
-        """The files in a folder and its folders, by their names in it, but those of hidden ones.
+        """The files in a folder and its subfolders by relative name, without hidden folders.
 
-        FileFormatError for what is no regular file, or not in the folder, a link's file too.
+        Raises FileFormatError for entries that are no regular files, or links out of the folder.
         """
         made = {name: paths.inside(folder, name, None) for name in paths.files_in(folder, False)}
         for name, path in made.items():
@@ -87,15 +86,15 @@ class FileSystem:
         return os.path.basename(name)
 
     def inside(self, folder: str, location: str, tensor: str | None) -> str:
-        """The file at `location`, relative to a folder; FileFormatError if it is not in it."""
+        """The file at `location` in a folder. Raises FileFormatError if it is outside."""
         return paths.inside(folder, location, tensor)
 
     def real(self, name: str) -> str:
-        """The one name of those that a folder may have."""
+        """The canonical name of a folder."""
         return os.path.realpath(name)
 
     def relative(self, name: str, folder: str) -> str:
-        """The name of a file as seen from a folder."""
+        """The name of a file relative to a folder."""
         return os.path.relpath(name, folder)
 
 
@@ -103,7 +102,7 @@ _HERE = FileSystem()
 
 
 def places(name: Path) -> FileSystem:
-    """The file system that a name is of.
+    """The file system of a name.
 
     Raises ImportError for URLs without fsspec.
 
@@ -120,32 +119,32 @@ def places(name: Path) -> FileSystem:
 
 
 def opened(name: str) -> File:
-    """A file, to be read."""
+    """Open a file for reading."""
     return places(name).open(name)
 
 
 def put(folder: str, name: str, text: str) -> None:
-    """Write a small file as a whole: who reads it finds the old one or the new one."""
+    """Write a small file atomically: readers find the old or the new one."""
     data = text.encode()
     with replacing(places(folder).join(folder, name), len(data)) as descriptor:
         write_all(descriptor, memoryview(data))
 
 
 def send(name: str, path: str) -> None:
-    """Copy a file as a whole."""
+    """Copy a file; it appears as a whole."""
     file = opened(name)
     with replacing(path, file.size) as target:
-        for at in range(0, file.size, PIECE):
-            write_all(target, memoryview(file.bytes(at, min(PIECE, file.size - at))))
+        for at in range(0, file.size, PIECE_BYTES):
+            write_all(target, memoryview(file.bytes(at, min(PIECE_BYTES, file.size - at))))
 
 
 def replacing(
     path: Path, size: int | None = None, check: Check | None = None
 ) -> AbstractContextManager[Any]:
-    """What to write to; at the end what was written is the file at `path`, of `size` bytes.
+    """A context with the target to write to; at the end it is the file at `path`, of `size` bytes.
 
-    On any error what is at `path` stays as it is, also of `check`, which is called with the name
-    of what was written. Elsewhere it must be written in order.
+    On any error, also of `check`, which is called with the name of the written file, `path` is
+    unchanged. Remote files must be written in order.
     """
     name = file_name(path)
     return places(name).replacing(name, size, check)

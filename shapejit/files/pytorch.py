@@ -1,7 +1,7 @@
 """Checkpoints of PyTorch (.bin, .pt, .pth): pickles, which torch reads without running their code.
 
-`torch.load(weights_only=True, mmap=True)` is the one way in which a pickle is read at all. Before
-torch 2.6 it ran the code of hostile files (CVE-2025-32434).
+Pickles are read by `torch.load(weights_only=True, mmap=True)` only. Before torch 2.6 it executed
+code of malicious files (CVE-2025-32434).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from .stored import Stored
 __all__ = ["begins", "read"]
 
 _LEAST = (2, 6)
-_ZIP, _FIRST = b"PK\x03\x04", b"/data.pkl"  # of the ZIP that torch.save writes since 1.6
-# Where training scripts put the tensors of a model among other things.
+_ZIP, _FIRST = b"PK\x03\x04", b"/data.pkl"  # of the ZIP written by torch.save since 1.6
+# The keys under which training scripts store the tensors of a model.
 _WRAPPERS = ("state_dict", "model_state_dict", "model", "module")
 
 
@@ -37,12 +37,12 @@ class _Loaded(MemoryFile):
 
     @property
     def version(self) -> str:
-        """That of the file."""
+        """The version of the file."""
         return self._file.version
 
 
 def begins(head: bytes) -> bool:
-    """Whether a file that begins so is a ZIP of torch.save: its first member is a pickle."""
+    """Whether the first bytes are those of a ZIP of torch.save, whose first member is a pickle."""
     length = int.from_bytes(head[26:28], "little")
     return head.startswith(_ZIP) and head[30 : 30 + length].endswith(_FIRST)
 
@@ -50,9 +50,8 @@ def begins(head: bytes) -> bool:
 def read(path: Path) -> Checkpoint:
     """The tensors of a state_dict, which may be wrapped in a dict of a training script.
 
-    Raises FileFormatError where there is no torch from 2.6 on, for what is not on this machine,
-    and for what torch does not load without running code: pickles of other classes, and those
-    of before torch 1.6.
+    Raises FileFormatError without torch 2.6 or newer, for remote files, and for files that torch
+    cannot load without running code: pickles of other classes, and those of torch before 1.6.
     """
     name = file_name(path)
     file = opened(name)
@@ -74,7 +73,7 @@ def read(path: Path) -> Checkpoint:
 
 
 def _torch(path: str) -> Any:
-    """torch, of a version that runs no code of what it loads."""
+    """torch, of a version that runs no code of the files that it loads."""
     least = ".".join(map(str, _LEAST))
     reason = f"it is a pickle of PyTorch, which torch {least} and later read safely"
     try:
@@ -88,7 +87,7 @@ def _torch(path: str) -> Any:
 
 
 def _state_dict(path: str, found: Any, torch: Any) -> Mapping[str, Any]:
-    """The mapping of names to tensors, without what else is in it."""
+    """The mapping of names to tensors, without other values."""
     wrapped = [found[key] for key in _WRAPPERS if is_mapping(found) and key in found]
     for each in (found, *wrapped):
         if is_mapping(each):

@@ -1,6 +1,6 @@
-"""Files that are elsewhere, by URL, through fsspec: nobody else knows it.
+"""Remote files, by URL, through fsspec: no other module imports it.
 
-Ranges are read, never whole files; what a server sends is what was asked for, or an error.
+Ranges are read, never whole files. A response that is not the requested range raises.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ __all__ = [
     "version_at",
 ]
 
-# What `pip install` gets, for the first part of URLs; fsspec's own message says the rest.
+# The packages to install, by the scheme of URLs; fsspec's own message names the others.
 _PACKAGES = {
     "s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "hf": "huggingface_hub",
     "http": "aiohttp", "https": "aiohttp", "abfs": "adlfs", "az": "adlfs",
 }  # fmt: skip
-# What file systems say of a file that is another one when it is changed: the first that is said.
+# Attributes that change with a file, in file systems; the first available one is used.
 _TELLING = ("etag", "generation", "blobid", "mtime", "lastmodified", "modified", "created")
 _STATUS = {401: errno.EACCES, 403: errno.EACCES, 404: errno.ENOENT, 410: errno.ENOENT}
 _KINDS = (
@@ -61,12 +61,12 @@ _KINDS = (
 )
 _PRECONDITION_FAILED = 412
 _FIRST = 1 << 16  # bytes of the first read at a place: most headers
-_LONG = 1 << 22  # bytes of a read that are read by several at a time, and no others
+_LONG = 1 << 22  # bytes of a read that is split into concurrent ones
 _open: WeakValueDictionary[str, RemoteFile] = WeakValueDictionary()
 _files = WeakSet["RemoteFile"]()
-_recent = deque[Bytes](maxlen=16)  # what files hold for who reads on, 4 MiB each at most
+_recent = deque[Bytes](maxlen=16)  # read-ahead buffers of files, of at most 4 MiB each
 _RANGE = re.compile(r"bytes[ =](\d+-\d+)(?:/(\d+))?")
-# A connection that is dropped is made anew after so many seconds; what has timed out is not.
+# Seconds before each retry after a dropped connection; timeouts are not retried.
 _PAUSES = (0.1, 0.4, 1.6)
 _DROPPED = {
     "ConnectionError", "ClientConnectionError", "ClientPayloadError", "IncompleteReadError",
@@ -80,7 +80,7 @@ _Result = TypeVar("_Result")
 
 @contextmanager
 def told(url: str, tensor: str | None = None) -> Iterator[None]:
-    """Errors of file systems and of their libraries as OSErrors that name the URL."""
+    """A context that turns errors of file systems into OSErrors that name the URL."""
     try:
         yield
     except (ShapeJitError, ImportError, MemoryError):
@@ -90,12 +90,12 @@ def told(url: str, tensor: str | None = None) -> Iterator[None]:
 
 
 def retried(call: Callable[..., _Result], *arguments: Any) -> _Result:
-    """What a call returns; it is made again, a few times, where the connection is dropped."""
+    """The result of a call, which is retried a few times if the connection is dropped."""
     for pause in _PAUSES:
         try:
             return call(*arguments)
         except Exception as fault:
-            # What file systems raise may hide the fault of their library.
+            # Errors of file systems may hide those of their libraries.
             kinds = {
                 kind.__name__ for each in (fault, fault.__cause__) for kind in type(each).mro()
             }
@@ -124,7 +124,7 @@ def _as_ours(fault: Exception, url: str, tensor: str | None) -> Exception:
 def resolved(url: str) -> tuple[Any, str]:
     """The file system of a URL, and the path in it.
 
-    Raises ImportError where its library is missing, FileFormatError for unknown schemes.
+    Raises ImportError if its library is missing, FileFormatError for unknown schemes.
     """
     scheme = Url.of(url).scheme
     try:
@@ -142,14 +142,14 @@ def resolved(url: str) -> tuple[Any, str]:
 
 
 def asked(url: str, what: str, **settings: Any) -> Any:
-    """What a method of the file system of a URL says of the path in it."""
+    """Call a method of the file system of a URL with the path in it."""
     system, place = resolved(url)
     with told(url):
         return retried(partial(getattr(system, what), place, **settings))
 
 
 def shared(url: str) -> RemoteFile:
-    """A file: the one that somebody has open already, if it is still the same."""
+    """The RemoteFile of a URL: one that is open already, if the file has not changed."""
     made = RemoteFile(url)
     known = _open.get(url)
     if known is not None and known.version == made.version and "," in made.version:
@@ -159,7 +159,7 @@ def shared(url: str) -> RemoteFile:
 
 
 def version_at(url: str) -> str | None:
-    """What is said of a file as it is now; None where there is none, or nobody tells."""
+    """The current version of a file; None if there is none, or it is unknown."""
     system, place = resolved(url)
     with told(url), suppress(FileNotFoundError):  # as fsspec calls all that a web server refuses
         return _version(system.info(place))
@@ -167,17 +167,17 @@ def version_at(url: str) -> str | None:
 
 
 def _version(info: Mapping[str, Any]) -> str:
-    """What is said of a file as it is now."""
+    """The current version of a file."""
     known = {re.sub("[^a-z]", "", key.lower()): value for key, value in info.items()}
     said = next((f", {key} {known[key]}" for key in _TELLING if known.get(key)), "")
     return f"{info.get('size')} bytes{said}"
 
 
-_parents: list[Any] = []  # handles that are kept: closing them would disturb the parent's
+_parents: list[Any] = []  # handles that are not closed, which would disturb the parent's
 
 
 def _reconnect() -> None:
-    """The thread of a file system does not outlive a fork: a child connects anew."""
+    """In a forked child, connect again: threads of file systems do not survive a fork."""
     _open.clear()
     _parents.extend(file.disconnect() for file in [*_files])
 
@@ -186,12 +186,12 @@ register_at_fork(after_in_child=_reconnect)
 
 
 async def _check_range(url: str, info: Mapping[str, Any], response: Any) -> None:
-    """FileFormatError where a web server says that it sends another range than was asked for.
+    """Raise FileFormatError if a web server sends another range than the requested one.
 
-    Or a range of another file than that of which it has said `info`.
+    Or a range of another version of the file than `info` describes.
     """
     if not response.ok:
-        return  # which is an error of its own
+        return  # raised elsewhere
     came = _RANGE.match(response.headers.get("Content-Range", ""))
     asked = _RANGE.match(response.request_info.headers.get("Range", ""))
     if came and asked and came[1] != asked[1]:
@@ -200,7 +200,7 @@ async def _check_range(url: str, info: Mapping[str, Any], response: Any) -> None
     strong = not info.get("ETag", "W/").startswith("W/")
     said = {key: response.headers.get(key) for key in ("ETag", "Last-Modified")}
     if strong and said["ETag"]:
-        del said["Last-Modified"]  # servers of one file may have it from different times
+        del said["Last-Modified"]  # it may differ between servers of one file
     another = any(value and info.get(key, value) != value for key, value in said.items())
     if another or (came and came[2] and int(came[2]) != info["size"]):
         raise FileFormatError(url, None, CHANGED)
@@ -209,9 +209,9 @@ async def _check_range(url: str, info: Mapping[str, Any], response: Any) -> None
 class RemoteFile(File):
     """A file of a file system, of which ranges are read; `size` is its size when opened.
 
-    Where the file system says so, a file that is changed meanwhile is an error: S3 and web
-    servers are asked for the same version with each range, others when they are asked anew.
-    Who reads in order finds what follows a short read in memory: the more, the more was.
+    A change of the file raises, if the file system has versions: S3 and web servers are asked for
+    the same version with each range, others on reopening. Sequential short reads are served from a
+    read-ahead buffer, which grows with the number of bytes read in order.
     """
 
     call = 1 << 20
@@ -235,13 +235,13 @@ class RemoteFile(File):
         _files.add(self)
 
     def disconnect(self) -> Any:
-        """Connect anew when it is read again; the handle that was used until now."""
+        """Reconnect on the next read; returns the old handle."""
         handle, self._handle = self._handle, None
         self._reading, self._alone = Lock(), Lock()
         return handle
 
     def read(self, memory: memoryview, at: int, tensor: str | None) -> None:
-        """Fill `memory` from byte `at`; more is read where that is little."""
+        """Fill `memory` from byte `at`; short reads are extended."""
         with self._checked(at + len(memory), tensor):
             if len(memory) >= _LONG:
                 read_parts(self._fetch, memory, at)
@@ -250,7 +250,7 @@ class RemoteFile(File):
                     memory[:] = self._ahead(at, at + len(memory))
 
     def part(self, begin: int, end: int, tensor: str | None) -> Bytes:
-        """The bytes [begin, end), and no others, in memory of their own."""
+        """Exactly the bytes [begin, end), in memory of their own."""
         with self._checked(end, tensor):
             memory = np.empty(end - begin, np.uint8)
             read_parts(self._fetch, memory.data, begin)
@@ -258,7 +258,7 @@ class RemoteFile(File):
         return memory
 
     def _ahead(self, at: int, end: int) -> memoryview:
-        """Bytes that are held, or read with what follows."""
+        """Bytes from the read-ahead buffer, which is refilled if necessary."""
         held, known = self._held(), self._begin + self._block
         if held is None or not self._begin <= at <= end <= self._begin + held.size:
             near = self._begin < at < known + _FIRST
@@ -271,7 +271,7 @@ class RemoteFile(File):
 
     @contextmanager
     def _checked(self, end: int, tensor: str | None) -> Iterator[None]:
-        """FileFormatError where it ends before; add the tensor to errors of threads that read."""
+        """Raise FileFormatError if the file is too short; add the tensor to errors of readers."""
         if end > self.size:
             raise FileFormatError(self.path, tensor, f"it ends after {self.size} bytes")
         try:
@@ -290,7 +290,7 @@ class RemoteFile(File):
 
     def _bytes(self, begin: int, end: int) -> Any:
         system, place = resolved(self.path)
-        if not isinstance(system, AsyncFileSystem):  # which one thread may use at a time
+        if not isinstance(system, AsyncFileSystem):  # only one thread may use it at a time
             with self._alone:
                 self._check_version(system.info(place))
                 return system.cat_file(place, begin, end, cache_type="none")
@@ -303,14 +303,14 @@ class RemoteFile(File):
                     self._check_version(handle.details)
                 self._handle = handle
         try:
-            return self._handle.cache.fetcher(begin, end)  # which says if ranges are ignored
+            return self._handle.cache.fetcher(begin, end)  # it raises if ranges are ignored
         except ValueError as fault:
             if "range" in str(fault):
                 raise FileFormatError(self.path, None, _NO_RANGES) from None
             raise
 
     def _conditions(self) -> dict[str, Any]:
-        """What a web server is told with each range: the version, and not to compress it.
+        """The options of each request to a web server: the version, and no compression.
 
         aiohttp has each response checked before its bytes are read.
         """

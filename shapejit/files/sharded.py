@@ -1,7 +1,7 @@
 """A folder of safetensors shards, as published: `model.safetensors.index.json` names them.
 
 The index is a JSON object: `weight_map` maps each tensor to the shard that holds it,
-`metadata` is free. Shards lie in the folder of the index.
+`metadata` is arbitrary. Shards are in the folder of the index.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ PICKLES = (".bin.index.json", ".pt.index.json", ".pth.index.json")
 _PICKLE = re.compile(
     r"(pytorch_model|diffusion_pytorch_model|adapter_model|consolidated|model)[^/]*\.(bin|pth?)"
 )
+_NUMBERED = re.compile(r"-[0-9]{5}-of-[0-9]{5}\.[a-z]+$")
 _HEAD = 512  # bytes by which a file is recognised
 _MAX_INDEX = 100_000_000  # bytes, as of a safetensors header
 
@@ -41,8 +42,9 @@ def read(path: Path) -> Checkpoint:
     `path` is the folder, or an index of another name. A folder without an index may have
     all tensors in `model.safetensors`. Otherwise it has one index of another name, or files of
     safetensors (diffusion_pytorch_model, adapter_model, consolidated), or of PyTorch, whose tensors
-    have different names. Each shard's header is checked, and that it holds the tensors that the
-    index says, neither more nor fewer.
+    have different names, but no numbered shards: without an index these are not all there yet.
+    Each shard's header is checked, and that it holds the tensors that the index says, neither more
+    nor fewer.
     Raises FileFormatError (with the file and the tensor) where that is not so, and for
     shards that are missing or lie outside the folder (a link out of it included).
     """
@@ -90,6 +92,9 @@ def _chosen(folder: str) -> tuple[str, list[str]]:
             raise FileFormatError(folder, None, f"it holds {both}: give the path of one of them")
         if indices:
             return place.join(folder, indices[0]), []
+        if shards := [name for name in files if _NUMBERED.search(name)]:
+            reason = f"it has the shard {quoted(shards[0])}, but no index: it is not complete"
+            raise FileFormatError(folder, None, reason)
         if files:
             return "", files
     raise FileFormatError(folder, None, _without(folder))
@@ -103,12 +108,12 @@ def _file(path: str) -> Checkpoint:
 
 
 def _told(file: Checkpoint) -> Mapping[str, str] | None:
-    """What a file says of itself, or what is made of one of PyTorch."""
+    """The metadata of a file; for one of PyTorch, those of a new file."""
     return file.metadata if file.format == "safetensors" else {"format": "pt"}
 
 
 def _together(path: str, found: list[Checkpoint]) -> Checkpoint:
-    """Files without an index as one."""
+    """Files without an index as one checkpoint."""
     if len(found) == 1:
         (file,) = found
         told = _told(file)
@@ -124,7 +129,7 @@ def _together(path: str, found: list[Checkpoint]) -> Checkpoint:
 
 
 def _without(path: str) -> str:
-    """Why there is no checkpoint at a path, and what may be meant."""
+    """The error if there is no checkpoint at a path, with a hint."""
     reason = f"it is not a regular file, nor a folder with {SINGLE} or {INDEX}"
     place = places(path)
     if place.is_folder(path):
@@ -139,7 +144,7 @@ def shards_named(index: str) -> list[str]:
 
 
 def _shard(index: str, location: str, found: str, tensors: list[str]) -> Checkpoint:
-    """A shard, which holds exactly the tensors that the index says."""
+    """A shard, checked to have exactly the tensors that the index lists."""
     try:
         shard = _file(found)
     except FileNotFoundError:
@@ -161,7 +166,7 @@ def _index(path: str) -> tuple[dict[str, Any] | None, dict[str, str]]:
     file = opened(path)
     if file.size > _MAX_INDEX:
         raise FileFormatError(path, None, f"it has {file.size} bytes, more than {_MAX_INDEX}")
-    # Objects stay tuples of pairs, so that a key that stands twice is seen.
+    # Objects stay tuples of pairs, so that duplicate keys are found.
     value = parsed(path, file.bytes(0, file.size), "it", object_pairs_hook=tuple)
     fields = json_object(path, None, value, "the index")
     places = json_object(path, None, fields.get("weight_map"), "its weight_map")

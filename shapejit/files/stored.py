@@ -1,4 +1,4 @@
-"""Tensors in a file: views of them are read in bands of bounded size, or mapped."""
+"""Tensors stored in a file: views of them, read a bounded number of bytes at a time or mapped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..arrays.tensor import Bytes, Tensor
 from ..dtypes.table import DType
 from ..shapes.layout import Layout
 from .open_files import File, OpenFile
-from .pieces import Scratch, parts, pieces
+from .pieces import Scratch, filled, parts, pieces
 
 __all__ = [
     "BANDS",
@@ -142,13 +142,11 @@ class Stored:
 
     def tensor(self, scratch: Scratch | None = None) -> Tensor:
         """A copy in memory, in row-major order."""
-        memory, at, extent = (scratch or Scratch()).take(self.nbytes), 0, self.extent
-        if extent is not None:
-            extent.file.read(memory.data, extent.begin, self.name)
-        else:
-            for piece in self.pieces(Scratch(), Scratch()):
-                memory[at : at + piece.size] = piece
-                at += piece.size
+        memory, extent = (scratch or Scratch()).take(self.nbytes), self.extent
+        if extent is None:
+            found = self.pieces(Scratch(), Scratch())
+            return filled(found, self.dtype, self.layout.shape, memory)
+        extent.file.read(memory.data, extent.begin, self.name)
         return Tensor.frombuffer(memory, self.dtype, self.layout.shape)
 
     def _band_size(self, most: int) -> int:

@@ -16,28 +16,25 @@ from .paths import Path, file_name
 
 __all__ = ["Check", "replacing", "sync_folder"]
 
-Check = Callable[[str], None]  # of a file that is written, before it has its name
+Check = Callable[[str], None]  # of a written file, before it is renamed
 
 _NAME = re.compile(r"\.shapejit-[0-9a-f]{32}\.tmp")
 
 
 @contextmanager
 def replacing(path: Path, size: int | None = None, check: Check | None = None) -> Iterator[int]:
-    """A descriptor to write to; at the end what was written replaces the file at `path`.
+    """A descriptor to write to; at the end the file at `path` is replaced.
 
-    The data go to a temporary file in the folder of `path`, which is synced and
-    then renamed over `path` (over the file that it points to, if it is a link).
-    On any error the temporary file is removed and `path` stays as it was. A
-    file that is replaced hands on its permissions, a new one gets those of the
-    umask. OSErrors carry `path`, also where the disk has no room for `size` bytes: before the
-    work, not after it (nothing is reserved: in memory, tmpfs, that takes half as long as writing
-    the file, and nothing could be read or converted meanwhile). `check` is called with the
-    temporary file.
+    The data go to a temporary file in the folder of `path`, which is synced and then renamed to
+    `path` (or to the file that this links to). On any error the temporary file is removed and
+    `path` is unchanged. A replaced file passes on its permissions, a new one gets those of the
+    umask. OSErrors contain `path`; one is raised before the work if the disk has no room for `size`
+    bytes (nothing is reserved: in tmpfs that takes half as long as writing the file, and blocks
+    reading and converting). `check` is called with the temporary file.
 
-    A killed process leaves its temporary file behind; the next call for the
-    same folder removes it. Each writer holds a lock (flock) on its own, which
-    ends with the process: a file with our name that can be locked has lost its
-    writer. Files that cannot be locked, as on Windows, or with other names, stay.
+    A killed process leaves its temporary file behind; the next call for the same folder removes it.
+    Each writer holds a lock (flock) on its file, which ends with the process: a file with such a
+    name that can be locked is abandoned. Files that cannot be locked, as on Windows, are kept.
     """
     name = file_name(path)
     if os.path.basename(name) in ("", os.curdir, os.pardir):
@@ -60,7 +57,7 @@ def replacing(path: Path, size: int | None = None, check: Check | None = None) -
     except OSError as fault:
         if fault.filename not in (None, target) and not _NAME.search(str(fault.filename)):
             raise
-        # The user knows the destination, not the temporary file.
+        # Errors name the destination, not the temporary file.
         raise OSError(fault.errno, fault.strerror, name) from fault
     sync_folder(os.path.dirname(target))
 
@@ -73,10 +70,10 @@ def _locked(target: str) -> Iterator[tuple[str, int]]:
         temporary = os.path.join(folder, f".shapejit-{secrets.token_hex(16)}.tmp")
         descriptor = -1
         try:
-            # Within the try: a signal's exception may come before the next line.
+            # Within the try: a signal may raise before the next line.
             descriptor = system.open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-            # Before it is locked another process may take it for abandoned, and remove it.
-            # Where there are no locks nobody can lock the file, so nobody removes it.
+            # Until it is locked, another process may remove it as abandoned.
+            # Without locks no process can lock the file, so none removes it.
             held = system.lock(descriptor) is not False and os.fstat(descriptor).st_nlink > 0
             if held:
                 yield temporary, descriptor
@@ -102,7 +99,7 @@ def _remove_abandoned(folder: str) -> None:
 
 def _remove_if_abandoned(path: str) -> None:
     with suppress(OSError):
-        # To be written: NFS grants exclusive locks for nothing else.
+        # Opened for writing: NFS requires that for exclusive locks.
         descriptor = system.open_file(path, os.O_WRONLY, follow=False)
         try:
             if stat.S_ISREG(os.fstat(descriptor).st_mode) and system.lock(descriptor):
@@ -112,7 +109,7 @@ def _remove_if_abandoned(path: str) -> None:
 
 
 def _mode_of(target: str, path: str) -> int | None:
-    """The permissions of the file to be replaced; None where there is none."""
+    """The permissions of the file to replace; None if there is none."""
     try:
         mode = os.stat(target).st_mode
     except FileNotFoundError:
@@ -124,6 +121,6 @@ def _mode_of(target: str, path: str) -> int | None:
 
 
 def sync_folder(folder: str) -> None:
-    """Make a rename in a folder last; what is new is in place already: a failure is no error."""
+    """fsync a folder after a rename. Failures are ignored: the new file is in place already."""
     with suppress(OSError):
         system.sync(folder)

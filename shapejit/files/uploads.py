@@ -1,4 +1,4 @@
-"""Files that are written elsewhere, by URL: they appear as a whole or not at all."""
+"""Uploads: remote files, by URL, which appear as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _BLOCKS = 9_000  # of a file; S3 takes 10 000
 def uploading(
     url: str, size: int | None = None, check: Check | None = None
 ) -> Iterator[io.RawIOBase]:
-    """A file to write to, from begin to end; then what was written is the file at `url`.
+    """A file to write in order; at the end it becomes the file at `url`.
 
-    It is sent in blocks; one is in memory. `size` are the bytes of the file, if they are
-    known. On any error what is at `url` stays as it is; a few file systems (`memory://`)
-    replace a file when it is begun: then nothing is left of it. OSErrors name the URL. `check` is
-    called with the URL, where nobody can read a file before it appears: it is removed on errors.
+    It is sent in blocks, one of which is in memory. `size` is the size of the file, if known. On
+    any error the file at `url` is unchanged, but a few file systems (`memory://`) replace it at the
+    start: then none is left. OSErrors name the URL. `check` is called with the URL once the file is
+    there, since it cannot be read earlier; it is removed on errors.
     """
     if Url.of(url).names_folder:
         raise FileFormatError(url, None, "it names a folder, not a file: give a name in it")
@@ -48,7 +48,7 @@ def uploading(
 
 
 class _Upload(io.RawIOBase):
-    """A file of a file system; it cannot go back, and counts what is written."""
+    """A remote file; it cannot seek back, and counts the bytes written."""
 
     def __init__(self, url: str, block: int) -> None:
         self._url, self._at = url, 0
@@ -68,17 +68,17 @@ class _Upload(io.RawIOBase):
         return self._at
 
     def commit(self) -> None:
-        """Let it appear."""
+        """Make the file appear."""
         with told(self._url):
             self._sink.close()
             self._sink.commit()
 
     def discard(self) -> None:
-        """Forget what was sent."""
+        """Discard the bytes sent."""
         with suppress(Exception):
             self._sink.discard()
         with suppress(Exception):
-            self._sink.closed = True  # or its end would send the rest
+            self._sink.closed = True  # otherwise closing would send the rest
         if not isinstance(self._sink, AbstractBufferedFile):  # those do discard
             with suppress(Exception):
                 if version_at(self._url) not in (self._before, None):

@@ -1,4 +1,4 @@
-"""Tensors that are to be written, and their bytes on the way to a file."""
+"""Tensors to write, and the writing of their bytes to a file."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ __all__ = [
 ]
 
 Progress = Callable[[int], object]
-Target = int | io.RawIOBase  # a descriptor of a file, or what is sent elsewhere, in order
+Target = int | io.RawIOBase  # a descriptor of a file, or an upload, which is written in order
 
-_AHEAD = 3  # pieces that may wait to be written, or are being written
-_THREADED = 1 << 23  # bytes of a file that are worth a thread
-_COPIED = 1 << 25  # bytes that are copied by a call
-_ZEROS = 1 << 20  # bytes between tensors that are sent at a time
+_AHEAD = 3  # pieces that are waiting or being written
+_THREADED = 1 << 23  # bytes of a file from which a thread pays
+_COPIED = 1 << 25  # bytes copied per call
+_ZEROS = 1 << 20  # zero bytes between tensors that are sent at a time
 _UNABLE = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM)
 
 
 class Written(int):
-    """A number of bytes that were written of a tensor, as `Progress` is called with it."""
+    """A number of written bytes, the argument of `Progress`, with the name of the tensor."""
 
     tensor: str
 
@@ -52,11 +52,10 @@ class Written(int):
 
 
 class New(NamedTuple):
-    """A tensor to be written: what the file says of it, and where its data come from.
+    """A tensor to write: its entry in the file, and the source of its data.
 
-    `data` is called once, when the tensor's turn comes. It yields the packed
-    elements in row-major order, piece by piece. `extent` says where a file has the same
-    bytes already, if one has them.
+    `data` is called once, when the tensor is written. It yields the packed elements in row-major
+    order, piece by piece. `extent` is the place of the same bytes in a file, if there is one.
     """
 
     name: str
@@ -77,7 +76,7 @@ class New(NamedTuple):
 
 
 def announced(path: str, tensor: New) -> Iterator[Bytes]:
-    """The pieces of its data; FileFormatError at the end if they have another size than said."""
+    """The pieces of its data. Raises FileFormatError at the end if the total size is wrong."""
     written = 0
     for piece in tensor.data():
         written += piece.size
@@ -88,18 +87,17 @@ def announced(path: str, tensor: New) -> Iterator[Bytes]:
 
 
 def write_all(target: Target, data: memoryview) -> None:
-    """Write all of it, in as many calls as that takes."""
+    """Write all bytes, in as many calls as necessary."""
     while data:
         done = os.write(target, data) if isinstance(target, int) else target.write(data)
         data = data[done:]
 
 
 class Writer:
-    """Writes pieces at their places in a file, in a thread of its own where that pays.
+    """Writes pieces at positions in a file, on a thread of its own if that pays.
 
-    Meanwhile callers, in any thread, read and convert the next ones. Pieces must not change
-    until they are written; the end of `with` waits for all. `total` are the bytes that will be
-    written, if that is known.
+    Meanwhile callers, on any thread, read and convert the next ones. Pieces must not change until
+    they are written; the end of `with` waits for all. `total` is the number of bytes, if known.
 
     256 MiB to a new file in memory (tmpfs) take 140 ms so, as by two threads, of which one
     waits for the other; through a memory map 340 ms, with two threads 300: page faults.
@@ -111,11 +109,11 @@ class Writer:
         self._waiting = deque[Future[None]]()
 
     def put(self, at: int, piece: Bytes) -> None:
-        """Write a piece from byte `at` of the file on, now or soon."""
+        """Write a piece at byte `at` of the file, now or later."""
         self._do(self._write, at, piece)
 
     def tensor(self, path: str, new: New, at: int, progress: Progress | None) -> None:
-        """Write a tensor from byte `at` on; `progress` is called with numbers of bytes."""
+        """Write a tensor at byte `at`; `progress` is called with numbers of bytes."""
         tell = progress or (lambda _: None)
         done = 0
         for count in _copied(new, self.target, at):
@@ -135,7 +133,7 @@ class Writer:
 
     def __exit__(self, kind: object, *_: object) -> None:
         if self._thread is not None:
-            # After an error nobody wants the file any more: what waits is not written.
+            # After an error the file is useless: waiting pieces are not written.
             self._thread.shutdown(cancel_futures=kind is not None)
         while self._waiting and kind is None:
             self._waiting.popleft().result()
@@ -155,7 +153,7 @@ class Writer:
         self._at = at + piece.size
 
     def _seek(self, at: int) -> None:
-        """Go to a byte; what is sent only goes on, with zeros."""
+        """Seek to a byte; in an upload, by writing zeros."""
         if isinstance(self.target, int):
             os.lseek(self.target, at, os.SEEK_SET)
             return
@@ -174,9 +172,9 @@ class Writer:
 
 
 def _copied(tensor: New, target: Target, at: int) -> Iterator[int]:
-    """Copy bytes from file to file within the kernel; yields how many at a time.
+    """Copy bytes from file to file within the operating system; yield the counts.
 
-    They go to byte `at` of the target. Yields nothing where the system cannot do that.
+    They go to byte `at` of the target. Yields nothing if the system cannot do that.
     """
     done, extent = 0, tensor.extent
     if extent is None or not isinstance(target, int):
@@ -194,7 +192,7 @@ def _copied(tensor: New, target: Target, at: int) -> Iterator[int]:
             if done == 0 and fault.errno in _UNABLE:
                 return
             raise
-        if count == 0:  # which raises the error of a file that ends too soon
+        if count == 0:  # raises the error of a file that ends too soon
             extent.file.read(memoryview(bytearray(1)), extent.begin + done, tensor.name)
             return
         extent.file.check(tensor.name)

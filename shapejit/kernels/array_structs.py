@@ -9,8 +9,17 @@ from __future__ import annotations
 from ..runtime.jobs import OWNER, SHARES, TOTAL, UNITS, WORK
 from .calls import call
 from .constants import MAX_RANK
-from .jit import Numbers, kernel
-from .memory import address_of, load_half as half, load_word as word, prefetch, store_word as store
+from .jit import Address, Numbers, kernel
+from .memory import (
+    address_of,
+    load_address,
+    load_half as half,
+    load_word as word,
+    number_of,
+    pointer,
+    prefetch,
+    store_word as store,
+)
 from .object_layouts import (
     AHEAD,
     CONTIGUOUS_WRITEABLE,
@@ -55,13 +64,13 @@ from .small_plans import HEAD
 
 
 @kernel
-def is_small(x: int) -> bool:
+def is_small(x: Address) -> bool:
     """Whether the int `x` has one digit at most."""
     return bool(word(x + LENGTH) >> SIGN_BITS <= 1 and word(x + LENGTH) >= -1)
 
 
 @kernel
-def small(x: int) -> int:
+def small(x: Address) -> int:
     """The value of an int of one digit at most."""
     digit, sign = int(half(x + DIGITS)), int(word(x + LENGTH))
     if SIGN_BITS == 0:
@@ -70,7 +79,7 @@ def small(x: int) -> int:
 
 
 @kernel
-def is_like(x: int, kind: int, flags: int) -> bool:
+def is_like(x: Address, kind: Address, flags: int) -> bool:
     """Whether `x` is an ndarray of the kind at this address: see `kind_of`.
 
     Strides of size-1 dims may be any; `flags` must all be set.
@@ -78,7 +87,7 @@ def is_like(x: int, kind: int, flags: int) -> bool:
     rank = word(kind + 16)
     if word(x + TYPE) != word(kind) or word(x + DESCR) != word(kind + 8) or half(x + RANK) != rank:
         return False
-    shape, strides = word(x + SHAPE), word(x + STRIDES)
+    shape, strides = load_address(x + SHAPE), load_address(x + STRIDES)
     for k in range(rank):
         size = word(shape + 8 * k)
         if size != word(kind + 24 + 8 * k):
@@ -89,13 +98,13 @@ def is_like(x: int, kind: int, flags: int) -> bool:
 
 
 @kernel
-def read_alike(items: int, count: int, kind: Numbers, flags: int, addresses: Numbers) -> int:
+def read_alike(items: Address, count: int, kind: Numbers, flags: int, addresses: Numbers) -> int:
     """Write the addresses of the elements of a tuple of like ndarrays; return how many are.
 
     `items` is the tuple's own address.
     """
     for i in range(count):
-        x = word(items + ITEMS + 8 * i)
+        x = load_address(items + ITEMS + 8 * i)
         if not is_like(x, address_of(kind), flags):
             return i
         addresses[i] = word(x + DATA)
@@ -103,10 +112,10 @@ def read_alike(items: int, count: int, kind: Numbers, flags: int, addresses: Num
 
 
 @kernel
-def slot_of(x: int, count: int) -> int:
+def slot_of(x: Address, count: int) -> int:
     """The slot (of a power of two) of the Route for arrays like `x`, or its neighbour's."""
     mixed, rank = word(x + DESCR) >> 4, half(x + RANK)
-    shape, strides = word(x + SHAPE), word(x + STRIDES)
+    shape, strides = load_address(x + SHAPE), load_address(x + STRIDES)
     for k in range(rank):
         size = word(shape + 8 * k)
         mixed = 31 * mixed + size
@@ -117,52 +126,53 @@ def slot_of(x: int, count: int) -> int:
 
 
 @kernel
-def run_route(x: int, out: int, routes: Numbers) -> int:
+def run_route(x: Address, out: Address, routes: Numbers) -> int:
     """Do the work of the Route for `x`, into `out` or a new array if that is None; see `routes`.
 
     Returns a reference to the result; to None, if there is no Route or an argument is not fit
     for it; 0 if there is no memory, of which NumPy has told Python.
     """
     none, incref = int(routes[NONE]), routes[INCREF]
-    route = 0
-    if word(routes[SWITCH]) == 0 and word(x + TYPE) == routes[NDARRAY]:
+    route = pointer(0)
+    if word(pointer(routes[SWITCH])) == 0 and word(x + TYPE) == routes[NDARRAY]:
         slot = slot_of(x, routes[ROUTES])
-        route = routes[FIRST_ROUTE + slot]
-        if route == 0 or not is_like(x, word(route + X_KIND), 0):
-            route = routes[FIRST_ROUTE + (slot ^ 1)]
-            if route != 0 and not is_like(x, word(route + X_KIND), 0):
-                route = 0
+        route = pointer(routes[FIRST_ROUTE + slot])
+        if route == 0 or not is_like(x, load_address(route + X_KIND), 0):
+            route = pointer(routes[FIRST_ROUTE + (slot ^ 1)])
+            if route != 0 and not is_like(x, load_address(route + X_KIND), 0):
+                route = pointer(0)
     if route == 0:
         call(incref, (none,))
         return none
-    target, source = out, word(x + DATA)
+    target, source = out, load_address(x + DATA)
     if out == none:
-        dtype, kind = word(route + RESULT_DTYPE), word(route + OUT_KIND)
+        dtype, kind = word(route + RESULT_DTYPE), load_address(route + OUT_KIND)
         if dtype == 0:
             call(incref, (none,))
             return none
         call(incref, (dtype,))
-        target = call(routes[EMPTY], (word(kind + 16), kind + 24, dtype, 0))
+        target = pointer(call(routes[EMPTY], (word(kind + 16), kind + 24, dtype, 0)))
         if target == 0:
             return 0
     else:
-        fit = is_like(out, word(route + OUT_KIND), CONTIGUOUS_WRITEABLE)
+        fit = is_like(out, load_address(route + OUT_KIND), CONTIGUOUS_WRITEABLE)
         if fit:
-            begin = word(out + DATA)
+            begin = load_address(out + DATA)
             before = source + word(route + REACH_HIGH) <= begin
             fit = before or begin + word(route + NBYTES) <= source + word(route + REACH_LOW)
         if not fit:
             call(incref, (none,))
             return none
         call(incref, (out,))
-    begin, places = word(target + DATA), word(route + PLACES_AT)
+    begin, places = load_address(target + DATA), load_address(route + PLACES_AT)
     if word(route + ENTRY) == 0:
-        put(source, begin, word(route + PLAN_AT), places, 0, 0, 0, word(route + MOVER))
-        return int(target)
+        plan, nowhere = load_address(route + PLAN_AT), pointer(0)
+        put(source, begin, plan, places, nowhere, nowhere, 0, word(route + MOVER))
+        return int(number_of(target))
     # Places of the one tensor, then work and span, as threads that run the entry have them.
     shift = word(route + SHIFT)
-    store(places, (source << shift) + word(route + SOURCE_BEGIN))
-    store(places + 8, (begin << shift) + word(route + TARGET_BEGIN))
+    store(places, (number_of(source) << shift) + word(route + SOURCE_BEGIN))
+    store(places + 8, (number_of(begin) << shift) + word(route + TARGET_BEGIN))
     work = places + 16
     span = work + 8 * WORK
     for k in range(WORK + word(route + DEPTH)):
@@ -172,17 +182,17 @@ def run_route(x: int, out: int, routes: Numbers) -> int:
     store(work + 8 * SHARES, 1)
     store(span + 8 * OWNER, 1)
     call(word(route + ENTRY), (word(route + PLAN_AT),))
-    return int(target)
+    return int(number_of(target))
 
 
 @kernel
-def plan_whole(x: int, out: int, itemsize: int, table: Numbers) -> None:
+def plan_whole(x: Address, out: Address, itemsize: int, table: Numbers) -> None:
     """Write how ndarray `x`, whatever its strides, goes into `out`, for `copy_planned`.
 
     Nothing is kept: shapes that never come again cost no more than others.
     """
     rank = half(x + RANK)
-    shape, steps = word(x + SHAPE), word(x + STRIDES)
+    shape, steps = load_address(x + SHAPE), load_address(x + STRIDES)
     # Where the positions of the loops will be, which begin at 0.
     sizes, strides = table[2 : 2 + rank], table[2 + MAX_RANK : 2 + MAX_RANK + rank]
     for k in range(rank):
@@ -196,12 +206,14 @@ def plan_whole(x: int, out: int, itemsize: int, table: Numbers) -> None:
 def copy_planned(table: Numbers, mover: int) -> None:
     """Copy an array by one thread, as `plan_whole` wrote."""
     place = address_of(table)
-    put(table[0], table[1], place + 8 * PLAN, place + 8 * 2, 0, 0, 0, mover)
+    nowhere = pointer(0)
+    plan, position = place + 8 * PLAN, place + 8 * 2
+    put(pointer(table[0]), pointer(table[1]), plan, position, nowhere, nowhere, 0, mover)
 
 
 @kernel
 def survey(
-    items: int,
+    items: Address,
     ndarray: int,
     count: int,
     groups: Numbers,
@@ -219,8 +231,8 @@ def survey(
     found = words = 0
     for i in range(count):
         if i + AHEAD < count:
-            prefetch(word(items + ITEMS + 8 * (i + AHEAD)) + DESCR)
-        x = word(items + ITEMS + 8 * i)
+            prefetch(load_address(items + ITEMS + 8 * (i + AHEAD)) + DESCR)
+        x = load_address(items + ITEMS + 8 * i)
         groups[i], places[i] = OTHER, words
         if word(x + TYPE) != ndarray:
             continue
@@ -238,7 +250,7 @@ def survey(
 
 
 @kernel
-def read_shapes(rows: int, count: int, kinds: Numbers, starts: Numbers, tokens: Numbers) -> int:
+def read_shapes(rows: Address, count: int, kinds: Numbers, starts: Numbers, tokens: Numbers) -> int:
     """Read a tuple of tuples or lists of ints; return how many tokens there are, or OTHER.
 
     `rows` is its address and `kinds` the addresses of the types tuple, list and int.
@@ -248,11 +260,11 @@ def read_shapes(rows: int, count: int, kinds: Numbers, starts: Numbers, tokens: 
     total = 0
     for i in range(count):
         if i + AHEAD < count:
-            prefetch(word(rows + ITEMS + 8 * (i + AHEAD)) + LENGTH)
-        row = word(rows + ITEMS + 8 * i)
+            prefetch(load_address(rows + ITEMS + 8 * (i + AHEAD)) + LENGTH)
+        row = load_address(rows + ITEMS + 8 * i)
         length, values = word(row + LENGTH), row + ITEMS
         if word(row + TYPE) == kinds[1]:
-            values = word(row + ITEMS) if length else 0
+            values = load_address(row + ITEMS)
         elif word(row + TYPE) != kinds[0]:
             return OTHER
         starts[i] = total
@@ -260,7 +272,7 @@ def read_shapes(rows: int, count: int, kinds: Numbers, starts: Numbers, tokens: 
             if total + length > len(tokens):
                 return OTHER  # a list that has grown since
             for k in range(length):
-                value = word(values + 8 * k)
+                value = load_address(values + 8 * k)
                 if word(value + TYPE) != kinds[2] or not is_small(value):
                     return OTHER
                 tokens[total + k] = small(value)

@@ -7,22 +7,22 @@ from numba import types
 
 from ..runtime.processor import is_x86
 from . import llvm
-from .llvm import Builder, Value, emits
+from .llvm import Address, Builder, Value, emits
 
 _X86 = is_x86()
 
 
 @emits(types.int64)
-def fetch_add(builder: Builder, address: Value, value: Value) -> Value:
+def fetch_add(builder: Builder, address: Address, value: Value) -> Value:
     """Add to the int64 at an address; return what it was."""
-    place = builder.inttoptr(address, llvm.I64.as_pointer())
+    place = builder.bitcast(address, llvm.I64.as_pointer())
     return builder.atomic_rmw("add", place, value, "seq_cst")
 
 
 @emits(types.int64)
-def load_atomic(builder: Builder, address: Value) -> Value:
+def load_atomic(builder: Builder, address: Address) -> Value:
     """The int64 at an address, which another thread may have written."""
-    place = builder.inttoptr(address, llvm.I64.as_pointer())
+    place = builder.bitcast(address, llvm.I64.as_pointer())
     return builder.load_atomic(place, "seq_cst", 8)
 
 

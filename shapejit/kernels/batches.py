@@ -10,8 +10,8 @@ from ..runtime.cpu_caches import LINE
 from ..runtime.jobs import HIGH, LOW, SPAN
 from .constants import FULL, STAGED_WHOLE
 from .copies import flush, stream
-from .jit import Numbers, Table, kernel
-from .memory import address_of
+from .jit import Address, Numbers, Table, kernel
+from .memory import address_of, pointer
 from .shares import take
 from .small import ask, put
 from .small_plans import NEAR, NEAR_BYTES
@@ -22,7 +22,7 @@ def copy_each(
     places: Table,
     work: Numbers,
     span: Numbers,
-    stage: int,
+    stage: Address,
     nbytes: Numbers,
     plans: Numbers,
     starts: Numbers,
@@ -35,26 +35,26 @@ def copy_each(
     bytes by the plan at `plans[starts[k]:]`. With a stage, what lies side by side in
     the targets gathers there, so that whole lines are streamed past the caches.
     """
-    alike = len(starts) == 1
+    alike, nowhere = len(starts) == 1, pointer(0)
     position = address_of(span) + 8 * SPAN
     while take(work, span):
         high = bounds[span[HIGH]]
-        next_line = lead = filled = 0
+        next_line, lead, filled = nowhere, 0, 0
         for k in range(bounds[span[LOW]], high):
             at = starts[0] if alike else starts[k]
-            ahead = end = 0
+            ahead = end = nowhere
             if k + 1 < high:
                 following = at if alike else starts[k + 1]
-                ahead = places[0, k + 1] + plans[following + NEAR]
+                ahead = pointer(places[0, k + 1]) + plans[following + NEAR]
                 end = ahead + plans[following + NEAR_BYTES]
             plan = address_of(plans) + 8 * at
             size = nbytes[0] if alike else nbytes[k]
-            source, target = places[0, k], places[1, k]
+            source, target = pointer(places[0, k]), pointer(places[1, k])
             if stage == 0 or size > STAGED_WHOLE:
                 ahead = put(source, target, plan, position, ahead, end, 0, mover)
                 ask(ahead, end, end - ahead)
                 continue
-            if target != next_line + filled - lead:
+            if target != next_line + (filled - lead):
                 stream(next_line, stage + lead, filled - lead)
                 next_line = target
                 lead = filled = next_line & (LINE - 1)

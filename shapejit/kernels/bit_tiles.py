@@ -36,8 +36,16 @@ from .constants import (
     WIDTHS,
 )
 from .copies import lines_of
-from .jit import Numbers, Table, kernel
-from .memory import address_of, load_word, move_line, move_piece, prefetch, size_of
+from .jit import Address, BitAddress, Numbers, Table, kernel
+from .memory import (
+    address_of,
+    bit_pointer,
+    load_word,
+    move_line,
+    move_piece,
+    prefetch,
+    size_of,
+)
 from .odometer import offset_at, seek, step
 from .shares import take
 from .tiles import block_of
@@ -50,7 +58,7 @@ _BYTE = WIDTHS[1]
 
 
 @kernel
-def read_block(into: int, row: int, bits: Any) -> None:
+def read_block(into: Address, row: BitAddress, bits: Any) -> None:
     """Put the elements of a whole block of columns of a row into the buffer."""
     width = len(bits)
     src, shift = row >> 3, row & 7
@@ -66,7 +74,7 @@ def read_block(into: int, row: int, bits: Any) -> None:
 
 
 @kernel
-def read_piece(into: int, row: int, bits: Any) -> None:
+def read_piece(into: Address, row: BitAddress, bits: Any) -> None:
     """Put 16 bytes of a row, or 16 codes, into the buffer."""
     if 8 % len(bits) != 0:
         unpack_piece(into, row >> 3, row & 7, bits)
@@ -78,13 +86,13 @@ def read_piece(into: int, row: int, bits: Any) -> None:
 
 @kernel
 def read_rows(
-    buffer: int,
-    source: int,
-    rows_at: int,
+    buffer: Address,
+    source: BitAddress,
+    rows_at: Address,
     rows: int,
     count: int,
-    next_source: int,
-    next_at: int,
+    next_source: BitAddress,
+    next_at: Address,
     bits: Any,
 ) -> None:
     """Put `count` elements of each of `rows` into the buffer; the last piece reaches back.
@@ -122,7 +130,7 @@ def read_rows(
 
 @kernel
 def transpose_bits(
-    buffer: int, stage: int, pitch: int, rows: int, count: int, bits: Any, pieces: Any
+    buffer: Address, stage: Address, pitch: int, rows: int, count: int, bits: Any, pieces: Any
 ) -> None:
     """Transpose `count` columns of the rows in the buffer to the stage, `pitch` bytes apart."""
     width = len(bits)
@@ -141,7 +149,14 @@ def transpose_bits(
 
 @kernel
 def drain_dense(
-    dst: int, stage: int, packed: int, pitch: int, count: int, limit: int, streamed: bool, bits: Any
+    dst: BitAddress,
+    stage: Address,
+    packed: Address,
+    pitch: int,
+    count: int,
+    limit: int,
+    streamed: bool,
+    bits: Any,
 ) -> None:
     """Move `count` whole rows of `limit` elements that follow one another in the target.
 
@@ -168,7 +183,14 @@ def drain_dense(
 
 @kernel
 def drain_row(
-    dst: int, row: int, own: int, end: int, count: int, limit: int, streamed: bool, bits: Any
+    dst: BitAddress,
+    row: Address,
+    own: int,
+    end: int,
+    count: int,
+    limit: int,
+    streamed: bool,
+    bits: Any,
 ) -> None:
     """Move the lines that start in elements [own, end) of a row of `limit`, and its first bits.
 
@@ -179,13 +201,13 @@ def drain_row(
         pack(row, row, count, bits)
     first, behind = lines_of(dst, own * width, end * width, limit * width, LINE_BITS)
     if first < behind:
-        move_bits(dst + first, 8 * row + first - own * width, behind - first, streamed)
+        move_bits(dst + first, 8 * row + (first - own * width), behind - first, streamed)
 
 
 @kernel
 def drain_bits(
-    dst: int,
-    stage: int,
+    dst: BitAddress,
+    stage: Address,
     tile: Table,
     offsets: Numbers,
     columns: int,
@@ -224,7 +246,7 @@ def bit_tiles(
     places: Table,
     work: Numbers,
     span: Numbers,
-    stage: int,
+    stage: Address,
     loops: Table,
     tile: Table,
     offsets: Numbers,
@@ -240,19 +262,19 @@ def bit_tiles(
     streamed = work[STREAMED] != 0
     at = span[SPAN:]
     while take(work, span):
-        source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
+        source, target = bit_pointer(places[0, span[TENSOR]]), bit_pointer(places[1, span[TENSOR]])
         s, t = seek(loops, at, span[LOW])
         p_own, p_low, p_high, q_low, q_high = block_of(at, tile, loops, over, 0, step_q)
-        src, rows = offset_at(tile, ROWS, p_low)
-        src += source + s + q_low * width
+        begin, rows = offset_at(tile, ROWS, p_low)
+        src = source + (begin + s + q_low * width)
         for _ in range(span[LOW], span[HIGH]):
             own, p_count, q_count = p_own, p_high - p_low, q_high - q_low
-            dst, columns = offset_at(tile, COLUMNS, q_low)
-            dst += target + t
+            begin, columns = offset_at(tile, COLUMNS, q_low)
+            dst = target + (begin + t)
             s, t = step(loops, at, s, t)
             p_own, p_low, p_high, q_low, q_high = block_of(at, tile, loops, over, 0, step_q)
-            next_src, next_rows = offset_at(tile, ROWS, p_low)
-            next_src += source + s + q_low * width
+            begin, next_rows = offset_at(tile, ROWS, p_low)
+            next_src = source + (begin + s + q_low * width)
             for p in range(0, p_count, step_p):
                 count = min(step_p, p_count - p)
                 # What comes next: the next block of rows, which may be the next tile's.

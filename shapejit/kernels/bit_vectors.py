@@ -14,7 +14,7 @@ from ..runtime.cpu_caches import LINE
 from . import llvm
 from .constants import PIECE, per_byte
 from .jit import kernel
-from .llvm import Builder, Tag, Value, emits
+from .llvm import Address, Builder, Tag, Value, emits
 
 
 def spaced(bits: int, apart: int, total: int) -> int:
@@ -28,25 +28,25 @@ def group_of(width: int) -> int:
 
 
 @emits()
-def shift_line(builder: Builder, dst: Value, src: Value, shift: Value) -> None:
+def shift_line(builder: Builder, dst: Address, src: Address, shift: Value) -> None:
     """Copy 64 bytes from `shift` bits, 1 to 7, behind an address."""
     llvm.store(builder, _load_shifted(builder, src, shift, LINE), dst)
 
 
 @emits()
-def shift_piece(builder: Builder, dst: Value, src: Value, shift: Value) -> None:
+def shift_piece(builder: Builder, dst: Address, src: Address, shift: Value) -> None:
     """Copy 16 bytes from `shift` bits, 1 to 7, behind an address."""
     llvm.store(builder, _load_shifted(builder, src, shift, PIECE), dst)
 
 
 @emits()
-def stream_shifted(builder: Builder, dst: Value, src: Value, shift: Value) -> None:
+def stream_shifted(builder: Builder, dst: Address, src: Address, shift: Value) -> None:
     """`shift_line` to an aligned line of memory, past the caches."""
     stored = llvm.store(builder, _load_shifted(builder, src, shift, LINE), dst)
     llvm.once(builder, stored, LINE)
 
 
-def _load_shifted(builder: Builder, src: Value, shift: Value, nbytes: int) -> Any:
+def _load_shifted(builder: Builder, src: Address, shift: Value, nbytes: int) -> Any:
     """So many bytes from `shift` bits behind an address, as words; one byte more is read."""
     kind = ir.VectorType(llvm.I64, nbytes // 8)
     low = llvm.load(builder, src, kind)
@@ -57,12 +57,11 @@ def _load_shifted(builder: Builder, src: Value, shift: Value, nbytes: int) -> An
 
 
 @emits()
-def set_bits(builder: Builder, address: Value, mask: Value, value: Value) -> None:
+def set_bits(builder: Builder, address: Address, mask: Value, value: Value) -> None:
     """Let the bits of `mask` in a byte be those of `value`; others may set the rest."""
-    place = builder.inttoptr(address, llvm.POINTER)
     mask, value = (builder.trunc(bits, llvm.I8) for bits in (mask, value))
-    builder.atomic_rmw("and", place, builder.not_(mask), "monotonic")
-    builder.atomic_rmw("or", place, builder.and_(value, mask), "monotonic")
+    builder.atomic_rmw("and", address, builder.not_(mask), "monotonic")
+    builder.atomic_rmw("or", address, builder.and_(value, mask), "monotonic")
 
 
 def swapped(builder: Builder, a: Value, b: Value, far: int) -> tuple[Value, Value]:
@@ -73,7 +72,7 @@ def swapped(builder: Builder, a: Value, b: Value, far: int) -> tuple[Value, Valu
 
 
 @emits()
-def exchange(builder: Builder, address: Value, apart: Value, bits: Tag) -> None:
+def exchange(builder: Builder, address: Address, apart: Value, bits: Tag) -> None:
     """Transpose elements between rows: element c of row r's bytes goes to place r of row c's.
 
     There are as many rows of 64 bytes as a byte holds elements, `apart` bytes apart.
@@ -93,7 +92,7 @@ def exchange(builder: Builder, address: Value, apart: Value, bits: Tag) -> None:
 
 
 @emits()
-def unpack_line(builder: Builder, dst: Value, src: Value, shift: Value, bits: Tag) -> None:
+def unpack_line(builder: Builder, dst: Address, src: Address, shift: Value, bits: Tag) -> None:
     """Write 64 codes, of elements from `shift` bits, 0 to 7, behind an address.
 
     With a shift of 0 nothing is read behind the last element's byte.
@@ -102,12 +101,12 @@ def unpack_line(builder: Builder, dst: Value, src: Value, shift: Value, bits: Ta
 
 
 @emits()
-def unpack_piece(builder: Builder, dst: Value, src: Value, shift: Value, bits: Tag) -> None:
+def unpack_piece(builder: Builder, dst: Address, src: Address, shift: Value, bits: Tag) -> None:
     """The same of 16 codes."""
     llvm.store(builder, _unpacked(builder, src, shift, PIECE, bits.count), dst)
 
 
-def _unpacked(builder: Builder, src: Value, shift: Value, count: int, width: int) -> Any:
+def _unpacked(builder: Builder, src: Address, shift: Value, count: int, width: int) -> Any:
     """A vector of so many codes."""
     none = builder.icmp_signed("==", shift, llvm.number(0))
     with builder.if_else(none) as (on_bytes, between):
@@ -128,7 +127,7 @@ def _unpacked(builder: Builder, src: Value, shift: Value, count: int, width: int
     return value
 
 
-def _grouped(builder: Builder, src: Value, shift: Value | None, count: int, width: int) -> Any:
+def _grouped(builder: Builder, src: Address, shift: Value | None, count: int, width: int) -> Any:
     """`count` elements, each group in a lane that will hold its codes."""
     group = group_of(width)
     wide = ir.VectorType(ir.IntType(8 * group), count // group)
@@ -148,7 +147,7 @@ def _grouped(builder: Builder, src: Value, shift: Value | None, count: int, widt
     return builder.bitcast(llvm.joined(builder, parts), wide)
 
 
-def _load_bytes(builder: Builder, src: Value, shift: Value | None, at: int, nbytes: int) -> Any:
+def _load_bytes(builder: Builder, src: Address, shift: Value | None, at: int, nbytes: int) -> Any:
     """So many bytes `at` bytes, and `shift` bits unless it is None, behind an address."""
     place = llvm.at(builder, src, at)
     kind = ir.VectorType(llvm.I8, nbytes)
@@ -164,7 +163,7 @@ def _load_bytes(builder: Builder, src: Value, shift: Value | None, at: int, nbyt
 
 
 @emits()
-def pack_line(builder: Builder, dst: Value, src: Value, bits: Tag) -> None:
+def pack_line(builder: Builder, dst: Address, src: Address, bits: Tag) -> None:
     """Write 64 elements from 64 codes with any high bits; 4 more bytes may change."""
     width, group = bits.count, group_of(bits.count)
     wide = ir.VectorType(ir.IntType(8 * group), LINE // group)

@@ -11,8 +11,17 @@ from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED, TENSOR
 from .bit_vectors import set_bits, shift_line, shift_piece, stream_shifted
 from .constants import PIECE, STAGE, WIDTHS
 from .copies import small_row, stream
-from .jit import Numbers, Table, kernel
-from .memory import copy, load_byte, load_word, move_line, move_piece, store_byte, store_word
+from .jit import Address, BitAddress, Numbers, Table, kernel
+from .memory import (
+    bit_pointer,
+    copy,
+    load_byte,
+    load_word,
+    move_line,
+    move_piece,
+    store_byte,
+    store_word,
+)
 from .odometer import seek, step
 from .shares import take
 
@@ -23,7 +32,7 @@ LONG = 8 * PAGE  # bits of a row that is moved by itself
 
 
 @kernel
-def load_bits(source: int, end: int) -> int:
+def load_bits(source: BitAddress, end: Address) -> int:
     """At least 57 bits from a bit address on; nothing is read from address `end` on."""
     address = source >> 3
     word: int = 0
@@ -36,7 +45,7 @@ def load_bits(source: int, end: int) -> int:
 
 
 @kernel
-def merge_byte(address: int, low: int, high: int, source: int) -> None:
+def merge_byte(address: Address, low: int, high: int, source: BitAddress) -> None:
     """Let bits [low, high) of a byte be those from a bit address on."""
     src, shift = source >> 3, source & 7
     code = int(load_byte(src)) >> shift
@@ -46,14 +55,14 @@ def merge_byte(address: int, low: int, high: int, source: int) -> None:
 
 
 @kernel
-def shift_word(target: int, source: int, shift: int) -> None:
+def shift_word(target: Address, source: Address, shift: int) -> None:
     """Copy 8 bytes from `shift` bits, 1 to 7, behind an address."""
     low = load_word(source) >> shift & ~(-1 << (64 - shift))
     store_word(target, low | load_word(source + 1) << (8 - shift))
 
 
 @kernel
-def shift_few(target: int, source: int, shift: int, nbytes: int) -> None:
+def shift_few(target: Address, source: Address, shift: int, nbytes: int) -> None:
     """Copy less than a line from `shift` bits, 1 to 7, behind an address."""
     done = 0
     if nbytes >= PIECE:
@@ -73,7 +82,7 @@ def shift_few(target: int, source: int, shift: int, nbytes: int) -> None:
 
 
 @kernel
-def shift_bytes(target: int, source: int, shift: int, nbytes: int, streamed: bool) -> None:
+def shift_bytes(target: Address, source: Address, shift: int, nbytes: int, streamed: bool) -> None:
     """memcpy from `shift` bits, 0 to 7, behind an address."""
     if shift == 0:
         if LINE <= nbytes <= SHORT:
@@ -99,21 +108,21 @@ def shift_bytes(target: int, source: int, shift: int, nbytes: int, streamed: boo
 
 
 @kernel
-def move_bits(target: int, source: int, nbits: int, streamed: bool) -> None:
+def move_bits(target: BitAddress, source: BitAddress, nbits: int, streamed: bool) -> None:
     """memcpy between bit addresses; the bits beside the target's keep what others write there."""
     end = target + nbits
     first, last = (target + 7) >> 3, end >> 3
     if target & 7 != 0:
         merge_byte(target >> 3, target & 7, min(8, (target & 7) + nbits), source)
     if first < last:
-        src = source + 8 * first - target
+        src = source + (-target & 7)
         shift_bytes(first, src >> 3, src & 7, last - first, streamed)
     if first <= last and end & 7 != 0:
-        merge_byte(last, 0, end & 7, source + 8 * last - target)
+        merge_byte(last, 0, end & 7, source + (nbits - (end & 7)))
 
 
 @kernel
-def append(target: int, source: int, nbits: int, end: int) -> None:
+def append(target: BitAddress, source: BitAddress, nbits: int, end: Address) -> None:
     """Copy bits behind those on a stage; up to two words behind them may change."""
     while nbits > 0:
         some = min(nbits, 56)
@@ -136,7 +145,9 @@ def append(target: int, source: int, nbits: int, end: int) -> None:
 
 
 @kernel
-def flush_bits(target: int, stage: int, lead: int, filled: int, streamed: bool) -> tuple[int, int]:
+def flush_bits(
+    target: BitAddress, stage: Address, lead: int, filled: int, streamed: bool
+) -> tuple[BitAddress, int]:
     """Move the whole lines staged in bits [lead, filled), whose first belongs at `target`.
 
     The stage stands to its lines as the target does. Returns where the next
@@ -149,16 +160,16 @@ def flush_bits(target: int, stage: int, lead: int, filled: int, streamed: bool) 
 
 
 @kernel
-def bit_run(places: Table, work: Numbers, span: Numbers, stage: int, nbits: int) -> None:
+def bit_run(places: Table, work: Numbers, span: Numbers, stage: Address, nbits: int) -> None:
     """Copy one run; work is counted in pages of the target that it touches."""
     streamed = work[STREAMED] != 0
     while take(work, span):
-        source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
-        page = target & -8 * PAGE
-        first = max(target, page + 8 * PAGE * span[LOW])
-        end = min(target + nbits, page + 8 * PAGE * span[HIGH])
+        source, target = bit_pointer(places[0, span[TENSOR]]), bit_pointer(places[1, span[TENSOR]])
+        before = target & (8 * PAGE - 1)
+        first = max(0, 8 * PAGE * span[LOW] - before)
+        end = min(nbits, 8 * PAGE * span[HIGH] - before)
         if first < end:
-            move_bits(first, source + first - target, end - first, streamed)
+            move_bits(target + first, source + first, end - first, streamed)
 
 
 @kernel
@@ -166,7 +177,7 @@ def bit_rows(
     places: Table,
     work: Numbers,
     span: Numbers,
-    stage: int,
+    stage: Address,
     loops: Table,
     nbits: int,
     reach: int,
@@ -176,24 +187,23 @@ def bit_rows(
     streamed = work[STREAMED] != 0
     at = span[SPAN:]
     while take(work, span):
-        source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
+        source, target = bit_pointer(places[0, span[TENSOR]]), bit_pointer(places[1, span[TENSOR]])
         low, high = span[LOW], span[HIGH]
         end = (source >> 3) + reach
         s, t = seek(loops, at, low)
-        s += source
-        t += target
         if apart != 0 or nbits >= LONG:
             for _ in range(low, high):
-                move_bits(t, s, nbits, streamed)
+                move_bits(target + t, source + s, nbits, streamed)
                 s, t = step(loops, at, s, t)
         else:
-            lead = t & (LINE_BITS - 1)
+            target += t
+            lead = target & (LINE_BITS - 1)
             filled = lead
             for _ in range(low, high):
-                append(8 * stage + filled, s, nbits, end)
+                append(8 * stage + filled, source + s, nbits, end)
                 filled += nbits
                 if filled + nbits > 8 * STAGE:
-                    t, filled = flush_bits(t, stage, lead, filled, streamed)
+                    target, filled = flush_bits(target, stage, lead, filled, streamed)
                     lead = 0
                 s, _ = step(loops, at, s, 0)
-            move_bits(t, 8 * stage + lead, filled - lead, streamed)
+            move_bits(target, 8 * stage + lead, filled - lead, streamed)

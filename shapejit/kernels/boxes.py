@@ -28,8 +28,8 @@ from .constants import (
     START,
 )
 from .copies import small_row, stream
-from .jit import Numbers, Table, kernel
-from .memory import address_of, copy, move, move_piece, prefetch, size_of
+from .jit import Address, Numbers, Table, kernel
+from .memory import address_of, copy, move, move_piece, pointer, prefetch, size_of
 from .odometer import seek, step
 from .shares import take
 from .vectors import pick, transpose_block
@@ -51,9 +51,9 @@ def back(loops: Table, at: Numbers) -> tuple[int, int]:
 
 @kernel
 def singles(
-    src: int,
-    stage: int,
-    ahead: int,
+    src: Address,
+    stage: Address,
+    ahead: Address,
     box: Table,
     offsets: Numbers,
     nbytes: int,
@@ -89,7 +89,7 @@ def singles(
 
 
 @kernel
-def drain(target: int, stage: int, box: Table, offsets: Numbers, streamed: bool) -> None:
+def drain(target: Address, stage: Address, box: Table, offsets: Numbers, streamed: bool) -> None:
     """Move the runs of a full stage to the target."""
     staged, places, run = box[RUNS, START], box[RUN_TARGETS, START], box[RUN, NBYTES]
     for k in range(box[RUNS, COUNT]):
@@ -104,24 +104,24 @@ def next_box(
     places: Table,
     work: Numbers,
     span: Numbers,
-    stage: int,
+    stage: Address,
     loops: Table,
     box: Table,
     offsets: Numbers,
 ) -> bool:
     """Drain the stage, go to the next box; False when the job is done.
 
-    `span` gets the box's addresses `SRC` and `DST`, and `AHEAD`, that of the next one.
+    `span` gets where the box begins in its tensor, `SRC` and `DST`, and the next one, `AHEAD`.
     """
     at = span[SPAN:]
     if span[LEFT] > 0:
-        drain(span[DST], stage, box, offsets, work[STREAMED] != 0)
+        target = pointer(places[1, span[TENSOR]]) + span[DST]
+        drain(target, stage, box, offsets, work[STREAMED] != 0)
         span[LEFT] -= 1
     if span[LEFT] == 0:
         if not take(work, span):
             return False
-        s, t = seek(loops, at, span[LOW])
-        span[SOURCE], span[TARGET] = places[0, span[TENSOR]] + s, places[1, span[TENSOR]] + t
+        span[SOURCE], span[TARGET] = seek(loops, at, span[LOW])
         span[LEFT] = span[HIGH] - span[LOW]
     back_s, back_t = back(loops, at)
     span[SRC], span[DST] = span[SOURCE] - back_s, span[TARGET] - back_t
@@ -133,9 +133,9 @@ def next_box(
 
 @kernel
 def blocks(
-    src: int,
-    stage: int,
-    ahead: int,
+    src: Address,
+    stage: Address,
+    ahead: Address,
     box: Table,
     offsets: Numbers,
     width: Any,
@@ -165,7 +165,7 @@ def boxes(
     places: Table,
     work: Numbers,
     span: Numbers,
-    stage: int,
+    stage: Address,
     loops: Table,
     box: Table,
     offsets: Numbers,
@@ -179,8 +179,9 @@ def boxes(
     Of the source, `reach` bytes may be read.
     """
     while next_box(places, work, span, stage, loops, box, offsets):
-        src, ahead = span[SRC], span[AHEAD]
-        safe = src + box[RUN, REACH] <= places[0, span[TENSOR]] + reach
+        source = pointer(places[0, span[TENSOR]])
+        src, ahead = source + span[SRC], source + span[AHEAD]
+        safe = span[SRC] + box[RUN, REACH] <= reach
         if safe and box[BLOCKS, COUNT] > 0:
             blocks(src, stage, ahead, box, offsets, width, pieces)
         else:
@@ -192,7 +193,7 @@ def pick_boxes(
     places: Table,
     work: Numbers,
     span: Numbers,
-    stage: int,
+    stage: Address,
     loops: Table,
     box: Table,
     offsets: Numbers,
@@ -207,7 +208,8 @@ def pick_boxes(
     rows, columns, staged = box[ROWS, START], box[COLUMNS, START], box[PLACES, START]
     count, lines = box[ROWS, COUNT], box[LINES, START]
     while next_box(places, work, span, stage, loops, box, offsets):
-        src, ahead, asked = span[SRC], span[AHEAD], 0
+        source, asked = pointer(places[0, span[TENSOR]]), 0
+        src, ahead = source + span[SRC], source + span[AHEAD]
         for j in range(box[COLUMNS, COUNT]):
             begin, dst = src + offsets[columns + j], stage + offsets[staged + j]
             wanted = (j + 1) * box[LINES, COUNT] // box[COLUMNS, COUNT]

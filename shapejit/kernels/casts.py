@@ -51,8 +51,8 @@ from .constants import (
     ZEROS,
 )
 from .conversions import convert
-from .jit import Numbers, Table, kernel
-from .memory import address_of
+from .jit import Address, BitAddress, Numbers, Table, kernel
+from .memory import address_of, bit_pointer, pointer
 from .shares import take
 from .small import put
 from .small_plans import NEAR, NEAR_BYTES
@@ -80,24 +80,24 @@ def box_at(loops: Table, index: int) -> tuple[int, int, int, int]:
 
 @kernel
 def fetched(
-    source: int,
+    source: BitAddress,
     unit: int,
     high: int,
-    stage: int,
+    stage: Address,
     loops: Table,
     fetch: Numbers,
     cast: Numbers,
-    position: int,
-) -> int:
+    position: Address,
+) -> Address:
     """Where the bytes of box `unit` begin: in the source, or put in order on the stage.
 
     Lines of the next box, below `high`, are asked for meanwhile. `source` counts bits.
     """
-    begin = (source + box_at(loops, unit)[0]) >> 3
+    begin = source + box_at(loops, unit)[0] >> 3
     if len(fetch) > 0:
         ahead = begin
         if unit + 1 < high:
-            ahead = (source + box_at(loops, unit + 1)[0]) >> 3
+            ahead = source + box_at(loops, unit + 1)[0] >> 3
         to = stage + cast[FETCHED]
         plan = address_of(fetch)
         apart = ahead - begin
@@ -113,15 +113,17 @@ def fetched(
 
 @kernel
 def repeat_scales(
-    stage: int, scale: int, zero: int, plans: Numbers, cast: Numbers, position: int
-) -> tuple[int, int]:
+    stage: Address, scale: Address, zero: Address, plans: Numbers, cast: Numbers, position: Address
+) -> tuple[Address, Address]:
     """Write the scales and zero points of a box side by side, where `plans` says how."""
     if len(plans) > 0:
         place, half, mover = address_of(plans), plans[0], cast[CAST_MOVER]
-        put(scale, stage + cast[SCALES], place + 8, position, 0, 0, 0, mover)
+        nowhere = pointer(0)
+        put(scale, stage + cast[SCALES], place + 8, position, nowhere, nowhere, 0, mover)
         scale = stage + cast[SCALES]
         if half > 0:
-            put(zero, stage + cast[ZEROS], place + 8 * half, position, 0, 0, 0, mover)
+            plan = place + 8 * half
+            put(zero, stage + cast[ZEROS], plan, position, nowhere, nowhere, 0, mover)
             zero = stage + cast[ZEROS]
     return scale, zero
 
@@ -131,7 +133,7 @@ def cast_boxes(
     places: Table,
     work: Numbers,
     span: Numbers,
-    stage: int,
+    stage: Address,
     loops: Table,
     runs: Table,
     inner: Table,
@@ -148,9 +150,10 @@ def cast_boxes(
     position, place = span[SPAN:], address_of(span) + 8 * SPAN
     count, block, fetches = cast[CAST_COUNT], cast[CAST_BLOCK], cast[CAST_FETCHES]
     packs, unpacks, width = cast[CAST_PACK], cast[CAST_UNPACK], cast[CAST_BITS]
+    scales, zeros = pointer(cast[CAST_SCALE]), pointer(cast[CAST_ZERO])
     spot, made, packed = stage + cast[FETCHED], stage + cast[CONVERTED], stage + cast[PACKED]
     while take(work, span):
-        source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
+        source, target = bit_pointer(places[0, span[TENSOR]]), bit_pointer(places[1, span[TENSOR]])
         end = (source >> 3) + cast[CAST_REACH]
         for unit in range(span[LOW], span[HIGH]):
             s, t, scale, zero = box_at(loops, unit)
@@ -158,8 +161,9 @@ def cast_boxes(
             if fetches == ONE_BY_ONE:
                 begin, some = spot, count * len(runs)
                 fill(begin, source + s, inner, position, 0, some, end, width, unpacks)
-            scale, zero = scale + cast[CAST_SCALE], zero + cast[CAST_ZERO]
-            scale, zero = repeat_scales(stage, scale, zero, scale_plans, cast, place)
+            scale_at, zero_at = repeat_scales(
+                stage, scales + scale, zeros + zero, scale_plans, cast, place
+            )
             for r in range(len(runs)):
                 codes = begin + runs[r, RUN_SOURCE]
                 if fetches == RUN_BY_RUN:
@@ -169,8 +173,8 @@ def cast_boxes(
                 results = into >> 3 if packs == 0 else made
                 convert(
                     cast[CAST_CONVERT], codes, results, count, block,
-                    scale + runs[r, RUN_SCALE], cast[CAST_SCALE_STEP],
-                    zero + runs[r, RUN_ZERO], cast[CAST_ZERO_STEP], runs[r, RUN_SHIFT],
+                    scale_at + runs[r, RUN_SCALE], cast[CAST_SCALE_STEP],
+                    zero_at + runs[r, RUN_ZERO], cast[CAST_ZERO_STEP], runs[r, RUN_SHIFT],
                 )  # fmt: skip
                 if packs != 0:
                     call(packs, (packed, made, count))

@@ -14,8 +14,8 @@ from .bits import load_bits, move_bits
 from .calls import call
 from .constants import CODES_BLOCK, PIECE, WIDTHS
 from .copies import stream
-from .jit import Numbers, Table, kernel
-from .memory import copy, load_byte, load_word, size_of, store_byte, store_word
+from .jit import Address, BitAddress, Numbers, Table, kernel
+from .memory import bit_pointer, copy, load_byte, load_word, size_of, store_byte, store_word
 from .odometer import seek, step
 from .shares import take
 from .vectors import interleave, pick
@@ -25,7 +25,7 @@ _BYTE, _LINE = WIDTHS[1], WIDTHS[4]  # codes, and as many pieces as a line holds
 
 
 @kernel
-def unpack(codes: int, source: int, count: int, end: int, bits: Any) -> int:
+def unpack(codes: Address, source: BitAddress, count: int, end: Address, bits: Any) -> int:
     """Write the codes of `count` elements that lie side by side; up to 7 more may change.
 
     Returns how many it wrote.
@@ -43,7 +43,7 @@ def unpack(codes: int, source: int, count: int, end: int, bits: Any) -> int:
 
 
 @kernel
-def pack(target: int, codes: int, count: int, bits: Any) -> int:
+def pack(target: Address, codes: Address, count: int, bits: Any) -> int:
     """Pack codes onto a stage; up to 7 codes behind them are read, and a word may change.
 
     Returns how many it read.
@@ -60,7 +60,9 @@ def pack(target: int, codes: int, count: int, bits: Any) -> int:
 
 
 @kernel
-def pick_codes(codes: int, apart: int, source: int, stride: int, count: int, width: int) -> None:
+def pick_codes(
+    codes: Address, apart: int, source: BitAddress, stride: int, count: int, width: int
+) -> None:
     """Write the codes of `count` elements, `apart` bytes from one to the next."""
     mask = (1 << width) - 1
     for _ in range(count):
@@ -75,13 +77,13 @@ def pick_codes(codes: int, apart: int, source: int, stride: int, count: int, wid
 
 @kernel
 def fill(
-    codes: int,
-    source: int,
+    codes: Address,
+    source: BitAddress,
     loops: Table,
     at: Table,
     first: int,
     count: int,
-    end: int,
+    end: Address,
     width: int,
     unpacks: int,
 ) -> None:
@@ -114,14 +116,14 @@ def fill(
 
 @kernel
 def fill_turns(
-    codes: int,
-    source: int,
+    codes: Address,
+    source: BitAddress,
     loops: Table,
     at: Table,
     first: int,
     count: int,
-    end: int,
-    runs: int,
+    end: Address,
+    runs: Address,
     width: int,
     unpacks: int,
     turns: Any,
@@ -149,14 +151,14 @@ def fill_turns(
 
 @kernel
 def fill_picks(
-    codes: int,
-    source: int,
+    codes: Address,
+    source: BitAddress,
     loops: Table,
     at: Table,
     first: int,
     count: int,
-    end: int,
-    runs: int,
+    end: Address,
+    runs: Address,
     width: int,
     unpacks: int,
     apart: Any,
@@ -187,13 +189,13 @@ def fill_picks(
 
 @kernel
 def fill_any(
-    codes: int,
-    source: int,
+    codes: Address,
+    source: BitAddress,
     loops: Table,
     at: Table,
     first: int,
     count: int,
-    end: int,
+    end: Address,
     width: int,
     unpacks: int,
     turns: Any,
@@ -217,7 +219,7 @@ def by_codes(
     places: Table,
     work: Numbers,
     span: Numbers,
-    stage: int,
+    stage: Address,
     loops: Table,
     sizes: Numbers,
     unpacks: int,
@@ -239,13 +241,13 @@ def by_codes(
     around_at, at = span[SPAN : SPAN + outer], span[SPAN + outer :]
     are_codes = unit != 8 and inner.shape[0] == 1 and inner[0, 1] == 8
     while take(work, span):
-        source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
+        source, target = bit_pointer(places[0, span[TENSOR]]), bit_pointer(places[1, span[TENSOR]])
         end = (source >> 3) + reach
         s, t = seek(around, around_at, span[LOW])
         for _ in range(span[LOW], span[HIGH]):
             first, src = around_at[outer - 1] * block, source + s
             some = min(block, count - first)
-            dst, ready = target + t + first * unit, 0
+            dst, ready = target + (t + first * unit), 0
             if are_codes and src & 7 == 0:
                 ready = some & -LINE
                 call(packs, (packed, (src >> 3) + first, ready))

@@ -104,7 +104,6 @@ STEP_ON_STAGE = SCALE_STAGED, ZERO_STAGED = 1, 2
 BOX_SHUFFLE, BOX_REPEATS, BOX_APART, BOX_FAR, BOX_CODES, BOX_FLOATS = range(6)
 BOX_ROWS, BOX_RUN, BOX_COLUMNS, BOX_PITCH, BOX_READ, BOX_UNIT, BOX_UNIT_APART = range(6, 13)
 BOX_CONVERT, BOX_TALL, BOX_WIDE, BOX_NBYTES = range(13, 17)
-FOUND = 6  # words of `span`: where scales and zero points were found, and the steps between
 
 # Words of `encodes`: rows and columns of a weight, the rows of its bands, the columns of a segment,
 # segments of a band; bytes from one band to the next, and from one segment, in the source, in

@@ -21,7 +21,7 @@ from llvmlite import ir
 
 from . import llvm, numerics
 from .lanes import load
-from .llvm import Builder, Value, emits
+from .llvm import I64, POINTER, Address, Builder, Value, emits
 from .lookups import Lookups, looks_up
 from .number_vectors import decoded, encoded, takes_words, words_of
 from .numbers import Conversion
@@ -33,7 +33,9 @@ GROUPS = 16, 32  # elements with one scale, several of which are in a wide vecto
 
 
 # source, target, count, block, scale, scale step (bytes), zero point, its step, shift
-SIGNATURE = ir.FunctionType(ir.VoidType(), [llvm.I64] * 9)
+SIGNATURE = ir.FunctionType(
+    ir.VoidType(), [POINTER, POINTER, I64, I64, POINTER, I64, POINTER, I64, I64]
+)
 
 
 def write(function: Any, what: tuple[Conversion, int]) -> None:
@@ -218,13 +220,13 @@ class _Loops(Run):
 def convert(
     builder: Builder,
     entry: Value,
-    src: Value,
-    dst: Value,
+    src: Address,
+    dst: Address,
     count: Value,
     block: Value,
-    scale: Value,
+    scale: Address,
     scale_step: Value,
-    zero: Value,
+    zero: Address,
     zero_step: Value,
     shift: Value,
 ) -> None:

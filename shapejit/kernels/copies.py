@@ -16,8 +16,8 @@ from typing import Any
 from ..runtime.cpu_caches import LINE, PAGE
 from ..runtime.jobs import HIGH, LOW, SPAN, TENSOR
 from .constants import PIECE, STAGE
-from .jit import Numbers, Table, kernel
-from .memory import copy, move, move_line, move_piece, prefetch, size_of, stream_line
+from .jit import Address, BitAddress, Numbers, Table, kernel
+from .memory import copy, move, move_line, move_piece, pointer, prefetch, size_of, stream_line
 from .odometer import seek, step
 from .shares import take
 
@@ -28,7 +28,7 @@ CALLED = 4 * LINE  # bytes of a row that is worth a call of memcpy
 
 
 @kernel
-def stream(target: int, source: int, nbytes: int) -> None:
+def stream(target: Address, source: Address, nbytes: int) -> None:
     """memcpy whose whole target lines go past the caches."""
     done = min(-target & (LINE - 1), nbytes)
     if done > 0:
@@ -41,7 +41,9 @@ def stream(target: int, source: int, nbytes: int) -> None:
 
 
 @kernel
-def lines_of(target: int, low: int, high: int, end: int, line: int) -> tuple[int, int]:
+def lines_of(
+    target: Address | BitAddress, low: int, high: int, end: int, line: int
+) -> tuple[int, int]:
     """Where the lines begin and end that start in [low, high) of a row, which ends at `end`.
 
     Who has the row's beginning has what is before its first line, too.
@@ -53,7 +55,7 @@ def lines_of(target: int, low: int, high: int, end: int, line: int) -> tuple[int
 
 
 @kernel
-def stream_pages(target: int, source: int, nbytes: int) -> None:
+def stream_pages(target: Address, source: Address, nbytes: int) -> None:
     """`stream` of much memory, by several pages in turn: one alone leaves memory waiting."""
     done = min(-target & (LINE - 1), nbytes)
     if done > 0:
@@ -67,10 +69,10 @@ def stream_pages(target: int, source: int, nbytes: int) -> None:
 
 
 @kernel
-def run(places: Table, work: Numbers, span: Numbers, stage: int, nbytes: int) -> None:
+def run(places: Table, work: Numbers, span: Numbers, stage: Address, nbytes: int) -> None:
     """memcpy of pages [low, high) of `nbytes`; streamed if there is a stage."""
     while take(work, span):
-        source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
+        source, target = pointer(places[0, span[TENSOR]]), pointer(places[1, span[TENSOR]])
         first, end = span[LOW] * PAGE, min(span[HIGH] * PAGE, nbytes)
         if stage == 0:
             copy(target + first, source + first, end - first)
@@ -79,7 +81,7 @@ def run(places: Table, work: Numbers, span: Numbers, stage: int, nbytes: int) ->
 
 
 @kernel
-def small_row(target: int, source: int, nbytes: int, width: Any) -> None:
+def small_row(target: Address, source: Address, nbytes: int, width: Any) -> None:
     """Copy a row of at least `width` bytes; the last move overlaps the one before."""
     if nbytes >= LINE:
         done = 0
@@ -97,7 +99,7 @@ def small_row(target: int, source: int, nbytes: int, width: Any) -> None:
 
 
 @kernel
-def flush(target: int, stage: int, lead: int, filled: int) -> tuple[int, int]:
+def flush(target: Address, stage: Address, lead: int, filled: int) -> tuple[Address, int]:
     """Stream the whole lines staged in [lead, filled), whose first byte belongs at `target`.
 
     The stage stands to its lines as the target does. Returns where the next
@@ -111,7 +113,13 @@ def flush(target: int, stage: int, lead: int, filled: int) -> tuple[int, int]:
 
 @kernel
 def rows(
-    places: Table, work: Numbers, span: Numbers, stage: int, loops: Table, nbytes: int, width: Any
+    places: Table,
+    work: Numbers,
+    span: Numbers,
+    stage: Address,
+    loops: Table,
+    nbytes: int,
+    width: Any,
 ) -> None:
     """Copy rows of `nbytes`.
 
@@ -121,7 +129,7 @@ def rows(
     """
     at = span[SPAN:]
     while take(work, span):
-        source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
+        source, target = pointer(places[0, span[TENSOR]]), pointer(places[1, span[TENSOR]])
         low, high = span[LOW], span[HIGH]
         s, t = seek(loops, at, low)
         if stage == 0 or nbytes > PAGE:
@@ -157,7 +165,7 @@ def rows_in_turns(
     places: Table,
     work: Numbers,
     span: Numbers,
-    stage: int,
+    stage: Address,
     loops: Table,
     nbytes: int,
     reach: int,
@@ -170,22 +178,23 @@ def rows_in_turns(
     at, count = span[SPAN:], places.shape[1]
     while take(work, span):
         s, t = seek(loops, at, span[LOW])
-        target = places[1, 0] + t
+        target = pointer(places[1, 0]) + t
         lead = target & (LINE - 1)
         filled = lead
         for _ in range(span[LOW], span[HIGH]):
             if stage == 0:
                 for k in range(count):
-                    small_row(places[1, 0] + t + k * nbytes, places[0, k] + s, nbytes, width)
+                    small_row(target + k * nbytes, pointer(places[0, k]) + s, nbytes, width)
                 s, t = step(loops, at, s, t)
+                target = pointer(places[1, 0]) + t
                 continue
             # Whole pieces: what is too much of a short row lies where the next one will be.
             whole = nbytes < PIECE and s + PIECE <= reach
             for k in range(count):
                 if whole:
-                    move_piece(stage + filled, places[0, k] + s)
+                    move_piece(stage + filled, pointer(places[0, k]) + s)
                 else:
-                    small_row(stage + filled, places[0, k] + s, nbytes, width)
+                    small_row(stage + filled, pointer(places[0, k]) + s, nbytes, width)
                 filled += nbytes
                 if filled + nbytes > STAGE:
                     target, filled = flush(target, stage, lead, filled)

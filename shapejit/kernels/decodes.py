@@ -27,7 +27,6 @@ from .constants import (
     BOX_UNIT,
     BOX_UNIT_APART,
     BOX_WIDE,
-    FOUND,
     SCALE_STAGED,
     STEP_APART,
     STEP_BLOCK,
@@ -48,8 +47,8 @@ from .constants import (
     ZERO_STAGED,
 )
 from .conversions import convert
-from .jit import Numbers, Table, kernel
-from .memory import address_of, move, prefetch
+from .jit import Address, Numbers, Table, kernel
+from .memory import address_of, move, pointer, prefetch
 from .odometer import seek, step
 from .shares import take
 from .shuffles import shuffle
@@ -59,22 +58,25 @@ _FLOAT = WIDTHS[4]
 
 
 @kernel
-def decode_step(steps: Table, k: int, begin: int, count: int, stage: int, into: int) -> None:
+def decode_step(
+    steps: Table, k: int, begin: int, count: int, stage: Address, into: Address
+) -> None:
     """Take step `k` for the elements [begin, begin + count) of the result."""
     per, block = steps[k, STEP_PER], steps[k, STEP_BLOCK]
     first, some = begin // per, max(1, count // per)
     if steps[k, STEP_READ] != 0:
         codes, size, apart = stage + steps[k, STEP_CODES], steps[k, STEP_UNIT], steps[k, STEP_APART]
-        source = steps[k, STEP_SOURCE] + first // size * apart
+        source = pointer(steps[k, STEP_SOURCE]) + first // size * apart
         read_units(steps[k, STEP_READ], source, codes, some // size, apart)
     else:
-        codes = steps[k, STEP_SOURCE] + first * steps[k, STEP_NBYTES]
-    scale = steps[k, STEP_SCALE] + first // block * steps[k, STEP_SCALE_APART]
+        codes = pointer(steps[k, STEP_SOURCE]) + first * steps[k, STEP_NBYTES]
+    scale, zero = pointer(steps[k, STEP_SCALE]), pointer(steps[k, STEP_ZERO])
     if steps[k, STEP_STAGED] & SCALE_STAGED != 0:
-        scale += stage
-    zero = steps[k, STEP_ZERO] + first // block * steps[k, STEP_ZERO_APART]
+        scale = stage + steps[k, STEP_SCALE]
     if steps[k, STEP_STAGED] & ZERO_STAGED != 0:
-        zero += stage
+        zero = stage + steps[k, STEP_ZERO]
+    scale += first // block * steps[k, STEP_SCALE_APART]
+    zero += first // block * steps[k, STEP_ZERO_APART]
     convert(steps[k, STEP_CONVERT], codes, into, some, min(block, some), scale, 4, zero, 4, 0)
 
 
@@ -85,12 +87,10 @@ def ask_step(steps: Table, k: int, begin: int, count: int) -> None:
     first, some = begin // per, max(1, count // per)
     if steps[k, STEP_READ] != 0:
         size, apart = steps[k, STEP_UNIT], steps[k, STEP_APART]
-        source, nbytes = steps[k, STEP_SOURCE] + first // size * apart, some // size * apart
+        begin, nbytes = first // size * apart, some // size * apart
     else:
-        source, nbytes = (
-            steps[k, STEP_SOURCE] + first * steps[k, STEP_NBYTES],
-            some * steps[k, STEP_NBYTES],
-        )
+        begin, nbytes = first * steps[k, STEP_NBYTES], some * steps[k, STEP_NBYTES]
+    source = pointer(steps[k, STEP_SOURCE]) + begin
     for line in range(0, nbytes, LINE):
         prefetch(source + line)
 
@@ -100,7 +100,7 @@ def decode_runs(
     places: Table,
     work: Numbers,
     span: Numbers,
-    stage: int,
+    stage: Address,
     steps: Table,
     total: int,
     length: int,
@@ -109,7 +109,7 @@ def decode_runs(
     """Decode `total` elements of `nbytes` bytes, `length` at a time."""
     last = steps.shape[0] - 1
     while take(work, span):
-        target = places[1, span[TENSOR]]
+        target = pointer(places[1, span[TENSOR]])
         for unit in range(span[LOW], span[HIGH]):
             begin = unit * length
             count = min(length, total - begin)
@@ -121,7 +121,7 @@ def decode_runs(
 
 @kernel
 def fill_box(
-    source: int, stage: int, loops: Table, at: Numbers, offsets: Numbers, box: Numbers
+    source: Address, stage: Address, loops: Table, at: Numbers, offsets: Numbers, box: Numbers
 ) -> None:
     """Permute the codes of a box onto the stage."""
     table, calls = address_of(offsets), loops[:, 0].prod()
@@ -134,7 +134,13 @@ def fill_box(
 
 @kernel
 def gather(
-    target: int, pitch: int, source: int, rows: int, columns: int, down: int, across: int
+    target: Address,
+    pitch: int,
+    source: Address,
+    rows: int,
+    columns: int,
+    down: int,
+    across: int,
 ) -> None:
     """Write float32 that lie `down` and `across` bytes apart in rows `pitch` bytes apart."""
     for column in range(columns):
@@ -147,11 +153,29 @@ def gather(
 
 
 @kernel
+def found(
+    operand: Numbers, blocks: tuple[int, int, int, int], floats: Address, far: int
+) -> tuple[Address, int, int]:
+    """Where the float32 of a box begin, and the bytes to those of the next row and column.
+
+    `blocks` are the first row and the rows, the first column and the columns, if each has its own:
+    those that lie apart are gathered as `floats`, in rows `far` bytes apart.
+    """
+    row, rows, column, columns = blocks
+    down, across = operand[1], operand[2]
+    begin = pointer(operand[0]) + (row * down + column * across)
+    if columns > 0 and across > 4:
+        gather(floats, far, begin, rows, columns, down, across)
+        begin, down, across = floats, far, 4
+    return begin, down, across
+
+
+@kernel
 def decode_boxes(
     places: Table,
     work: Numbers,
     span: Numbers,
-    stage: int,
+    stage: Address,
     boxes: Table,
     loops: Table,
     offsets: Numbers,
@@ -165,27 +189,21 @@ def decode_boxes(
     `BOX_WIDE` elements, and the bytes to the next ones. Those of single columns are gathered
     on the stage.
     """
-    at, own = span[SPAN:][: len(boxes)], span[SPAN:][len(boxes) :]
-    begins, downs, acrosses, inner = own[:2], own[2:4], own[4:6], own[FOUND:]
+    at, inner = span[SPAN:][: len(boxes)], span[SPAN:][len(boxes) :]
     rows, run, columns = box[BOX_ROWS], box[BOX_RUN], box[BOX_COLUMNS]
     tall, wide, some = box[BOX_TALL], box[BOX_WIDE], min(box[BOX_WIDE], run)
     codes, floats, far = stage + box[BOX_CODES], stage + box[BOX_FLOATS], 4 * run + LINE
-    for k in range(2):
-        downs[k], acrosses[k] = operands[k, 1], operands[k, 2]
+    room = (rows // tall + 2) * far
     while take(work, span):
-        source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
+        source, target = pointer(places[0, span[TENSOR]]), pointer(places[1, span[TENSOR]])
         s, t = seek(boxes, at, span[LOW])
         for _ in range(span[LOW], span[HIGH]):
             fill_box(source + s, stage, loops, inner, offsets, box)
             row, column = t // columns, t % columns
             first, count = row // tall, (row + rows - 1) // tall - row // tall + 1
-            for k in range(2):
-                begins[k] = operands[k, 0] + first * operands[k, 1]
-                begins[k] += column // wide * operands[k, 2]
-                if wide == 1 and operands[k, 2] > 4:
-                    into = floats + k * (rows // tall + 2) * far
-                    gather(into, far, begins[k], count, run, operands[k, 1], operands[k, 2])
-                    begins[k], downs[k], acrosses[k] = into, far, 4
+            blocks = first, count, column // wide, run if wide == 1 else 0
+            scale, scale_down, scale_across = found(operands[0], blocks, floats, far)
+            zero, zero_down, zero_across = found(operands[1], blocks, floats + room, far)
             for r in range(rows):
                 packed, units = stage + r * box[BOX_PITCH], run // box[BOX_UNIT]
                 read_units(box[BOX_READ], packed, codes, units, box[BOX_UNIT_APART])
@@ -193,7 +211,7 @@ def decode_boxes(
                 into = target + (t + r * columns) * box[BOX_NBYTES]
                 convert(
                     box[BOX_CONVERT], codes, into, run, some,
-                    begins[0] + block * downs[0], acrosses[0],
-                    begins[1] + block * downs[1], acrosses[1], 0,
+                    scale + block * scale_down, scale_across,
+                    zero + block * zero_down, zero_across, 0,
                 )  # fmt: skip
             s, t = step(boxes, at, s, t)

@@ -19,14 +19,14 @@ from .constants import (
     WEIGHT_COLUMNS,
     WEIGHT_ROWS,
 )
-from .jit import Numbers, Table, kernel
-from .memory import store_word
+from .jit import Address, Numbers, Table, kernel
+from .memory import pointer, store_word
 from .shares import take
 
 
 @kernel
 def encode_boxes(
-    places: Table, work: Numbers, span: Numbers, stage: int, entry: int, sizes: Numbers
+    places: Table, work: Numbers, span: Numbers, stage: Address, entry: int, sizes: Numbers
 ) -> None:
     """Encode weights; `sizes` are words of `constants`.
 
@@ -38,9 +38,9 @@ def encode_boxes(
         for unit in range(span[LOW], span[HIGH]):
             band, segment = unit // sizes[SEGMENTS], unit % sizes[SEGMENTS]
             row, column = band * sizes[BAND_ROWS], segment * sizes[SEGMENT_COLUMNS]
-            source = places[0, weight] + band * sizes[BAND_SOURCE]
-            target = places[1, weight] + band * sizes[BAND_TARGET]
-            scales = places[2, weight] + band * sizes[BAND_SCALES]
+            source = pointer(places[0, weight]) + band * sizes[BAND_SOURCE]
+            target = pointer(places[1, weight]) + band * sizes[BAND_TARGET]
+            scales = pointer(places[2, weight]) + band * sizes[BAND_SCALES]
             arguments = (
                 source + segment * sizes[SEGMENT_SOURCE],
                 target + segment * sizes[SEGMENT_TARGET],
@@ -49,8 +49,8 @@ def encode_boxes(
                 min(sizes[SEGMENT_COLUMNS], sizes[WEIGHT_COLUMNS] - column),
                 sizes[SOURCE_PITCH],
                 sizes[TARGET_PITCH],
-                places[3, weight],
+                pointer(places[3, weight]),
                 stage,
             )
             if call(entry, arguments) != 0:
-                store_word(places[4, weight], 1)
+                store_word(pointer(places[4, weight]), 1)

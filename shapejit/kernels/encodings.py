@@ -12,6 +12,8 @@ from .numbers import Number
 FLOAT32 = Number("float", 32, 8, 23, 127, "ieee")
 LEAST = 16  # elements of a block, and of a vector of codes
 LINED_UP = 16  # blocks whose scales are computed together
+LIMITS = 8  # words of a block that codes of four bits are counted by: see `nearest_code.limits`
+STAGED = 2 + LIMITS  # words of 32 bits that the stage has for a block
 
 # Scales by which a fused division is exact: neither its remainders nor inverses underflow.
 SAFE = 2.0**-90, 2.0**90

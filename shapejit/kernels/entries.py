@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from .calls import call
 from .jit import Numbers, Table, kernel
-from .memory import address_of
+from .memory import address_of, number_of
 
 
 @kernel
 def run(entry: int, table: Numbers, places: Table, work: Numbers, span: Numbers, stage: int) -> int:
     """Fill the first words of a table, and run the kernel at `entry` with it."""
-    table[0] = address_of(places)
+    table[0] = number_of(address_of(places))
     table[1] = places.shape[0]
     table[2] = places.shape[1]
-    table[3] = address_of(work)
+    table[3] = number_of(address_of(work))
     table[4] = work.shape[0]
-    table[5] = address_of(span)
+    table[5] = number_of(address_of(span))
     table[6] = span.shape[0]
     table[7] = stage
     status: int = call(entry, (address_of(table),))

@@ -21,11 +21,12 @@ from ..runtime.jobs import (
     SPAN,
     SRC,
     TARGET,
+    TENSOR,
 )
 from .constants import BLOCK, COLUMNS, COUNT, PIECE, ROWS, STAGE
 from .copies import flush, stream
-from .jit import Numbers, Table, kernel
-from .memory import address_of, move, size_of
+from .jit import Address, Numbers, Table, inlined, kernel
+from .memory import address_of, move, pointer, size_of
 from .odometer import advance, offset_at
 from .vectors import interleave, pick, turn_groups
 
@@ -35,7 +36,7 @@ def next_block(
     places: Table,
     work: Numbers,
     span: Numbers,
-    stage: int,
+    stage: Address,
     loops: Table,
     tile: Table,
     side: int,
@@ -45,35 +46,49 @@ def next_block(
     """Go to the next block of a side of the tile; False when the job is done.
 
     Blocks follow one another in the target, `size` bytes per element: with a stage they
-    gather there until it is full. `span` gets the addresses `SRC` (to which the offsets
-    from `FIRST` on are added) and `DST`, and the block's `LENGTH`. A block of fewer than
-    `least` elements reaches back: what it writes again is there already.
+    gather there until it is full. `span` gets where it begins: `SRC` in its source (to which
+    the offsets from `FIRST` on are added), `DST` in its target, or on the stage; and the
+    block's `LENGTH`. A block of fewer than `least` elements reaches back: what it writes again
+    is there already.
     """
     at = span[SPAN:]
     last = loops.shape[0] - 1
     begins = span[LEFT] <= 1
     if span[LEFT] > 0 and stage != 0:
         span[FILLED] += span[DONE_BYTES]
+        target = pointer(places[1, span[TENSOR]]) + span[NEXT_LINE]
         if span[FILLED] > STAGE:
-            flushed = flush(span[NEXT_LINE], stage, span[LEAD], span[FILLED])
-            span[NEXT_LINE], span[FILLED] = flushed
-            span[LEAD] = 0
+            _, left = flush(target, stage, span[LEAD], span[FILLED])
+            whole = span[FILLED] - left - span[LEAD]
+            target += whole
+            span[NEXT_LINE] += whole
+            span[LEAD], span[FILLED] = 0, left
         if begins:
-            stream(span[NEXT_LINE], stage + span[LEAD], span[FILLED] - span[LEAD])
-    if not advance(places, work, span, loops):
+            stream(target, stage + span[LEAD], span[FILLED] - span[LEAD])
+    if not advance(work, span, loops):
         return False
     first = at[last] * tile[side, BLOCK]
     if begins:
         span[NEXT_LINE] = span[TARGET] + first * size
-        span[LEAD] = span[FILLED] = span[NEXT_LINE] & (LINE - 1)
+        target = pointer(places[1, span[TENSOR]])
+        span[LEAD] = span[FILLED] = (target + span[NEXT_LINE]) & (LINE - 1)
     count = min(tile[side, BLOCK], tile[side, COUNT] - first)
     back = max(least - count, 0)
     src, span[FIRST] = offset_at(tile, side, first - back)
     span[SRC] = span[SOURCE] + src
-    span[DST] = (span[TARGET] + first * size if stage == 0 else stage + span[FILLED]) - back * size
+    span[DST] = (span[TARGET] + first * size if stage == 0 else span[FILLED]) - back * size
     span[LENGTH] = count + back
     span[DONE_BYTES] = count * size
     return True
+
+
+@inlined
+def block_at(places: Table, span: Numbers, stage: Address) -> tuple[Address, Address]:
+    """The addresses where a block begins, in the source, and in the target or on the stage."""
+    source, target = pointer(places[0, span[TENSOR]]), stage
+    if stage == 0:
+        target = pointer(places[1, span[TENSOR]])
+    return source + span[SRC], target + span[DST]
 
 
 @kernel
@@ -81,7 +96,7 @@ def interleave_rows(
     places: Table,
     work: Numbers,
     span: Numbers,
-    stage: int,
+    stage: Address,
     loops: Table,
     tile: Table,
     offsets: Numbers,
@@ -99,7 +114,8 @@ def interleave_rows(
     each = PIECE // size_of(width) * size_of(pieces)
     rows = address_of(offsets)
     while next_block(places, work, span, stage, loops, tile, COLUMNS, size, each):
-        src, dst, first, count = span[SRC], span[DST], span[FIRST], span[LENGTH]
+        src, dst = block_at(places, span, stage)
+        first, count = span[FIRST], span[LENGTH]
         length = min(row, count)
         for start in range(0, count, length):
             for i in range(0, length, each):
@@ -112,7 +128,7 @@ def pick_rows(
     places: Table,
     work: Numbers,
     span: Numbers,
-    stage: int,
+    stage: Address,
     loops: Table,
     tile: Table,
     offsets: Numbers,
@@ -130,7 +146,8 @@ def pick_rows(
     each = PIECE // size * size_of(pieces)
     gap = len(apart) * size if size_of(direction) == 1 else -len(apart) * size
     while next_block(places, work, span, stage, loops, tile, ROWS, size, each):
-        src, dst, first, count = span[SRC], span[DST], span[FIRST], span[LENGTH]
+        src, dst = block_at(places, span, stage)
+        first, count = span[FIRST], span[LENGTH]
         length = min(row, count)
         for start in range(0, count, length):
             begin, to = src + offsets[first + start], dst + start * size
@@ -144,7 +161,7 @@ def turn_rows(
     places: Table,
     work: Numbers,
     span: Numbers,
-    stage: int,
+    stage: Address,
     loops: Table,
     tile: Table,
     offsets: Numbers,
@@ -156,7 +173,8 @@ def turn_rows(
     size, group = size_of(width), len(count) * size_of(width)
     vector = PIECE * size_of(pieces)
     while next_block(places, work, span, stage, loops, tile, ROWS, group, 1):
-        src, dst, nbytes = span[SRC] + offsets[span[FIRST]], span[DST], span[LENGTH] * group
+        src, dst = block_at(places, span, stage)
+        src, nbytes = src + offsets[span[FIRST]], span[LENGTH] * group
         done = 0
         # A vector holds whole groups and a rest, which the next store writes again.
         while done + vector <= nbytes:
@@ -173,7 +191,7 @@ def gather(
     places: Table,
     work: Numbers,
     span: Numbers,
-    stage: int,
+    stage: Address,
     loops: Table,
     tile: Table,
     offsets: Numbers,
@@ -182,6 +200,7 @@ def gather(
     """Copy blocks of rows that lie side by side in the target, one element at a time."""
     size = size_of(width)
     while next_block(places, work, span, stage, loops, tile, ROWS, size, 1):
-        src, dst, first, count = span[SRC], span[DST], span[FIRST], span[LENGTH]
+        src, dst = block_at(places, span, stage)
+        first, count = span[FIRST], span[LENGTH]
         for p in range(count):
             move(dst + p * size, src + offsets[first + p], width)

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 COMPILED = not config.DISABLE_JIT
 
+Address = int  # with the JIT off: see `pointers`
+BitAddress = int
 Numbers = NDArray[np.int64]  # of one dim
 Table = NDArray[np.int64]  # of two dims
 
@@ -35,7 +37,13 @@ def kernel(function: Kernel) -> Kernel:
     """
     if not COMPILED:
         return function
-    options = {"nopython": True, "error_model": "numpy", "boundscheck": False, "_nrt": False}
+    options = {
+        "nopython": True,
+        "error_model": "numpy",
+        "boundscheck": False,
+        "_nrt": False,
+        "no_rewrites": True,
+    }
     options |= {"no_cfunc_wrapper": True, "no_cpython_wrapper": True}
     return cast(Kernel, _Kernel(py_func=function, targetoptions=options))
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from . import llvm
+from . import llvm, pointers
 from .numerics import Values
 
 _FLOATS = {2: ir.HalfType(), 4: ir.FloatType(), 8: ir.DoubleType()}
@@ -134,6 +134,15 @@ def _alike(given: Sequence[Any]) -> list[Values]:
     ]
 
 
+def _added(a: Values, b: Values) -> Values:
+    """A sum, or a moved address."""
+    if isinstance(b.value.type, ir.PointerType):
+        a, b = b, a
+    if isinstance(a.value.type, ir.PointerType):
+        return a.of(pointers.moved(a.builder, a.value, b.value))
+    return _operation("add", floats="fadd")(a, b)
+
+
 def fused(a: Values, b: Values, c: Values) -> Values:
     """a * b + c of float32, rounded once."""
     given = [x.value for x in _alike((a, b, c))]
@@ -194,7 +203,7 @@ def _called(name: str) -> Callable[..., Values]:
 
 _uno = _comparison("uno")
 _WRITERS: dict[Any, Callable[..., Values]] = {
-    np.add: _operation("add", floats="fadd"),
+    np.add: _added,
     np.subtract: _operation("sub", floats="fsub"),
     np.multiply: _operation("mul", floats="fmul"),
     np.true_divide: _operation("fdiv", floats="fdiv"),
@@ -212,7 +221,9 @@ _WRITERS: dict[Any, Callable[..., Values]] = {
     np.not_equal: _comparison("!="),
     np.isnan: lambda a: _uno(a, a),
     np.negative: lambda a: a.of(
-        (a.builder.fneg if a.dtype.kind == "f" else a.builder.neg)(a.value)
+        a.builder.fneg(a.value)
+        if a.dtype.kind == "f"
+        else a.builder.neg(pointers.number(a.builder, a.value) if a.count == 0 else a.value)
     ),
     np.rint: _called("rint"),
     np.absolute: _called("fabs"),

@@ -14,6 +14,8 @@ from .lanes import Lanes, called, load, type_of
 from .memory import VECTOR
 from .numerics import Values
 
+LANE = 16  # bytes within which instructions interleave
+
 
 class Largest:
     """Finds it; if `signed`, the first code of that magnitude with its sign, else without.
@@ -43,23 +45,23 @@ class Largest:
         return block & (block - 1) == 0
 
     def of_blocks(self, begin: Values, block: int, count: int) -> Values:
-        """Those of so many blocks: neighbours are compared, then the larger ones of these."""
+        """Those of so many blocks: pairs are compared, then the larger ones of these."""
         # The codes of a long block are compared vector by vector, where their order is not asked.
         long = 1 if self.signed else max(1, block // self.fit)
-        least = long.bit_length() - 1
 
-        def left(at: int, codes: int, levels: int) -> Values:
-            """What is left of codes from one on."""
-            if levels == least:
-                return self._loaded(begin, at, codes // long, long)
-            if codes >> (levels - 1) <= self.fit:
-                both = left(at, codes, levels - 1)
-                return self._neighbours(both, both, both.count // 2)
-            half = codes // 2
-            first, second = (left(place, half, levels - 1) for place in (at, at + half))
-            return self._neighbours(first, second, first.count)
+        def left(at: int, vectors: int) -> tuple[Values, list[int]]:
+            """What is left of so many vectors, and the blocks that it belongs to."""
+            if vectors > 1:
+                half = vectors // 2
+                return self._pairs(*left(at, half), left(at + half, half))
+            first = at * long * self.fit
+            owners = [(first + k) // block for k in range(self.fit)]
+            return self._loaded(begin, first, self.fit, long), owners
 
-        return left(0, block * count, block.bit_length() - 1).astype("u4")
+        found, owners = left(0, block * count // (long * self.fit))
+        while len(owners) > count:
+            found, owners = self._pairs(found, owners)
+        return found.chosen(sorted(range(count), key=owners.__getitem__)).astype("u4")
 
     def _loaded(self, begin: Values, at: int, lanes: int, vectors: int) -> Values:
         """The larger ones of vectors that lie side by side."""
@@ -70,9 +72,34 @@ class Largest:
             made = codes if made is None else self._above(made, codes)
         return made
 
-    def _neighbours(self, a: Values, b: Values, count: int) -> Values:
-        """The larger ones of so many pairs of neighbours in two vectors, counted through."""
-        return self._above(*(a.chosen([*range(k, 2 * count, 2)], b) for k in (0, 1)))
+    def _pairs(
+        self, a: Values, owners: list[int], other: tuple[Values, list[int]] | None = None
+    ) -> tuple[Values, list[int]]:
+        """The larger ones of pairs that one or two vectors have of each block.
+
+        Neighbours are paired if the first of equal ones counts, else what instructions bring
+        together that interleave halves of 16 bytes, or else larger halves.
+        """
+        count, part = len(owners), LANE // self.dtype.itemsize
+        halves = [k for k in range(count) if k % part < part // 2]
+        both = halves, [k + part // 2 for k in halves]
+        interleaved = other is not None and not self.signed and _alike(owners, *both)
+        size = 1 if self.signed else count // 2
+        while not interleaved:
+            first = [k for k in range(count) if k // size % 2 == 0]
+            both = first, [k + size for k in first]
+            if _alike(owners, *both):
+                break
+            size //= 2
+        b, beside = (None, []) if other is None else other
+
+        def order(half: list[int]) -> list[int]:
+            if interleaved:
+                return [at for k in half for at in (k, count + k)]
+            return half if other is None else half + [count + k for k in half]
+
+        above = self._above(*(a.chosen(order(half), b) for half in both))
+        return above, [(owners + beside)[k] for k in order(both[0])]
 
     # Of one block
 
@@ -111,3 +138,8 @@ class Largest:
         """The largest of a vector."""
         name = f"llvm.vector.reduce.umax.v{codes.count}i{8 * self.dtype.itemsize}"
         return codes.of(called(self.builder, name, type_of(self.dtype), codes.value))
+
+
+def _alike(owners: list[int], first: list[int], second: list[int]) -> bool:
+    """Whether pairs belong to one block each."""
+    return all(owners[a] == owners[b] for a, b in zip(first, second, strict=True))

@@ -10,13 +10,15 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from . import reference
+from . import pointers, reference
 from .jit import COMPILED
 
 Builder = Any  # llvmlite's IRBuilder
-Value = Any  # of LLVM: an int64, which may be an address
-Byte = Any  # the same, an uint8
-Values = Any  # of LLVM: several int64, which kernels write as a tuple
+Value = Any  # of LLVM: an int64
+Address = Any  # a pointer
+BitAddress = Any  # a pointer, and bits behind it
+Byte = Any  # an uint8
+Values = Any  # int64 and pointers, which kernels write as a tuple
 Array = Any  # of numba: a struct
 Tag = Any  # a width or a count: the numba type of the argument, whose value means nothing
 
@@ -63,8 +65,10 @@ def emits(returns: Any = types.void) -> Callable[[Function], Function]:
 def _type(annotation: str, given: Any) -> Any:
     """The numba type of a parameter with this annotation, given an argument's."""
     if annotation == "Values":
-        return types.UniTuple(types.int64, len(given))
-    return {"Byte": types.uint8, "Value": types.int64}.get(annotation, given)
+        kept = pointers.TYPES.values()
+        return types.Tuple([kind if kind in kept else types.int64 for kind in given])
+    numbers = {"Byte": types.uint8, "Value": types.int64}
+    return (numbers | pointers.TYPES).get(annotation, given)
 
 
 def number(value: int) -> Any:
@@ -72,24 +76,13 @@ def number(value: int) -> Any:
     return ir.Constant(I64, value)
 
 
-def at(builder: Builder, base: Value, index: int, step: Value | None = None) -> Value:
+def at(builder: Builder, base: Address, index: int, step: Value | None = None) -> Address:
     """The address `index` bytes, or steps, behind another."""
-    if step is None:
-        return builder.add(base, number(index))
-    return builder.add(base, builder.mul(step, number(index)))
+    by = number(index)
+    return pointers.moved(builder, base, by if step is None else builder.mul(step, by))
 
 
-def address(builder: Builder, pointer: Any) -> Value:
-    """The address in a pointer, as an integer whose origin LLVM cannot see.
-
-    LLVM 22 may miscompile a pointer made of an integer that it knows to come from another pointer
-    (llvmlite#1461, numba#10695).
-    """
-    same = ir.InlineAsm(ir.FunctionType(I64, [pointer.type]), "", "=r,0")
-    return builder.call(same, [pointer], attrs=("readnone", "nounwind"))
-
-
-def entry(builder: Builder, table: Value, index: int) -> Value:
+def entry(builder: Builder, table: Address, index: int) -> Value:
     """Word `index` of a table of int64."""
     return load(builder, at(builder, table, 8 * index), I64)
 
@@ -104,33 +97,32 @@ def element(nbytes: int) -> ir.Type:
     return ir.IntType(8 * nbytes) if nbytes <= 8 else ir.VectorType(I64, nbytes // 8)
 
 
-def load(builder: Any, address: Any, kind: ir.Type) -> Any:
+def load(builder: Any, address: Address, kind: ir.Type) -> Any:
     """The value at an address that need not be aligned."""
-    value = builder.load(builder.inttoptr(address, kind.as_pointer()))
+    value = builder.load(builder.bitcast(address, kind.as_pointer()))
     value.align = 1
     return value
 
 
-def store(builder: Any, value: Any, address: Any) -> Any:
+def store(builder: Any, value: Any, address: Address) -> Any:
     """The store of a value to an address that need not be aligned."""
-    stored = builder.store(value, builder.inttoptr(address, value.type.as_pointer()))
+    stored = builder.store(value, builder.bitcast(address, value.type.as_pointer()))
     stored.align = 1
     return stored
 
 
-def copy(builder: Builder, dst: Value, src: Value, nbytes: Value) -> None:
+def copy(builder: Builder, dst: Address, src: Address, nbytes: Value) -> None:
     """memcpy."""
     memcpy = builder.module.declare_intrinsic("llvm.memcpy", [POINTER, POINTER, I64])
-    pointers = [builder.inttoptr(address, POINTER) for address in (dst, src)]
-    builder.call(memcpy, [*pointers, nbytes, ir.Constant(ir.IntType(1), 0)])
+    builder.call(memcpy, [dst, src, nbytes, ir.Constant(ir.IntType(1), 0)])
 
 
-def ask(builder: Builder, address: Value, writes: bool = False) -> None:
+def ask(builder: Builder, address: Address, writes: bool = False) -> None:
     """Ask for the line at an address, which need not exist, to read it or to write it."""
     kind = ir.FunctionType(ir.VoidType(), [POINTER, I32, I32, I32])
     function = builder.module.declare_intrinsic("llvm.prefetch", [POINTER], kind)
     read, keep, data = (ir.Constant(I32, n) for n in (int(writes), 3, 1))
-    builder.call(function, [builder.inttoptr(address, POINTER), read, keep, data])
+    builder.call(function, [address, read, keep, data])
 
 
 def once(builder: Any, stored: Any, align: int) -> None:

@@ -6,20 +6,39 @@ from numba import types
 
 from ..runtime.cpu_caches import LINE
 from ..runtime.processor import features, is_arm64, vector
-from . import llvm
+from . import llvm, pointers
 from .constants import PIECE
-from .llvm import Array, Builder, Byte, Tag, Value, emits
+from .llvm import Address, Array, BitAddress, Builder, Byte, Tag, Value, emits
+from .pointers import ADDRESS, BITS
 
 FEATURES, VECTOR, ARM64 = features(), vector(), is_arm64()
 
 
-@emits(types.int64)
-def address_of(builder: Builder, array: Array) -> Value:
+@emits(ADDRESS)
+def address_of(builder: Builder, array: Array) -> Address:
     """Where an array's elements begin."""
-    return llvm.address(builder, builder.extract_value(array, llvm.DATA))
+    return builder.bitcast(builder.extract_value(array, llvm.DATA), llvm.POINTER)
 
 
-def _moved(builder: Builder, dst: Value, src: Value, nbytes: int) -> Value:
+@emits(ADDRESS)
+def pointer(builder: Builder, number: Value) -> Address:
+    """The address that a table has as a number."""
+    return pointers.of_number(builder, number, ADDRESS)
+
+
+@emits(BITS)
+def bit_pointer(builder: Builder, number: Value) -> BitAddress:
+    """The address of a bit that a table has as a number."""
+    return pointers.of_number(builder, number, BITS)
+
+
+@emits(types.int64)
+def number_of(builder: Builder, address: Address) -> Value:
+    """The number that a table gets for an address."""
+    return pointers.number(builder, address)
+
+
+def _moved(builder: Builder, dst: Address, src: Address, nbytes: int) -> Value:
     """The store of so many bytes."""
     return llvm.store(builder, llvm.load(builder, src, llvm.element(nbytes)), dst)
 
@@ -31,37 +50,37 @@ def size_of(builder: Builder, tag: Tag) -> Value:
 
 
 @emits()
-def move(builder: Builder, dst: Value, src: Value, width: Tag) -> None:
+def move(builder: Builder, dst: Address, src: Address, width: Tag) -> None:
     """Copy one element."""
     _moved(builder, dst, src, llvm.size(width))
 
 
 @emits()
-def move_piece(builder: Builder, dst: Value, src: Value) -> None:
+def move_piece(builder: Builder, dst: Address, src: Address) -> None:
     """Copy 16 bytes."""
     _moved(builder, dst, src, PIECE)
 
 
 @emits()
-def move_line(builder: Builder, dst: Value, src: Value) -> None:
+def move_line(builder: Builder, dst: Address, src: Address) -> None:
     """Copy 64 bytes."""
     _moved(builder, dst, src, LINE)
 
 
 @emits()
-def stream_line(builder: Builder, dst: Value, src: Value) -> None:
+def stream_line(builder: Builder, dst: Address, src: Address) -> None:
     """Copy 64 bytes to an aligned line of memory, past the caches."""
     llvm.once(builder, _moved(builder, dst, src, LINE), LINE)
 
 
 @emits()
-def copy(builder: Builder, dst: Value, src: Value, nbytes: Value) -> None:
+def copy(builder: Builder, dst: Address, src: Address, nbytes: Value) -> None:
     """memcpy."""
     llvm.copy(builder, dst, src, nbytes)
 
 
 @emits()
-def prefetch(builder: Builder, address: Value) -> None:
+def prefetch(builder: Builder, address: Address) -> None:
     """Ask for the line at an address, which need not exist."""
     llvm.ask(builder, address)
 
@@ -73,30 +92,36 @@ def fence(builder: Builder) -> None:
 
 
 @emits(types.uint8)
-def load_byte(builder: Builder, address: Value) -> Byte:
+def load_byte(builder: Builder, address: Address) -> Byte:
     """The byte at an address."""
     return llvm.load(builder, address, llvm.I8)
 
 
 @emits()
-def store_byte(builder: Builder, address: Value, value: Byte) -> None:
+def store_byte(builder: Builder, address: Address, value: Byte) -> None:
     """Write a byte."""
     llvm.store(builder, value, address)
 
 
 @emits(types.int64)
-def load_half(builder: Builder, address: Value) -> Value:
+def load_half(builder: Builder, address: Address) -> Value:
     """The int32 at an address."""
     return builder.sext(llvm.load(builder, address, llvm.I32), llvm.I64)
 
 
+@emits(ADDRESS)
+def load_address(builder: Builder, address: Address) -> Address:
+    """The address at an address."""
+    return llvm.load(builder, address, llvm.POINTER)
+
+
 @emits(types.int64)
-def load_word(builder: Builder, address: Value) -> Value:
+def load_word(builder: Builder, address: Address) -> Value:
     """The 8 bytes at an address."""
     return llvm.load(builder, address, llvm.I64)
 
 
 @emits()
-def store_word(builder: Builder, address: Value, word: Value) -> None:
+def store_word(builder: Builder, address: Address, word: Value) -> None:
     """Write 8 bytes."""
     llvm.store(builder, word, address)

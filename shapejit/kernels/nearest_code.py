@@ -2,20 +2,29 @@
 
 The numbers are finite, and their quotients in the range of the codes but for roundings, or cut to
 it. That takes half the steps of a cast, which has to know NaN and every range.
+
+Codes of four bits take half of these again: they count the limits between codes that a magnitude
+is above, which are found once for each block, as integers like the numbers themselves.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from .encodings import Encoding
 from .lanes import fused
 from .memory import ARM64, FEATURES
+from .number_vectors import WORD
 from .numbers import Number
 from .numerics import Values
 
 FUSED = "fma" in FEATURES or ARM64  # whether products are added without being rounded
 MULTIPLIES = ("widest", "magnitude", "most_or_zero", "power", "lower_power")
+_TWO_LEVELS = ("two_levels", "two_inverses")
+_MIDDLES = (0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0)  # of the magnitudes of float4_e2m1fn
+_UNREACHED = 2.0**120  # no number of a block with the scale 0 is so large
 _BELOW_HALF = 0x3EFFFFFF  # the bits of what, added to what is cut, rounds halves away from zero
 _BELOW_ONE = 1 - 2.0**-24
 
@@ -44,11 +53,15 @@ def coded(
     They stand in 32 bits, of which the upper ones are open. Of floats `x` are the magnitudes, and
     the first bits of `signs` tell their signs.
     """
-    value = x * by if what.rule.name in MULTIPLIES else _quotient(x, by, inverse)
+    value = _scaled(what, x, by, inverse)
     codes = _float(value, signs, what) if what.target.kind == "float" else _int(value, what)
-    if what.rule.name in ("two_levels", "two_inverses"):
+    if what.rule.name in _TWO_LEVELS:
         codes = np.where(by == 0, 0, codes)
     return codes + what.bias if what.bias else codes
+
+
+def _scaled(what: Encoding, x: Values, by: Values, inverse: tuple[Values, ...]) -> Values:
+    return x * by if what.rule.name in MULTIPLIES else _quotient(x, by, inverse)
 
 
 def _quotient(x: Values, by: Values, inverse: tuple[Values, ...]) -> Values:
@@ -104,17 +117,67 @@ def _float(size: Values, signs: Values, what: Encoding) -> Values:
         codes = (codes >> up) + codes
     codes = codes & ~top
     signed = codes | (signs >> 32 - number.bits & top)
-    if lower or (what.rule.name == "most_or_zero" and number.bits == 4):
+    if _has_one_zero(what):
         return np.where(codes & top - 1 == 0, codes, signed)
     return signed
 
 
+def _has_one_zero(what: Encoding) -> bool:
+    """Whether no negative number becomes the code of -0."""
+    name = what.rule.name
+    return name == "lower_power" or (name == "most_or_zero" and what.target.bits == 4)
+
+
 def _lower(size: Values) -> Values:
     """The codes of magnitudes in float4_e2m1fn, halves towards zero, without fused steps."""
-    codes = (size > 0.25).astype("u4")
-    for middle in (0.75, 1.25, 1.75, 2.5, 3.5, 5.0):
+    codes = (size > _MIDDLES[0]).astype("u4")
+    for middle in _MIDDLES[1:]:
         codes = codes + (size > middle).astype("u4")
     return codes
+
+
+# Floats of four bits
+
+
+def is_counted(what: Encoding) -> bool:
+    """Whether the codes of an Encoding are counted."""
+    return what.target.kind == "float" and what.target.bits == 4 and what.source[:4] == WORD
+
+
+def limits(what: Encoding, by: Values, inverse: tuple[Values, ...]) -> list[Values]:
+    """For each code but 0 the largest bfloat16 that has a lesser one.
+
+    It is the bfloat16 nearest to where both are equally near, or the one before: what is scaled
+    shows which. Then come the bits of signs, where blocks with the scale 0 have none. Each stands
+    in both halves of 32 bits.
+    """
+    lower, by_zero = what.rule.name == "lower_power", by == 0
+    scale = np.where(by_zero, _UNREACHED, 1 / by if what.rule.name in MULTIPLIES else by)
+    made = list[Values]()
+    for code, middle in enumerate(_MIDDLES, 1):
+        if code > 4 and "power" not in what.rule.name:  # an octave above: no number is subnormal
+            made.append(made[code - 3] + (1 << 7 | 1 << 23))
+            continue
+        near = (scale * middle).view("u4") + (1 << 15) & 0xFFFF << 16
+        value = _scaled(what, near.view("f4"), by, inverse)
+        above = value >= middle if code % 2 == 0 and not lower else value > middle
+        near = near - np.where(above, near.constant(1 << 16), 0)
+        made.append(near | near >> 16)
+    if what.rule.name in _TWO_LEVELS:
+        made.append(np.where(by_zero, by.constant(0, "u4"), 1 << 3 | 1 << 19))
+    return made
+
+
+def counted(what: Encoding, codes: Values, limits: Sequence[Values]) -> Values:
+    """The codes of numbers of the source, given the limits of their blocks."""
+    size = (codes & (1 << 15) - 1).view("i2")
+    above = [size > limit.view("i2") for limit in limits[: len(_MIDDLES)]]
+    made = codes >> 12 & (limits[-1] if what.rule.name in _TWO_LEVELS else 1 << 3)
+    if _has_one_zero(what):
+        made = np.where(above[0], made, 0)
+    for each in above:
+        made = made + each.astype("u2")
+    return made
 
 
 # Integers

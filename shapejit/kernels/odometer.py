@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from ..runtime.jobs import HIGH, LEFT, LOW, SOURCE, SPAN, TARGET, TENSOR
 from .constants import INNER, START, STRIDE
-from .jit import Numbers, Table, kernel
+from .jit import Address, Numbers, Table, inlined, kernel
+from .memory import pointer
 from .shares import take
 
 
@@ -53,10 +54,10 @@ def step(loops: Table, at: Numbers, source: int, target: int) -> tuple[int, int]
 
 
 @kernel
-def advance(places: Table, work: Numbers, span: Numbers, loops: Table) -> bool:
+def advance(work: Numbers, span: Numbers, loops: Table) -> bool:
     """Go to the next iteration of the loops; False when the job is done.
 
-    `span` gets the addresses where it begins, `SOURCE` and `TARGET`, and how many are `LEFT` of
+    `span` gets where it begins in its tensor, `SOURCE` and `TARGET`, and how many are `LEFT` of
     the share with it; their positions are those in `span[SPAN:]`.
     """
     at = span[SPAN:]
@@ -67,7 +68,13 @@ def advance(places: Table, work: Numbers, span: Numbers, loops: Table) -> bool:
     span[LEFT] = 0
     if not take(work, span):
         return False
-    s, t = seek(loops, at, span[LOW])
-    span[SOURCE], span[TARGET] = places[0, span[TENSOR]] + s, places[1, span[TENSOR]] + t
+    span[SOURCE], span[TARGET] = seek(loops, at, span[LOW])
     span[LEFT] = span[HIGH] - span[LOW]
     return True
+
+
+@inlined
+def begins(places: Table, span: Numbers) -> tuple[Address, Address]:
+    """The addresses in source and target where an iteration begins."""
+    source, target = pointer(places[0, span[TENSOR]]), pointer(places[1, span[TENSOR]])
+    return source + span[SOURCE], target + span[TARGET]

@@ -27,6 +27,14 @@ def address_of(array: NDArray[Any]) -> int:
     return int(array.ctypes.data)
 
 
+def pointer(number: int) -> int:
+    """The address that a table has as a number."""
+    return int(number)
+
+
+bit_pointer = number_of = pointer
+
+
 def copy(dst: int, src: int, nbytes: int) -> None:
     """memcpy."""
     ctypes.memmove(int(dst), int(src), int(nbytes))
@@ -86,7 +94,7 @@ def load_word(address: int) -> int:
     return ctypes.c_int64.from_address(int(address)).value
 
 
-load_atomic = load_word
+load_atomic = load_address = load_word
 
 
 def store_word(address: int, word: int) -> None:

@@ -68,7 +68,7 @@ class Run:
         self.zero, self.ahead = self.count.constant(0), self.count.constant(AHEAD)
         if streams:  # where a vector stands of which some elements are stored
             room = builder.alloca(ir.ArrayType(llvm.I64, LANES * WIDE))
-            self.beside = self.count.of(llvm.address(builder, room))
+            self.beside = self.count.of(builder.bitcast(room, llvm.POINTER))
 
     @contextmanager
     def loop(self, count: Values, step: Values | int) -> Iterator[Values]:
@@ -85,10 +85,10 @@ class Run:
 
     def ask_ends(self, head: Values) -> None:
         """Ask for the lines of the target that are not written as a whole, some time before."""
-        end = self.target + self.count * self.conversion.target.nbytes
+        last = self.target + (self.count * self.conversion.target.nbytes - 1)
         with self.builder.if_then((head != 0).value):
             llvm.ask(self.builder, self.target.value, True)
-            llvm.ask(self.builder, (end - 1).value, True)
+            llvm.ask(self.builder, last.value, True)
 
     @contextmanager
     def ends(self, head: Values, done: Values) -> Iterator[tuple[Values, Values]]:

@@ -77,9 +77,10 @@ def _two_levels(what: Encoding, most: Values, factor: Values) -> Scales:
 
 
 def _two_inverses(what: Encoding, most: Values, factor: Values) -> Scales:
-    scale = _read(what, _rounded(what, factor * (most / 6)))
-    scale = _instead(scale, what.rule.more)
-    return _rounded(what, scale), scale / factor, _none(most)
+    stored, more = _rounded(what, factor * (most / 6)), most.constant(what.rule.more)
+    scale = _read(what, stored)
+    stored = np.where(scale == 0, _rounded(what, more), stored)
+    return stored, _instead(scale, what.rule.more) / factor, _none(most)
 
 
 def _most_or_zero(what: Encoding, most: Values, factor: Values) -> Scales:

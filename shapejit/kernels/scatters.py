@@ -9,16 +9,18 @@ from __future__ import annotations
 from typing import Any
 
 from ..runtime.cpu_caches import LINE
-from ..runtime.jobs import SOURCE, SPAN, TARGET
+from ..runtime.jobs import SPAN
 from .constants import BLOCK, COLUMNS, COUNT, ROWS, START, STEP
 from .copies import small_row
-from .jit import Numbers, Table, kernel
+from .jit import Address, Numbers, Table, kernel
 from .memory import copy, stream_line
-from .odometer import advance, offset_at
+from .odometer import advance, begins, offset_at
 
 
 @kernel
-def scatter_run(target: int, source: int, nbytes: int, line: int, begins: bool, ends: bool) -> None:
+def scatter_run(
+    target: Address, source: Address, nbytes: int, line: Address, begins: bool, ends: bool
+) -> None:
     """Stream a run behind the one before it, whose last part of a line waits at `line`.
 
     A run that begins or ends a row of them writes its parts of lines plainly.
@@ -44,7 +46,7 @@ def scatter(
     places: Table,
     work: Numbers,
     span: Numbers,
-    stage: int,
+    stage: Address,
     loops: Table,
     tile: Table,
     offsets: Numbers,
@@ -57,17 +59,17 @@ def scatter(
     """
     gap, columns = tile[COLUMNS, STEP], tile[COLUMNS, START]
     at = span[SPAN:]
-    while advance(places, work, span, loops):
+    while advance(work, span, loops):
+        source, target = begins(places, span)
         p_low = at[loops.shape[0] - 2] * tile[ROWS, BLOCK]
         p_high = min(p_low + tile[ROWS, BLOCK], tile[ROWS, COUNT])
         src, first = offset_at(tile, ROWS, p_low)
-        src += span[SOURCE]
         for p in range(p_low, p_high):
-            row, place = src + offsets[first + p - p_low], span[TARGET] + p * nbytes
-            begins, ends = p == p_low, p == p_high - 1
+            row, place = source + (src + offsets[first + p - p_low]), target + p * nbytes
+            is_first, is_last = p == p_low, p == p_high - 1
             for q in range(tile[COLUMNS, COUNT]):
                 dst, run = place + offsets[columns + q], row + q * gap
                 if stage == 0:
                     small_row(dst, run, nbytes, width)
                 else:
-                    scatter_run(dst, run, nbytes, stage + q * LINE, begins, ends)
+                    scatter_run(dst, run, nbytes, stage + q * LINE, is_first, is_last)

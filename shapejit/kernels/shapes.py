@@ -6,8 +6,8 @@ from typing import Any
 
 from ..shapes.arithmetic import OK, resolve_dims
 from .constants import APART, COPY, MAX_RANK, REFUSED, VIEW
-from .jit import Numbers, Table, kernel
-from .memory import load_half as half, load_word as word, prefetch
+from .jit import Address, Numbers, Table, kernel
+from .memory import load_address, load_half as half, load_word as word, prefetch
 from .object_layouts import (
     AHEAD,
     CONTIGUOUS_WRITEABLE,
@@ -85,7 +85,7 @@ def write_span(
 
 @kernel
 def resolve_all(
-    items: int,
+    items: Address,
     groups: Numbers,
     itemsizes: Numbers,
     tokens: Numbers,
@@ -121,9 +121,9 @@ def resolve_all(
             verdicts[i] = APART
             continue
         if i + AHEAD < end and groups[i + AHEAD] != OTHER:
-            prefetch(word(word(items + ITEMS + 8 * (i + AHEAD)) + SHAPE))
-        x = word(items + ITEMS + 8 * i)
-        rank, shape, steps = half(x + RANK), word(x + SHAPE), word(x + STRIDES)
+            prefetch(load_address(load_address(items + ITEMS + 8 * (i + AHEAD)) + SHAPE))
+        x = load_address(items + ITEMS + 8 * i)
+        rank, shape, steps = half(x + RANK), load_address(x + SHAPE), load_address(x + STRIDES)
         count = 1
         for k in range(rank):
             sizes[k], strides[k] = word(shape + 8 * k), word(steps + 8 * k)
@@ -147,8 +147,8 @@ def resolve_all(
 
 @kernel
 def match(
-    items: int,
-    outs: int,
+    items: Address,
+    outs: Address,
     groups: Numbers,
     targets: Numbers,
     starts: Numbers,
@@ -163,14 +163,14 @@ def match(
     alike, to = len(starts) == 2, 0
     for i in range(len(fits)):
         low, high = (starts[0], starts[1]) if alike else (starts[i], starts[i + 1])
-        x, out = word(items + ITEMS + 8 * i), word(outs + ITEMS + 8 * i)
+        x, out = load_address(items + ITEMS + 8 * i), load_address(outs + ITEMS + 8 * i)
         rank = high - low
         to += rank
         fits[i] = 0
         if groups[i] == OTHER:
             continue
         if fits_type(x, out) and half(out + RANK) == rank:
-            shape, same = word(out + SHAPE), True
+            shape, same = load_address(out + SHAPE), True
             for k in range(rank):
                 same = same and word(shape + 8 * k) == targets[to - rank + k]
             if same and half(out + FLAGS) & CONTIGUOUS_WRITEABLE == CONTIGUOUS_WRITEABLE:
@@ -179,6 +179,6 @@ def match(
 
 
 @kernel
-def fits_type(x: int, out: int) -> bool:
+def fits_type(x: Address, out: Address) -> bool:
     """Whether two objects, the first an ndarray, have the same type and dtype."""
     return bool(word(x + TYPE) == word(out + TYPE) and word(x + DESCR) == word(out + DESCR))

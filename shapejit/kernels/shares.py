@@ -31,8 +31,8 @@ from ..runtime.jobs import (
 )
 from .atomics import fetch_add, load_atomic, pause, sleep
 from .constants import UNIT
-from .jit import Numbers, inlined, kernel
-from .memory import address_of, fence
+from .jit import Address, Numbers, inlined, kernel
+from .memory import address_of, fence, pointer
 
 LOOKS = 4000  # at a flag, 60 to 200 us, before a thread that waits gives its core away
 # Microseconds for which it does. sched_yield would leave the core to another program for a
@@ -51,7 +51,7 @@ def begin_share(work: Numbers, span: Numbers) -> bool:
     elif span[OWNER] != 0:
         fetch_add(place + 8 * OPEN, 1)
         if work[SIGNAL] != 0:
-            fetch_add(work[SIGNAL], 1)
+            fetch_add(pointer(work[SIGNAL]), 1)
     shares = work[SHARES]
     share = shares
     if load_atomic(place + 8 * OPEN) != 0:
@@ -88,7 +88,7 @@ def take(work: Numbers, span: Numbers) -> bool:
 
 
 @kernel
-def job_after(signal: int, seen: int, looks: int) -> int:
+def job_after(signal: Address, seen: int, looks: int) -> int:
     """Look for a job opened after the `seen` first ones; how many there are by now."""
     for _ in range(looks):
         now = int(load_atomic(signal))

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from ..runtime.cpu_caches import LINE
-from ..runtime.jobs import SOURCE, SPAN, STREAMED, TARGET
+from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED, TENSOR
 from .copies import small_row, stream
 from .jit import Numbers, Table, kernel
-from .llvm import Builder, Value, emits
-from .memory import address_of, copy, prefetch
+from .llvm import Address, Builder, Value, emits
+from .memory import address_of, copy, pointer, prefetch
 from .network_code import SIGNATURE
-from .odometer import advance
+from .odometer import advance, begins, seek, step
+from .shares import take
 
 # The table of a box, and its columns.
 CALLS, BLOCKS, GROUPS, ROWS, PIECES = range(5)
@@ -22,9 +23,9 @@ COUNT, FROM, TO = range(3)
 def shuffle(
     builder: Builder,
     entry: Value,
-    src: Value,
-    dst: Value,
-    table: Value,
+    src: Address,
+    dst: Address,
+    table: Address,
     count: Value,
     src_step: Value,
     dst_step: Value,
@@ -41,7 +42,7 @@ def shuffle_blocks(
     places: Table,
     work: Numbers,
     span: Numbers,
-    stage: int,
+    stage: Address,
     loops: Table,
     offsets: Numbers,
     steps: Table,
@@ -54,19 +55,26 @@ def shuffle_blocks(
     """
     at, table = span[SPAN:], address_of(offsets)
     last = loops.shape[0] - 1
-    count, ahead = steps[0, COUNT], steps[1]
-    while advance(places, work, span, loops):
-        shuffle(
-            entry,
-            span[SOURCE],
-            span[TARGET],
-            table,
-            min(most, count - at[last] * most),
-            steps[0, FROM],
-            steps[0, TO],
-            ahead[FROM],
-            ahead[TO],
-        )
+    count, source_step, target_step = steps[0]
+    _, source_ahead, target_ahead = steps[1]
+    # Without `advance`, which takes 13 ns more: 1.12 of the time of int4 patches.
+    while take(work, span):
+        source, target = pointer(places[0, span[TENSOR]]), pointer(places[1, span[TENSOR]])
+        s, t = seek(loops, at, span[LOW])
+        for _ in range(span[LOW], span[HIGH]):
+            some = min(most, count - at[last] * most)
+            shuffle(
+                entry,
+                source + s,
+                target + t,
+                table,
+                some,
+                source_step,
+                target_step,
+                source_ahead,
+                target_ahead,
+            )
+            s, t = step(loops, at, s, t)
 
 
 @kernel
@@ -74,7 +82,7 @@ def shuffle_boxes(
     places: Table,
     work: Numbers,
     span: Numbers,
-    stage: int,
+    stage: Address,
     loops: Table,
     offsets: Numbers,
     box: Table,
@@ -95,8 +103,8 @@ def shuffle_boxes(
     pieces, piece, piece_target = box[PIECES, COUNT], box[PIECES, FROM], box[PIECES, TO]
     together = piece_target == piece
     streamed = work[STREAMED] != 0 and together
-    while advance(places, work, span, loops):
-        source, target = span[SOURCE], span[TARGET]
+    while advance(work, span, loops):
+        source, target = begins(places, span)
         for i in range(calls):
             begin, into = source + i * call_source, stage + i * call_stage
             shuffle(entry, begin, into, table, blocks, block_source, block_stage, call_source, 0)
@@ -110,7 +118,7 @@ def shuffle_boxes(
                     copy(into, begin, pieces * piece)
                 else:
                     # The lines of the next row; behind the last one is some other line.
-                    ahead = into - offsets[first + row] + offsets[first + (row + 1) % rows]
+                    ahead = into + (offsets[first + (row + 1) % rows] - offsets[first + row])
                     for line in range(0, pieces * piece_target, LINE):
                         prefetch(ahead + line)
                     for i in range(pieces):

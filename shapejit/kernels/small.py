@@ -10,8 +10,8 @@ from . import small_plans
 from .calls import call
 from .constants import COUNTS, PIECE, WIDTHS
 from .copies import small_row
-from .jit import inlined, kernel
-from .memory import VECTOR, copy, load_word, move, prefetch, size_of, store_word
+from .jit import Address, inlined, kernel
+from .memory import VECTOR, copy, load_word, move, pointer, prefetch, size_of, store_word
 from .small_plans import (
     BLOCKS,
     COLUMN_GAP,
@@ -41,25 +41,32 @@ write_plan: Any = kernel(small_plans.write_plan)
 
 
 @inlined
-def word(table: int, index: int) -> int:
+def word(table: Address, index: int) -> int:
     """Word `index` of a table at an address."""
     return int(load_word(table + 8 * index))
 
 
 @kernel
-def ask(ahead: int, end: int, nbytes: int) -> int:
+def ask(ahead: Address, end: Address, nbytes: int) -> Address:
     """Ask for as many lines as `nbytes` are, up to `end`; return what comes next."""
-    last = min(ahead + nbytes, end)
-    while ahead < last:
+    while nbytes > 0 and ahead < end:
         prefetch(ahead)
         ahead += LINE
+        nbytes -= LINE
     return ahead
 
 
 @kernel
 def blocks(
-    source: int, target: int, plan: int, ahead: int, end: int, apart: int, place: int, width: Any
-) -> int:
+    source: Address,
+    target: Address,
+    plan: Address,
+    ahead: Address,
+    end: Address,
+    apart: int,
+    place: Address,
+    width: Any,
+) -> Address:
     """Transpose a plane in registers, its last blocks reaching back; ask for lines ahead.
 
     The next plane lies as this one, `apart` bytes behind it (0: nobody knows).
@@ -82,7 +89,7 @@ def blocks(
             if apart != 0:
                 # The next block of rows, which may be the next plane's.
                 quarter = (j // step_q) & 3
-                line = source + q * size - quarter * PIECE
+                line = source + (q * size - quarter * PIECE)
                 line += apart if i + step_p >= rows else (i + step_p) * row_step
                 for r in range(quarter * step_p // 4, (quarter + 1) * step_p // 4):
                     prefetch(line + r * row_step)
@@ -93,23 +100,38 @@ def blocks(
     return ahead
 
 
-@kernel
-def strip(source: int, step: int, target: int, gap: int, count: int, width: Any) -> None:
-    """Copy elements that are evenly spaced on both sides."""
+@inlined
+def move_all(source: Address, step: int, target: Address, gap: int, count: int, width: Any) -> None:
+    """Copy elements of this width that are evenly spaced on both sides."""
     for k in range(count):
         move(target + k * gap, source + k * step, width)
 
 
 @kernel
+def strip(source: Address, step: int, target: Address, gap: int, count: int, size: int) -> None:
+    """Copy elements of `size` bytes that are evenly spaced on both sides."""
+    if size == 1:
+        move_all(source, step, target, gap, count, W1)
+    elif size == 2:
+        move_all(source, step, target, gap, count, W2)
+    elif size == 4:
+        move_all(source, step, target, gap, count, W4)
+    elif size == 8:
+        move_all(source, step, target, gap, count, W8)
+    else:
+        move_all(source, step, target, gap, count, W16)
+
+
+@kernel
 def channels(
-    source: int,
+    source: Address,
     step: int,
-    target: int,
+    target: Address,
     gap: int,
     count: int,
     rows: int,
     apart: int,
-    place: int,
+    place: Address,
     width: Any,
 ) -> bool:
     """Move a plane of THREE channels (images) by whole vectors, if it is one.
@@ -137,11 +159,39 @@ def channels(
 
 
 @kernel
+def colours(
+    source: Address,
+    step: int,
+    target: Address,
+    gap: int,
+    count: int,
+    rows: int,
+    apart: int,
+    place: Address,
+    size: int,
+) -> bool:
+    """Move a plane of three channels of `size` bytes, if it is one and there are vectors for it."""
+    if size == 1:
+        return bool(channels(source, step, target, gap, count, rows, apart, place, W1))
+    if size == 2:
+        return bool(channels(source, step, target, gap, count, rows, apart, place, W2))
+    if size == 4:
+        return bool(channels(source, step, target, gap, count, rows, apart, place, W4))
+    return False
+
+
+@kernel
 def elements(
-    source: int, target: int, plan: int, ahead: int, end: int, apart: int, place: int, width: Any
-) -> int:
+    source: Address,
+    target: Address,
+    plan: Address,
+    ahead: Address,
+    end: Address,
+    apart: int,
+    place: Address,
+) -> Address:
     """Copy a plane one element at a time, along its longer side."""
-    size = size_of(width)
+    size = word(plan, WIDTH)
     long, step, gap = word(plan, ROWS), word(plan, ROW_STEP), size
     short, around, over = word(plan, COLUMNS), word(plan, COLUMN_STEP), word(plan, COLUMN_GAP)
     if short > long:
@@ -150,16 +200,24 @@ def elements(
     for k in range(short):
         src, dst = source + k * around, target + k * over
         ahead = ask(ahead, end, long * size)
-        if size <= 4 and channels(src, step, dst, gap, long, rows, around, place, width):
+        if colours(src, step, dst, gap, long, rows, around, place, size):
             if gap != size:
                 break  # all rows took turns
         else:
-            strip(src, step, dst, gap, long, width)
+            strip(src, step, dst, gap, long, size)
     return ahead
 
 
 @kernel
-def runs(source: int, target: int, plan: int, ahead: int, end: int, apart: int, place: int) -> int:
+def runs(
+    source: Address,
+    target: Address,
+    plan: Address,
+    ahead: Address,
+    end: Address,
+    apart: int,
+    place: Address,
+) -> Address:
     """Copy a plane of runs of any length."""
     nbytes = word(plan, WIDTH)
     rows, row_step = word(plan, ROWS), word(plan, ROW_STEP)
@@ -179,44 +237,44 @@ def runs(source: int, target: int, plan: int, ahead: int, end: int, apart: int, 
     return ahead
 
 
-@inlined
-def single(
-    source: int, target: int, plan: int, ahead: int, end: int, apart: int, place: int, width: Any
-) -> int:
-    """Copy a plane of elements of this width."""
-    if word(plan, MOVES) == BLOCKS:
-        return int(blocks(source, target, plan, ahead, end, apart, place, width))
-    return int(elements(source, target, plan, ahead, end, apart, place, width))
-
-
 @kernel
-def plane(source: int, target: int, plan: int, ahead: int, end: int, apart: int, place: int) -> int:
+def plane(
+    source: Address,
+    target: Address,
+    plan: Address,
+    ahead: Address,
+    end: Address,
+    apart: int,
+    place: Address,
+) -> Address:
     """Copy a plane as its small plan says; the lines asked for end where the result says."""
-    width = word(plan, WIDTH)
-    if word(plan, MOVES) == RUNS:
-        return int(runs(source, target, plan, ahead, end, apart, place))
+    width, moves = word(plan, WIDTH), word(plan, MOVES)
+    if moves == RUNS:
+        return runs(source, target, plan, ahead, end, apart, place)
+    if moves != BLOCKS:
+        return elements(source, target, plan, ahead, end, apart, place)
     if width == 1:
-        return int(single(source, target, plan, ahead, end, apart, place, W1))
+        return blocks(source, target, plan, ahead, end, apart, place, W1)
     if width == 2:
-        return int(single(source, target, plan, ahead, end, apart, place, W2))
+        return blocks(source, target, plan, ahead, end, apart, place, W2)
     if width == 4:
-        return int(single(source, target, plan, ahead, end, apart, place, W4))
+        return blocks(source, target, plan, ahead, end, apart, place, W4)
     if width == 8:
-        return int(single(source, target, plan, ahead, end, apart, place, W8))
-    return int(single(source, target, plan, ahead, end, apart, place, W16))
+        return blocks(source, target, plan, ahead, end, apart, place, W8)
+    return blocks(source, target, plan, ahead, end, apart, place, W16)
 
 
 @kernel
 def put(
-    source: int,
-    target: int,
-    plan: int,
-    position: int,
-    ahead: int,
-    end: int,
+    source: Address,
+    target: Address,
+    plan: Address,
+    position: Address,
+    ahead: Address,
+    end: Address,
     apart: int,
     mover: int,
-) -> int:
+) -> Address:
     """Copy one tensor, and ask for the lines [ahead, end) of the next meanwhile.
 
     Returns where those begin that it did not come to. The next one lies `apart` bytes
@@ -232,7 +290,7 @@ def put(
         store_word(position + 8 * k, 0)
     for _ in range(word(plan, COUNT)):
         place = position + 8 * loops
-        ahead = call(mover, (source, target, plan, ahead, end, apart, place))
+        ahead = pointer(call(mover, (source, target, plan, ahead, end, apart, place)))
         k = loops - 1
         while k >= 0:
             row = HEAD + 3 * k

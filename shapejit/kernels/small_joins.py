@@ -7,15 +7,15 @@ from typing import Any
 from ..runtime.cpu_caches import LINE
 from .array_structs import is_like
 from .constants import PIECE, WIDTHS
-from .jit import Numbers, kernel
-from .memory import address_of, copy, load_word as word, move, move_piece, prefetch, size_of
+from .jit import Address, Numbers, kernel
+from .memory import address_of, copy, load_address, move, move_piece, prefetch, size_of
 from .object_layouts import AHEAD, CONTIGUOUS_WRITEABLE, DATA, DESCR, ITEMS
 
 W1, W2, W4, W8 = (WIDTHS[width] for width in (1, 2, 4, 8))
 
 
 @kernel
-def fragment(target: int, source: int, nbytes: int) -> None:
+def fragment(target: Address, source: Address, nbytes: int) -> None:
     """Copy less than a line."""
     if nbytes >= PIECE:
         done = PIECE
@@ -35,14 +35,14 @@ def fragment(target: int, source: int, nbytes: int) -> None:
 
 
 @kernel
-def spread_elements(target: int, apart: int, source: int, rows: int, width: Any) -> None:
+def spread_elements(target: Address, apart: int, source: Address, rows: int, width: Any) -> None:
     """Copy elements that follow one another to places evenly spaced."""
     for row in range(rows):
         move(target + row * apart, source + row * size_of(width), width)
 
 
 @kernel
-def spread(target: int, apart: int, source: int, rows: int, run: int) -> None:
+def spread(target: Address, apart: int, source: Address, rows: int, run: int) -> None:
     """Copy runs that follow one another to places evenly spaced."""
     if run == 1:
         spread_elements(target, apart, source, rows, W1)
@@ -62,7 +62,7 @@ def spread(target: int, apart: int, source: int, rows: int, run: int) -> None:
 
 @kernel
 def join_alike(
-    items: int, out: int, count: int, kind: Numbers, out_kind: Numbers, rows: int, run: int
+    items: Address, out: Address, count: int, kind: Numbers, out_kind: Numbers, rows: int, run: int
 ) -> bool:
     """Write the rows of a tuple's ndarrays in turns into `out`, if all are fit for that.
 
@@ -72,18 +72,18 @@ def join_alike(
     """
     if not is_like(out, address_of(out_kind), CONTIGUOUS_WRITEABLE):
         return False
-    begin = word(out + DATA)
+    begin = load_address(out + DATA)
     end = begin + count * rows * run
     for k in range(count):
         if k + AHEAD < count:
-            prefetch(word(items + ITEMS + 8 * (k + AHEAD)) + DESCR)
-        x = word(items + ITEMS + 8 * k)
+            prefetch(load_address(items + ITEMS + 8 * (k + AHEAD)) + DESCR)
+        x = load_address(items + ITEMS + 8 * k)
         if not is_like(x, address_of(kind), 0):
             return False
-        source = word(x + DATA)
-        if source < end and source + rows * run > begin:
+        source = load_address(x + DATA)
+        if source < end and begin < source + rows * run:
             return False
     for k in range(count):
-        source = word(word(items + ITEMS + 8 * k) + DATA)
+        source = load_address(load_address(items + ITEMS + 8 * k) + DATA)
         spread(begin + k * run, count * run, source, rows, run)
     return True

@@ -30,8 +30,8 @@ from .constants import (
 )
 from .conversions import convert
 from .copies import lines_of, small_row, stream
-from .jit import Numbers, Table, kernel
-from .memory import address_of, move_piece, prefetch, size_of
+from .jit import Address, Numbers, Table, kernel
+from .memory import address_of, move_piece, pointer, prefetch, size_of
 from .odometer import offset_at, seek, step
 from .shares import take
 from .transpositions import VECTOR, transpose_buffered, transpose_lines, transpose_rows
@@ -65,7 +65,7 @@ def block_of(
 
 
 @kernel
-def lead_of(place: int, size: int, lined: bool) -> int:
+def lead_of(place: Address, size: int, lined: bool) -> int:
     """The row of a tile at which a line of the target begins; -1 if it is filled by the stage."""
     lead = -place & (LINE - 1)
     return lead // size if lined and lead % size == 0 else -1
@@ -73,8 +73,8 @@ def lead_of(place: int, size: int, lined: bool) -> int:
 
 @kernel
 def drain_tile(
-    dst: int,
-    stage: int,
+    dst: Address,
+    stage: Address,
     tile: Table,
     offsets: Numbers,
     columns: int,
@@ -102,8 +102,8 @@ def drain_tile(
 
 @kernel
 def convert_tile(
-    dst: int,
-    stage: int,
+    dst: Address,
+    stage: Address,
     tile: Table,
     offsets: Numbers,
     columns: int,
@@ -118,7 +118,7 @@ def convert_tile(
     """`drain_tile` of `some` rows from `low` on, which are converted."""
     unit, limit = tile[ROWS, UNIT], tile[ROWS, COUNT]
     if tile[STAGED, DENSE] == 1:
-        convert(entry, stage, dst + offsets[columns], count * limit, 1, 0, 0, 0, 0, 0)
+        convert(entry, stage, dst + offsets[columns], count * limit, 1, stage, 0, stage, 0, 0)
         return
     for q in range(count):
         staged, into = stage + q * tile[STAGED, PITCH], dst + offsets[columns + q]
@@ -128,7 +128,7 @@ def convert_tile(
             first, end = lines_of(into, own * unit, end * unit, limit * unit, LINE)
             first, end = first // unit, end // unit
         staged += (first - low) * size
-        convert(entry, staged, into + first * unit, end - first, 1, 0, 0, 0, 0, 0)
+        convert(entry, staged, into + first * unit, end - first, 1, stage, 0, stage, 0, 0)
 
 
 @kernel
@@ -136,7 +136,7 @@ def tiles(
     places: Table,
     work: Numbers,
     span: Numbers,
-    stage: int,
+    stage: Address,
     loops: Table,
     tile: Table,
     offsets: Numbers,
@@ -158,24 +158,24 @@ def tiles(
     buffer = stage + tile[STAGED, BUFFER_AT]
     at = span[SPAN:]
     while take(work, span):
-        source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
+        source, target = pointer(places[0, span[TENSOR]]), pointer(places[1, span[TENSOR]])
         s, t = seek(loops, at, span[LOW])
         lead = lead_of(target + t, size, lined)
         p_own, p_low, p_high, q_low, q_high = block_of(at, tile, loops, over, step_p, step_q, lead)
-        src, rows = offset_at(tile, ROWS, p_low)
-        src += source + s + q_low * size
+        begin, rows = offset_at(tile, ROWS, p_low)
+        src = source + (begin + s + q_low * size)
         for _ in range(span[LOW], span[HIGH]):
             own, low, count, some = p_own, p_low, p_high - p_low, q_high - q_low
-            dst, columns = offset_at(tile, COLUMNS, q_low)
-            dst += target + t
+            begin, columns = offset_at(tile, COLUMNS, q_low)
+            dst = target + (begin + t)
             place, where, line = dst + low * size, table + 8 * columns, lead
             s, t = step(loops, at, s, t)
             lead = lead_of(target + t, size, lined)
             p_own, p_low, p_high, q_low, q_high = block_of(
                 at, tile, loops, over, step_p, step_q, lead
             )
-            next_src, next_rows = offset_at(tile, ROWS, p_low)
-            next_src += source + s + q_low * size
+            begin, next_rows = offset_at(tile, ROWS, p_low)
+            next_src = source + (begin + s + q_low * size)
             if line >= 0:
                 transpose_lines(
                     src,
@@ -233,7 +233,7 @@ def run_tiles(
     places: Table,
     work: Numbers,
     span: Numbers,
-    stage: int,
+    stage: Address,
     loops: Table,
     tile: Table,
     offsets: Numbers,
@@ -249,14 +249,14 @@ def run_tiles(
     over = 0 if stage == 0 else (LINE + nbytes - 1) // nbytes
     at, gap = span[SPAN:], tile[COLUMNS, STEP]
     while take(work, span):
-        source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
+        source, target = pointer(places[0, span[TENSOR]]), pointer(places[1, span[TENSOR]])
         s, t = seek(loops, at, span[LOW])
         for _ in range(span[LOW], span[HIGH]):
             p_own, p_low, p_high, q_low, q_high = block_of(at, tile, loops, over, 1, 1)
-            src, rows_at = offset_at(tile, ROWS, p_low)
-            dst, columns = offset_at(tile, COLUMNS, q_low)
-            src += source + s + q_low * gap
-            dst += target + t
+            begin, rows_at = offset_at(tile, ROWS, p_low)
+            src = source + (begin + s + q_low * gap)
+            begin, columns = offset_at(tile, COLUMNS, q_low)
+            dst = target + (begin + t)
             short = stage != 0 and tile[STAGED, DENSE] == 0 and nbytes < PIECE
             for p in range(p_high - p_low):
                 row = src + offsets[rows_at + p]

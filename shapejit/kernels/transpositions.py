@@ -11,7 +11,7 @@ from typing import Any
 
 from ..runtime.cpu_caches import LINE
 from .constants import PIECE, WIDTHS
-from .jit import Numbers, kernel
+from .jit import Address, Numbers, kernel
 from .memory import address_of, move_piece, prefetch, size_of
 from .vectors import transpose_block, transpose_interleaved, transpose_streamed
 
@@ -24,12 +24,12 @@ NEAR = 4  # rows ahead of the one that is copied to the bounce buffer
 
 @kernel
 def transpose_rows(
-    src: int,
+    src: Address,
     first: int,
-    dst: int,
-    columns: int,
+    dst: Address,
+    columns: Address,
     count: int,
-    ahead: int,
+    ahead: Address,
     offsets: Numbers,
     first_ahead: int,
     block: Any,
@@ -57,12 +57,12 @@ def transpose_rows(
 
 @kernel
 def transpose_lines(
-    src: int,
+    src: Address,
     first: int,
-    dst: int,
-    columns: int,
+    dst: Address,
+    columns: Address,
     count: int,
-    ahead: int,
+    ahead: Address,
     offsets: Numbers,
     first_ahead: int,
     lines: tuple[int, int, int],
@@ -116,15 +116,15 @@ def transpose_lines(
 
 @kernel
 def transpose_buffered(
-    src: int,
+    src: Address,
     first: int,
-    dst: int,
-    columns: int,
+    dst: Address,
+    columns: Address,
     count: int,
-    ahead: int,
+    ahead: Address,
     offsets: Numbers,
     first_ahead: int,
-    buffer: int,
+    buffer: Address,
     width: Any,
     pieces: Any,
 ) -> None:

@@ -11,13 +11,15 @@ from llvmlite import ir
 
 from ..runtime.cpu_caches import LINE
 from . import llvm
-from .llvm import Builder, Value, emits
+from .llvm import POINTER, Address, Builder, Value, emits
 from .planes import Plane, Unit
+from .pointers import moved
 from .run_loops import Counted
 
 Fetch = Callable[[list[int]], Any]  # the bytes at some offsets, as a vector
 
-SIGNATURE = ir.FunctionType(ir.VoidType(), [llvm.I64] * 4)  # source, target, units, step
+# source, target, units, step
+SIGNATURE = ir.FunctionType(ir.VoidType(), [POINTER] * 2 + [llvm.I64] * 2)
 
 
 def write(function: Any, unit: Unit) -> None:
@@ -26,8 +28,8 @@ def write(function: Any, unit: Unit) -> None:
     source, target, count, step = function.args
     lanes = gcd(unit.size, LINE)
     with Counted(builder, count, llvm.number(1)) as k:
-        begin = builder.add(source, builder.mul(k, step))
-        into = builder.add(target, builder.mul(k, llvm.number(unit.size)))
+        begin = moved(builder, source, builder.mul(k, step))
+        into = moved(builder, target, builder.mul(k, llvm.number(unit.size)))
         for first in range(0, unit.size, lanes):
             planes = [p._replace(places=p.places[first : first + lanes]) for p in unit.planes]
             value = joined(builder, partial(_bytes, builder, begin), planes)
@@ -57,7 +59,7 @@ def _plane(builder: Any, fetch: Fetch, plane: Plane) -> Any:
         return builder.select(there, llvm.constant(1 << low, kind), zero)
     made, done = None, list[int]()
     for shift in sorted(set(shifts)):
-        moved = _shifted(builder, value, shift - low)
+        moved = shifted(builder, value, shift - low)
         if made is None:
             made = moved
         else:
@@ -67,7 +69,7 @@ def _plane(builder: Any, fetch: Fetch, plane: Plane) -> Any:
     return builder.and_(made, llvm.constant(((1 << bits) - 1) << low, kind))
 
 
-def _shifted(builder: Any, value: Any, right: int) -> Any:
+def shifted(builder: Any, value: Any, right: int) -> Any:
     """Bytes shifted right, or left if that is negative; bits of neighbours come in."""
     if right == 0:
         return value
@@ -135,7 +137,7 @@ def _side_by_side(builder: Any, one: tuple[Any, list[int]], other: tuple[Any, li
 
 @emits()
 def read_units(
-    builder: Builder, entry: Value, src: Value, dst: Value, count: Value, step: Value
+    builder: Builder, entry: Value, src: Address, dst: Address, count: Value, step: Value
 ) -> None:
     """Write the codes of `count` units, `step` bytes apart, by the function at `entry`."""
     function = builder.inttoptr(entry, SIGNATURE.as_pointer())

@@ -9,13 +9,20 @@ from llvmlite import ir
 
 from . import llvm
 from .constants import PIECE
-from .llvm import Builder, Tag, Value, emits
+from .llvm import Address, Builder, Tag, Value, emits
+from .pointers import moved
 from .reference import turned
 
 
 @emits()
 def transpose_block(
-    builder: Builder, src: Value, rows: Value, dst: Value, columns: Value, width: Tag, pieces: Tag
+    builder: Builder,
+    src: Address,
+    rows: Address,
+    dst: Address,
+    columns: Address,
+    width: Tag,
+    pieces: Tag,
 ) -> None:
     """Transpose one block in registers.
 
@@ -29,7 +36,13 @@ def transpose_block(
 
 @emits()
 def transpose_streamed(
-    builder: Builder, src: Value, rows: Value, dst: Value, columns: Value, width: Tag, pieces: Tag
+    builder: Builder,
+    src: Address,
+    rows: Address,
+    dst: Address,
+    columns: Address,
+    width: Tag,
+    pieces: Tag,
 ) -> None:
     """`transpose_block` past the caches: `dst` + columns[k] are multiples of a vector's bytes."""
     for stored in _transpose(builder, src, rows, dst, columns, width, pieces):
@@ -37,27 +50,39 @@ def transpose_streamed(
 
 
 def _transpose(
-    builder: Builder, src: Value, rows: Value, dst: Value, columns: Value, width: Tag, pieces: Tag
+    builder: Builder,
+    src: Address,
+    rows: Address,
+    dst: Address,
+    columns: Address,
+    width: Tag,
+    pieces: Tag,
 ) -> list[Any]:
     """Write `transpose_block`; return its stores."""
 
-    def place(i: int) -> Value:
-        return builder.add(src, llvm.entry(builder, rows, i))
+    def place(i: int) -> Address:
+        return moved(builder, src, llvm.entry(builder, rows, i))
 
     made = enumerate(_columns(builder, place, width, pieces))
     return [
-        llvm.store(builder, column, builder.add(dst, llvm.entry(builder, columns, k)))
+        llvm.store(builder, column, moved(builder, dst, llvm.entry(builder, columns, k)))
         for k, column in made
     ]
 
 
 @emits()
 def transpose_even(
-    builder: Builder, src: Value, pitch: Value, dst: Value, apart: Value, width: Tag, pieces: Tag
+    builder: Builder,
+    src: Address,
+    pitch: Value,
+    dst: Address,
+    apart: Value,
+    width: Tag,
+    pieces: Tag,
 ) -> None:
     """`transpose_block` of rows `pitch` bytes apart, whose columns go `apart` bytes apart."""
 
-    def place(i: int) -> Value:
+    def place(i: int) -> Address:
         return llvm.at(builder, src, i, pitch)
 
     for k, column in enumerate(_columns(builder, place, width, pieces)):
@@ -66,7 +91,7 @@ def transpose_even(
 
 @emits()
 def transpose_interleaved(
-    builder: Builder, src: Value, dst: Value, columns: Value, width: Tag, pieces: Tag
+    builder: Builder, src: Address, dst: Address, columns: Address, width: Tag, pieces: Tag
 ) -> None:
     """`transpose_block` of interleaved rows: no piece has to be put in place.
 
@@ -77,10 +102,12 @@ def transpose_interleaved(
     places = [llvm.at(builder, src, k * nbytes) for k in range(PIECE // llvm.size(width))]
     vectors = [llvm.load(builder, place, vector) for place in places]
     for k, column in enumerate(llvm.interleaved(builder, vectors, PIECE // unit)):
-        llvm.store(builder, column, builder.add(dst, llvm.entry(builder, columns, k)))
+        llvm.store(builder, column, moved(builder, dst, llvm.entry(builder, columns, k)))
 
 
-def _columns(builder: Builder, place: Callable[[int], Value], width: Any, pieces: Any) -> list[Any]:
+def _columns(
+    builder: Builder, place: Callable[[int], Address], width: Any, pieces: Any
+) -> list[Any]:
     """The columns of rows of 16 bytes, row i at `place(i)`, each as a vector."""
     unit, each = min(llvm.size(width), 8), PIECE // llvm.size(width)
     piece = ir.VectorType(llvm.element(unit), PIECE // unit)
@@ -94,7 +121,13 @@ def _columns(builder: Builder, place: Callable[[int], Value], width: Any, pieces
 
 @emits()
 def interleave(
-    builder: Builder, src: Value, rows: Value, dst: Value, factor: Tag, width: Tag, pieces: Tag
+    builder: Builder,
+    src: Address,
+    rows: Address,
+    dst: Address,
+    factor: Tag,
+    width: Tag,
+    pieces: Tag,
 ) -> None:
     """Write the elements of `factor` rows in turn: a0 b0 c0 a1 b1 c1 and so on.
 
@@ -103,7 +136,7 @@ def interleave(
     nbytes, parts = PIECE * llvm.size(pieces), factor.count
     count = nbytes // llvm.size(width)
     vector = ir.VectorType(ir.IntType(8 * llvm.size(width)), count)
-    places = [builder.add(src, llvm.entry(builder, rows, i)) for i in range(parts)]
+    places = [moved(builder, src, llvm.entry(builder, rows, i)) for i in range(parts)]
     loaded = [llvm.load(builder, place, vector) for place in places]
     for k in range(parts):
         wanted = [(at % parts, at // parts) for at in range(k * count, (k + 1) * count)]
@@ -112,7 +145,13 @@ def interleave(
 
 @emits()
 def pick(
-    builder: Builder, src: Value, dst: Value, apart: Tag, direction: Tag, width: Tag, pieces: Tag
+    builder: Builder,
+    src: Address,
+    dst: Address,
+    apart: Tag,
+    direction: Tag,
+    width: Tag,
+    pieces: Tag,
 ) -> None:
     """Write `pieces` * 16 bytes of elements that lie `apart` in the source.
 
@@ -138,7 +177,7 @@ def pick(
 
 @emits()
 def turn_groups(
-    builder: Builder, src: Value, dst: Value, count: Tag, width: Tag, pieces: Tag
+    builder: Builder, src: Address, dst: Address, count: Tag, width: Tag, pieces: Tag
 ) -> None:
     """Copy `pieces` * 16 bytes, the elements of each whole group of `count` in the other order."""
     nbytes = PIECE * llvm.size(pieces)

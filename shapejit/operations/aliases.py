@@ -1,4 +1,4 @@
-"""Methods of Tensors under the names that NumPy and torch have for them."""
+"""Methods of Tensor under the names that NumPy and torch use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from . import casts, manipulation, views
 
 
 def transpose(t: Tensor, *axes: Any) -> Tensor:
-    """The view with the dims in another order, in the reverse one if none is given.
+    """The view with the dims in the order `axes`; without axes in reverse order.
 
     `axes` is one sequence or several ints. Raises ReshapeError, DTypeError.
 
@@ -56,9 +56,9 @@ def flatten(t: Tensor) -> Tensor:
 
 
 def tolist(t: Tensor) -> Any:
-    """The elements as nested lists of Python's numbers; without dims the number itself.
+    """The elements as nested lists of Python numbers; of a 0-D tensor, the number itself.
 
-    Raises DTypeError for a dtype that NumPy and ml_dtypes lack: `unpack` has its codes.
+    Raises DTypeError for a dtype that NumPy and ml_dtypes lack; `unpack` returns its codes.
 
     >>> Tensor.frombuffer(bytes([0x21, 0xF3]), "int4", (2, 2)).tolist()
     [[1, 2], [3, -1]]
@@ -67,7 +67,7 @@ def tolist(t: Tensor) -> Any:
 
 
 def item(t: Tensor) -> Any:
-    """The only element as Python's number. Raises ReshapeError if there are more, or none.
+    """The only element as a Python number. Raises ReshapeError unless there is exactly one.
 
     >>> Tensor.frombuffer(bytes([0x21]), "int4", (2,))[1].item()
     2

@@ -1,4 +1,4 @@
-"""cast, dequantize and quantize: numbers of one dtype as numbers of another, in one pass."""
+"""cast, dequantize and quantize: convert numbers between dtypes, in one pass over memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..arrays.tensor import Tensor
 from ..dtypes.table import DType, fixed_width
 from ..engine import outputs, small_calls
 from ..engine.converting import Array, Operands, cast_conversion, convert, remember
-from ..engine.routes import follow, keep
+from ..engine.routes import StandIn, follow, keep
 from ..engine.small_calls import Routes
 from ..errors import DTypeError
 from ..kernels.numbers import Conversion
@@ -31,7 +31,7 @@ from .scaling import (
 NEAREST = "nearest"
 ROUND_MODES = (NEAREST, "up", "down")
 
-routes: dict[str, Routes] = {}  # of casts to a dtype by its name, with no more said
+routes: dict[str, Routes] = {}  # of casts without options, by the name of the target dtype
 
 
 @typed_converting
@@ -43,17 +43,19 @@ def cast(
     round_mode: str = NEAREST,
     out: Any = None,
 ) -> Any:
-    """The numbers of `x`, of any strides, as numbers of `dtype`: row-major, a new array or `out`.
+    """Convert the numbers of `x` (any strides) to `dtype`: into a new row-major array, or `out`.
 
-    Floats are rounded once, to the nearest, ties to even. Beyond the range of the target:
+    Floats are rounded once, to the nearest, ties to even. Out-of-range numbers become:
 
-    - a float of 8 bits has its largest finite value, also for infinities; with `saturate=False`
-      infinity, or NaN if it has no infinity;
-    - wider floats have infinity, narrower ones their largest value;
-    - float8_e8m0fnu has its least value for what is below that, or NaN with `saturate=False`;
-      `round_mode` "up" or "down" is for this dtype alone;
-    - integers of floats are truncated, and have the nearest end of their range, 0 for NaN;
-    - integers of wider integers keep the low bits; bool is True for all but 0.
+    - in float8 dtypes the largest finite value, also infinities; with `saturate=False` infinity,
+      or NaN in a dtype without infinity;
+    - in wider floats infinity, in narrower ones the largest value;
+    - in float8_e8m0fnu, below its range, its smallest value, or NaN with `saturate=False`;
+      `round_mode` "up" or "down" applies to this dtype only;
+    - from floats to integers (which truncates) the nearest end of the range, and NaN becomes 0;
+    - from integers to narrower integers their low bits, as in NumPy: 300 becomes 44 in uint8.
+
+    As bool, every number but 0 is True.
 
     NaNs keep their sign, and their payload only from bfloat16 and float32 to a wider float.
     Complex numbers only become complex numbers, and strings cannot be cast. `out` (same
@@ -69,7 +71,7 @@ def cast(
     """
     key = None
     if saturate is True and round_mode is NEAREST and type(dtype) is str:
-        # Written out, not called: a small cast may cost 0.1 us more than NumPy's.
+        # Inlined: a small cast may cost 0.1 us more than NumPy's.
         if dtype in routes:
             done = small_calls.run(x, out, routes[dtype].table)
             if done is not None:
@@ -87,7 +89,7 @@ def cast(
 
 @sees_native_arrays
 def _cast_other(x: Any, dtype: Any, saturate: Any, round_mode: Any, out: Any) -> Any:
-    """`cast` of what is neither an exact ndarray nor a Tensor."""
+    """`cast` of arguments other than exact ndarrays and Tensors."""
     x = views.checked(x)
     if isinstance(x, Tensor) and type(x) is not Tensor:
         return _cast(x, dtype, saturate, round_mode, None, out)
@@ -95,7 +97,7 @@ def _cast_other(x: Any, dtype: Any, saturate: Any, round_mode: Any, out: Any) ->
 
 
 def _cast(x: Any, dtype: Any, saturate: Any, round_mode: Any, key: Any, out: Any) -> Any:
-    """`cast` of what has no Route; with a `key`, the next call is short."""
+    """`cast` without a Route; with a `key`, one is made for the next call."""
     if type(x) is np.ndarray:
         x = x[...]  # another thread may give `x` another shape
     kind = fixed_width(dtype)
@@ -112,8 +114,8 @@ def _cast(x: Any, dtype: Any, saturate: Any, round_mode: Any, key: Any, out: Any
     if isinstance(x, Tensor) and type(x) is not Tensor:
         given = kind.name, conversion.saturate, round_mode
         return x.converted("cast", conversion, kind, None, given, out)
-    small = type(x) is np.ndarray and x.size <= thresholds.WHOLE_BELOW
-    made = _result(x, conversion, kind, None, out, None if small else key)
+    small = type(x) is np.ndarray and x.size <= thresholds.SCALAR_MAX_BYTES
+    made = _result(x, conversion, kind, None, out, key, small)
     if key and small and kind.numpy is not None:
         remember(routes.setdefault(str(dtype), Routes()), x, made, conversion)
     return made
@@ -166,8 +168,8 @@ def quantize(
 ) -> Any:
     """Codes of `dtype` for `x / scale + zero_point`, rounded to the nearest, ties to even.
 
-    What is out of range becomes the nearest end of it (`saturate` as in `cast`), NaN 0
-    for integers. Integer zero points are added after the rounding, others before it. `scale`,
+    Out-of-range numbers are clamped to the range (`saturate` as in `cast`); in integers, NaN
+    becomes 0. Integer zero points are added after rounding, others before it. `scale`,
     `zero_point`, `block_shape`, `out` as in `dequantize`; no scale may be zero, infinite
     or NaN. ONNX QuantizeLinear-25 is the special case of one axis. Raises DTypeError,
     ReshapeError, FormatError.
@@ -190,9 +192,10 @@ def _scaled(
     key: object,
     *asked: object,
 ) -> Any:
-    """`x` converted by the operands that `find` makes of the arguments.
+    """`x` converted with the operands that `find` makes of the arguments.
 
-    The `key` is that of the Route if scales lie where they lay; few of them need none.
+    `key` finds the Route if the scales are in the same memory as before; a few scales are copied,
+    and may be anywhere.
     """
     known = None
     if key is None and out is block_shape is None:
@@ -208,12 +211,12 @@ def _scaled(
         given = (made.saturate,) if made.step == "quantize" else ()
         return source.converted(made.step, made, kind, operands, given, out)
     if not known and operands.scale is not scale:
-        key = None  # it is read elsewhere the next time
+        key = None  # the next call reads it from other memory
     return _result(source, made, kind, operands, out, key)
 
 
 def _key(x: Any, *asked: object) -> tuple[object, ...] | None:
-    """The key of the Route for an array; None for what has no Route."""
+    """The key of the Route for an array; None if it has no Route."""
     if type(x) is np.ndarray:
         return x.dtype, x.shape, x.strides, *asked
     if type(x) is Tensor:
@@ -229,8 +232,12 @@ def _result(
     operands: Operands | None,
     out: Any,
     key: object = None,
+    small: bool = False,
 ) -> Any:
-    """The converted elements as `out`, or as a new array; the next call with the `key` is short."""
+    """The converted elements as `out` or a new array; later calls with the `key` have a Route.
+
+    But `small` arrays only until kernels are ready: then such calls are compiled ones.
+    """
     wanted: Any = kind
     if not isinstance(source, Tensor):
         if kind.numpy is None:
@@ -238,10 +245,11 @@ def _result(
         wanted = kind.numpy
     given = () if operands is None else operands.given
     target, fresh = outputs.target(out, wanted, source.shape, (source, *given))
-    work = convert(source, target, conversion, operands, fresh)
-    if key is not None and work is not None and target.dtype is wanted:
-        both = target.nbytes < thresholds.STREAM_FROM  # or the kernel depends on the memory
-        keep(key, work, source, target, *({True, False} if both else {fresh}))
+    way = convert(source, target, conversion, operands, fresh)
+    kept = key is not None and (not small or isinstance(way, StandIn))
+    if kept and way is not None and target.dtype is wanted:
+        both = target.nbytes < thresholds.STREAM_FROM  # else the kernel differs
+        keep(key, way, source, target, *({True, False} if both else {fresh}))
     return target if out is None else out
 
 
@@ -254,5 +262,5 @@ def converted(
     given: tuple[Any, ...],
     out: Any,
 ) -> Any:
-    """The conversion `name` of a Tensor; a traced one writes it down with what is `given`."""
+    """The conversion `name` of a Tensor; a traced Tensor records it with its arguments `given`."""
     return _result(t, conversion, kind, operands, out)

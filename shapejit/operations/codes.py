@@ -1,4 +1,4 @@
-"""pack and unpack: packed elements as codes, one in a whole byte or more, and back."""
+"""pack and unpack: between packed elements and codes in whole bytes, one each."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ CODES = dtype("uint8")
 
 
 def pack(x: NDArray[Any] | Tensor, dtype: object = None, *, out: Tensor | None = None) -> Tensor:
-    """A contiguous packed Tensor of an array with whole bytes per element; new, or `out`.
+    """Pack an array with whole bytes per element into a contiguous Tensor: a new one, or `out`.
 
-    `x` has an ml_dtypes sub-byte dtype, whose bits above an element's width are
-    ignored, or holds integers of any width: numbers of a `dtype` of integers, or codes of
-    it; unsigned integers are always read as codes. Padding bits are zero. `out` as in
-    `reshape`, of the packed dtype. Raises FormatError, which names the first number out of
-    range, DTypeError, ReshapeError.
+    `x` has a sub-byte dtype of ml_dtypes (bits above an element's width are ignored), or holds
+    integers of any width for `dtype`: signed ones are numbers if `dtype` is an integer dtype,
+    unsigned ones are always codes (bit patterns). Padding bits are zero. `out` as in `reshape`, of
+    the packed dtype. Raises FormatError, which names the first number out of range, DTypeError,
+    ReshapeError.
 
     >>> import numpy as np
     >>> pack(np.array([1, 2, 3], np.uint8), "uint4").tobytes().hex()
@@ -48,16 +48,16 @@ def pack(x: NDArray[Any] | Tensor, dtype: object = None, *, out: Tensor | None =
         return ascontiguous(given, out=out)
     target, fresh = outputs.target(out, kind, given.shape, (source,))
     if all(s % 8 == 0 for s in (given.offset, *given.strides)) and not _side_by_side(given, 8):
-        # Bytes are put in order faster than codes.
-        codes = Tensor.trusted(given.buffer, CODES, _with_bits(given.layout, 8))
+        # Whole bytes are reordered faster than packed elements.
+        codes = Tensor.unchecked(given.buffer, CODES, _with_bits(given.layout, 8))
         given = _codes_as(copied(codes, codes.shape, None), kind)
-    # Never the caller's own byte, whose high bits may be dirty.
+    # Not the caller's own byte, whose high bits may be set.
     copying.copy(given, target, fresh)
     return target if out is None else out
 
 
 def _in_range(given: Tensor, kind: DType) -> Tensor:
-    """Integers as codes of a packed dtype, with dirty high bits if they are negative."""
+    """Integers as codes of a packed dtype; the high bits of negative ones are set."""
     if given.dtype.kind != "integer" or given.dtype.packed or not kind.packed:
         raise DTypeError(f"{given.dtype} elements are not codes of {kind}: pass integers, or cast")
     numbers = given.numpy()
@@ -75,26 +75,26 @@ def _in_range(given: Tensor, kind: DType) -> Tensor:
 
 
 def _codes_as(codes: Tensor, kind: DType) -> Tensor:
-    """Codes, one byte each, as the elements that they are."""
-    return Tensor.trusted(codes.buffer, kind, _with_bits(codes.layout, kind.bits))
+    """Codes, one byte each, as elements of `kind`."""
+    return Tensor.unchecked(codes.buffer, kind, _with_bits(codes.layout, kind.bits))
 
 
 def _with_bits(layout: Layout, bits: int) -> Layout:
-    """The same places, whose elements are wider or narrower."""
+    """The same Layout for elements of another width."""
     return Layout.of(layout.shape, layout.strides, layout.offset, bits)
 
 
 def _side_by_side(t: Tensor, apart: int) -> bool:
-    """Whether most elements stand `apart` bits behind the one before, or there are few."""
+    """Whether most elements are `apart` bits after the previous one, or there are few."""
     runs = t.layout.runs()
     return t.size <= CODES_BLOCK or (runs[-1][1] == apart and runs[-1][0] >= LINE)
 
 
 def unpack(t: Tensor, out: NDArray[Any] | None = None) -> NDArray[Any]:
-    """The elements of a Tensor in whole bytes each, as a new ndarray or in `out`.
+    """The elements of a Tensor, one or more whole bytes each, as a new ndarray or in `out`.
 
-    The dtype is ml_dtypes' or NumPy's; types that both lack give uint8 codes. Raises DTypeError
-    if `t` is not a Tensor, DTypeError and ReshapeError for an `out` that does not fit.
+    The dtype is that of ml_dtypes or NumPy; if both lack it, the result holds uint8 codes. Raises
+    DTypeError if `t` is not a Tensor, DTypeError and ReshapeError for an `out` that does not fit.
 
     >>> Tensor.frombuffer(bytes([0x21, 0x03]), "uint4", (3,)).unpack()
     array([1, 2, 3], dtype=uint4)
@@ -103,16 +103,16 @@ def unpack(t: Tensor, out: NDArray[Any] | None = None) -> NDArray[Any]:
         raise DTypeError(f"unpack takes a shapejit.Tensor, not {type_name(t)}")
     target, fresh = outputs.target(out, t.dtype.codes, t.shape, (t,))
     if t.dtype.packed and not (_side_by_side(t, t.dtype.bits) or _side_by_side(t, 8)):
-        # Packed elements are put in order faster than codes.
+        # Packed elements are reordered faster than unpacked codes.
         t = copied(t, t.shape, None)
     copying.copy(t, target, fresh)
     return target if out is None else out
 
 
 def numpy(t: Tensor) -> NDArray[Any]:
-    """The tensor as an ndarray: its own memory where elements are whole bytes, else unpacked.
+    """The tensor as an ndarray: a view if elements are whole bytes, else an unpacked copy.
 
-    Raises ReshapeError for more than NumPy's 64 dims and for sizes beyond its memory.
+    Raises ReshapeError for more than NumPy's 64 dims, or more bytes than an ndarray can have.
 
     >>> Tensor.frombuffer(bytes([0x21, 0x43]), "uint4", (2, 2)).numpy()
     array([[1, 2],
@@ -130,12 +130,12 @@ def tobytes(t: Tensor) -> bytes:
     >>> Tensor.frombuffer(bytes([0x21, 0xF3]), "uint4", (3,)).tobytes().hex()
     '2103'
     """
-    # Never a packed tensor's own bytes: the padding may not be zero.
+    # Not a packed tensor's own bytes: its padding bits may be set.
     return memory(copied(t, t.shape, None) if t.dtype.packed else t).tobytes()
 
 
 def memory(t: Tensor) -> Bytes:
-    """The bytes of the packed elements side by side; a copy unless they lie so.
+    """The bytes of the packed elements, contiguous; a copy unless they are so already.
 
     >>> memory(Tensor.frombuffer(bytes([0x21, 0x43]), "uint4", (2, 2))[1:]).tolist()
     [67]

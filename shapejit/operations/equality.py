@@ -16,7 +16,7 @@ from .views import ascontiguous, checked, dtype_of
 
 Index = tuple[int | slice, ...]
 
-COMPARED_BYTES = 1 << 20  # of each side that are made contiguous and compared at a time
+COMPARED_BYTES = 1 << 20  # of each side that are copied and compared at a time
 
 
 def array_equal(a: NDArray[Any] | Tensor, b: NDArray[Any] | Tensor) -> bool:
@@ -66,7 +66,7 @@ def _same_bits(x: Tensor, y: Tensor) -> bool:
 
 
 def blocks(shape: Sequence[int], bits: int) -> Iterator[Index]:
-    """Slices along the outer dims of elements of `bits` each, in order: 1 MiB each at most."""
+    """Slices along the outer dims, in order, of at most 1 MiB of elements of `bits` bits each."""
     size = prod(shape) * bits
     if not shape or size <= 8 * COMPARED_BYTES:
         yield ()
@@ -84,7 +84,7 @@ def blocks(shape: Sequence[int], bits: int) -> Iterator[Index]:
 
 
 def place(index: Index, shape: Sequence[int], at: int) -> tuple[int, ...]:
-    """The place in the whole of element `at` of a block, which has this shape."""
+    """The index in the whole array of element `at` of a block of this shape."""
     found = np.unravel_index(at, tuple(shape))
     outer = tuple(i for i in index if isinstance(i, int))
     first = next((i.start for i in index if isinstance(i, slice)), 0)
@@ -93,7 +93,7 @@ def place(index: Index, shape: Sequence[int], at: int) -> tuple[int, ...]:
 
 
 def first_difference(a: Tensor, b: Tensor) -> tuple[int, ...] | None:
-    """The index of the first element with other bits, in row-major order; None if all are equal.
+    """The index of the first element that differs, in row-major order; None if all bits are equal.
 
     `a` and `b` have the same dtype and shape, which is not `string`, and any strides.
 

@@ -1,4 +1,4 @@
-"""take and take_along_axis: elements of one dim by their indices, in one launch."""
+"""take and take_along_axis: elements along one dim by index, in one launch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .views import checked
 
 # Measured: a copy of a launch costs 0.3 us beside its bytes, an index 0.01 us of NumPy's.
 KERNEL_FROM_RUN_BYTES = 1024
-KERNEL_FROM_ELEMENTS = 128  # of a run, narrower than a byte
+KERNEL_FROM_ELEMENTS = 128  # of a run, if narrower than a byte
 KERNEL_FROM_BYTES = 10 * 1024 * 1024  # of a result: one thread is as fast as NumPy below
 # Up to how many times as many elements as are taken NumPy may copy, or unpack.
 COPIED_MAX_RATIO, UNPACKED_MAX_RATIO = 4, 64
@@ -34,13 +34,12 @@ COPIED_MAX_RATIO, UNPACKED_MAX_RATIO = 4, 64
 
 @accepts_any_array
 def take(x: Array, indices: Any, /, *, axis: int | None = None, out: Array | None = None) -> Array:
-    """The elements of `x` at `indices` of the dim `axis`, in a new array (Array API: take).
+    """The elements of `x` at `indices` along `axis`, in a new array (Array API v2024.12, take).
 
-    `indices` is an integer array or Tensor of any rank, whose dims take the place of
-    `axis` in the result, an int, or a list or tuple of ints. They may be negative, -1 is the last
-    one. `axis` may be left out where `x` has one dim. `out` as in `reshape`, apart from
-    `indices`, too. Raises OutOfBoundsError (an IndexError) for an index out of bounds,
-    ReshapeError, DTypeError.
+    `indices` is an int, a list or tuple of ints, or an integer array or Tensor of any rank, whose
+    dims replace `axis` in the result. Negative ones count from the end. `axis` may be omitted if
+    `x` has one dim. `out` as in `reshape`; it must not overlap `indices` either. Raises
+    OutOfBoundsError (an IndexError) for an index out of bounds, ReshapeError, DTypeError.
 
     >>> import numpy as np
     >>> take(np.array([[1, 2, 3], [4, 5, 6]]), [2, 0, -1], axis=1)
@@ -51,15 +50,15 @@ def take(x: Array, indices: Any, /, *, axis: int | None = None, out: Array | Non
 
 
 def taken(x: Array, indices: Any, axis: int | None, out: Array | None, asked_by: str) -> Array:
-    """`take`, for whoever asks.
+    """`take`; errors name `asked_by`.
 
     >>> taken(np.arange(5), [3], 0, None, "doctest")
     array([3])
     """
     if out is None and type(x) is type(indices) is np.ndarray and type(axis) is int:
-        # NumPy's own words mean the same here; what it refuses is refused below. But it wraps
-        # uint64 around to negative indices, takes any index of an array without elements, and
-        # gives a scalar where neither has more than a dim.
+        # NumPy's take does the same, with three exceptions: it wraps uint64 around to negative
+        # indices, accepts any index into an array without elements, and returns a scalar if
+        # neither argument has more than one dim. What it refuses is refused below.
         some = x.size and (x.ndim > 1 or indices.ndim > 0)
         fits = indices.dtype.kind == "i" or (indices.dtype.kind == "u" and indices.itemsize < 8)
         if some and fits and x.flags.c_contiguous:
@@ -84,10 +83,10 @@ def taken(x: Array, indices: Any, axis: int | None, out: Array | None, asked_by:
 def take_along_axis(
     x: Array, indices: Any, /, *, axis: int = -1, out: Array | None = None
 ) -> Array:
-    """The elements of `x` at an index of `axis` for each element of the result, in a new array.
+    """For each element of `indices`, the element of `x` at that index along `axis`, in a new array.
 
-    `indices` is an integer array or Tensor with as many dims as `x`; all but `axis` are
-    broadcast. Negative ones and `out` as in `take`. Array API v2024.12, take_along_axis.
+    `indices` is an integer array or Tensor with as many dims as `x`; all dims but `axis` are
+    broadcast. Negative indices and `out` as in `take`. Array API v2024.12, take_along_axis.
     Raises OutOfBoundsError (an IndexError), ReshapeError, DTypeError.
 
     >>> import numpy as np
@@ -115,7 +114,7 @@ def take_along_axis(
 def _shape_along(
     shape: tuple[int, ...], indices: tuple[int, ...], axis: int, asked_by: str
 ) -> tuple[int, ...]:
-    """The shape that both are broadcast to, with the size of the indices along the axis."""
+    """The broadcast shape of both, with the indices' size along the axis."""
     around = [(*sizes[:axis], 1, *sizes[axis + 1 :]) for sizes in (shape, indices)]
     try:
         made = broadcast(*around, asked_by=asked_by)
@@ -126,7 +125,7 @@ def _shape_along(
 
 
 def positions(indices: Any, asked_by: str) -> NDArray[Any]:
-    """Indices as an integer array, however they are given.
+    """Indices of any accepted type as an integer array.
 
     >>> positions([2, -1], "doctest")
     array([ 2, -1])
@@ -145,7 +144,7 @@ def positions(indices: Any, asked_by: str) -> NDArray[Any]:
 
 
 def _found(array: NDArray[Any], size: int, axis: int, asked_by: str) -> Addresses:
-    """The indices counted from the front; refused if out of bounds."""
+    """The indices counted from the front. Raises OutOfBoundsError."""
     if not array.size:
         return np.zeros(array.shape, np.int64)
     low, high = int(array.min()), int(array.max())
@@ -159,7 +158,7 @@ def _found(array: NDArray[Any], size: int, axis: int, asked_by: str) -> Addresse
 
 
 def _gather(x: Any, found: Addresses, axis: int, target: Any, fresh: bool) -> None:
-    """Copy what is at each index to the place of the index in `target`, which is row-major."""
+    """Copy the elements at each index to that index's place in the row-major `target`."""
     if isinstance(x, Tensor) and max(x.ndim, target.ndim) > MAX_RANK:
         lead, rest = prod(x.shape[:axis]), prod(x.shape[axis + 1 :])
         x, target = x.reshape((lead, x.shape[axis], rest)), target.reshape((lead, -1, rest))
@@ -189,9 +188,9 @@ def _take(x: Any, found: Addresses, axis: int, target: Any) -> None:
 
 
 def _by_kernels(x: Any, found: Addresses, axis: int, target: Any, fresh: bool) -> Kind | None:
-    """The same by kernels, one copy per index and all in one launch.
+    """The same by kernels: one copy per index, all in one launch.
 
-    The kind of those that are not ready, if any: nothing was done.
+    Returns the kinds of work whose kernels are not ready; if there are any, nothing was done.
     """
     place, layout = place_of(x)
     at, whole = place_of(target)
@@ -202,7 +201,7 @@ def _by_kernels(x: Any, found: Addresses, axis: int, target: Any, fresh: bool) -
     phases = 8 * (sources & 7) + (targets & 7)
     jobs = []
     for phase in np.flatnonzero(np.bincount(phases)).tolist():
-        seen, part = own.at(phase >> 3), each.at(phase & 7)
+        seen, part = own.at(phase >> 3), each.within_byte(phase)
         together = None if axis == 0 and not phase & 7 else part
         made = routes.compiled(seen, 0, together, len(found))
         if not made.ready:
@@ -214,9 +213,9 @@ def _by_kernels(x: Any, found: Addresses, axis: int, target: Any, fresh: bool) -
 
 
 def _by_numpy(x: NDArray[Any], run: int, nbytes: int) -> bool:
-    """Whether NumPy gathers runs of so many bytes as fast as a kernel, or only NumPy can.
+    """Whether NumPy gathers such runs as fast as a kernel does, or only NumPy can.
 
-    It copies an array first that is not row-major.
+    NumPy first copies an array that is not row-major.
     """
     if is_numpys(x.dtype) or x.ndim > MAX_RANK or not run:
         return True

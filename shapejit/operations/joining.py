@@ -1,4 +1,4 @@
-"""concat and stack: several arrays as one, each copied straight to its place."""
+"""concat and stack: several arrays joined, each copied straight to its place in the result."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from ..engine.copying import is_numpys
 from ..engine.patience import by_numpy
 from ..errors import DTypeError, ReshapeError
 from ..kernels.constants import MAX_RANK
+from ..planning import thresholds
 from ..runtime.launches import Addresses
 from ..shapes.layout import Layout, normal_axes
 from ..shapes.request import integers
 from .casts import cast
 from .views import checked, expand_dims
 
-Box = tuple[slice, ...]  # elements that an index selects, no dim fewer
+Box = tuple[slice, ...]  # the elements of one slice per dim
 
 
 @joins_any_arrays
 def concat(tensors: Sequence[Array], axis: int | None = 0, *, out: Array | None = None) -> Array:
-    """The arrays one after the other along `axis`, in one new array or in `out` (Array API).
+    """Concatenate arrays along `axis`, into a new array or `out` (Array API v2024.12, concat).
 
-    All are ndarrays or all are Tensors, of one shape but for `axis`; with `axis=None` of
-    any shapes, and joined flattened. Dtypes that differ are promoted, see `promotion`.
-    Each array is copied straight to its place. `out` as in `reshape`. Array API
-    v2024.12, concat. Raises ReshapeError, DTypeError.
+    The arrays are all ndarrays or all Tensors, whose shapes differ only in the size of `axis`; with
+    `axis=None` they may have any shapes, and are flattened. Different dtypes are promoted, see
+    `dtypes.promotion`. `out` as in `reshape`. Raises ReshapeError, DTypeError.
 
     >>> import numpy as np
     >>> concat([np.zeros((2, 3)), np.ones((1, 3))]).shape
@@ -57,7 +57,7 @@ def concat(tensors: Sequence[Array], axis: int | None = 0, *, out: Array | None 
 
 @joins_any_arrays
 def stack(tensors: Sequence[Array], axis: int = 0, *, out: Array | None = None) -> Array:
-    """The arrays, all of one shape, side by side along a new dim `axis` (Array API).
+    """Stack arrays of one shape along a new dim `axis` (Array API v2024.12, stack).
 
     Dtypes and `out` as in `concat`. Raises ReshapeError, DTypeError.
 
@@ -82,7 +82,7 @@ def stack(tensors: Sequence[Array], axis: int = 0, *, out: Array | None = None) 
 
 
 def _concatenated(parts: list[Any], axis: int | None, out: Any, asked_by: str) -> Any:
-    """`concat` of arrays of any kinds, for whoever asks."""
+    """`concat` of any arrays; errors name `asked_by`."""
     kind = _joined_kind(parts, asked_by)
     shape: tuple[int, ...]
     lead: tuple[slice, ...]
@@ -99,11 +99,11 @@ def _concatenated(parts: list[Any], axis: int | None, out: Any, asked_by: str) -
 def joined(
     parts: Sequence[Any], boxes: Sequence[Box], shape: tuple[int, ...], kind: Any, out: Any
 ) -> Any:
-    """An array of a shape and dtype, or `out`, whose `boxes` hold the elements of `parts`.
+    """A new array, or `out`, whose `boxes` get the elements of `parts`.
 
-    The boxes lie apart and fill it. A part has the shape of its box, or another one with
-    as many elements, whose box lies row-major. Parts that lie alike, and go to places that
-    do, are one launch.
+    The boxes are disjoint and cover the array. A part has the shape of its box, or any shape of as
+    many elements if the box is contiguous. Parts with equal Layouts are copied in one launch if
+    their boxes have equal Layouts, too.
     """
     target, fresh = outputs.target(out, kind, shape, parts)
     begin, whole = place_of(target)
@@ -121,7 +121,7 @@ def joined(
         source, layout = byte_of(moved)
         into = _narrowed(whole, box, x.shape)
         at = begin + into.offset
-        key = layout, into.at(at & 7)
+        key = layout, into.within_byte(at)
         launches.setdefault(key, []).append((source, at & ~7, moved, box))
     for (layout, into), moves in launches.items():
         sources, targets, arrays, places = zip(*moves, strict=True)
@@ -140,10 +140,10 @@ def _copy(
     whole: Any,
     assign: Callable[[], object],
 ) -> None:
-    """Copy parts that lie alike.
+    """Copy parts with equal Layouts.
 
-    `sources` and `targets` are the bit addresses that both Layouts count from; these are
-    `apart` from one another if they are evenly spaced. NumPy does it by `assign`.
+    The offsets of both Layouts count from `sources` and `targets`, which are bit addresses; if
+    these are evenly spaced, `apart` is their distance. NumPy does it by `assign`.
     """
     made = routes.joins(layout, into, len(sources), apart)
     numpys = layout.bits % 8 == 0 and max(whole.ndim, layout.ndim) <= MAX_RANK
@@ -153,38 +153,41 @@ def _copy(
 
 
 def _apart(targets: Sequence[int]) -> int:
-    """How far places that are evenly spaced lie apart; 0 for others."""
+    """The distance of evenly spaced places; 0 for others."""
     apart = targets[1] - targets[0] if len(targets) > 1 else 0
     even = all(targets[0] + k * apart == at for k, at in enumerate(targets))
     return apart if even else 0
 
 
 def _alike(parts: tuple[Any, ...], axis: Any, new: bool, out: Any, asked_by: str) -> Any:
-    """Parts that are all alike, joined along `axis`, a `new` dim or one that they have.
+    """Join ndarrays of one kind along `axis`, a `new` dim or one of theirs; None for other parts.
 
-    None if they are not. No part is asked by itself what it is.
+    Parts are checked together, not one by one.
     """
     first = parts[0]
     if type(first) is np.ndarray:
         made = fast_joins.join(parts, axis, new, out)
-        if isinstance(made, tuple):  # the kinds of kernels that are not ready
+        if isinstance(made, tuple):  # the kinds of work whose kernels are not ready
             with by_numpy(*made):
                 whole = _by_numpy(parts, axis, new, out)
                 return _planned(parts, axis, new, out, asked_by) if whole is None else whole
+        few = made is out is None and sum(x.nbytes for x in parts) < thresholds.NUMPY_BELOW
+        if few and type(axis) is int:  # of other strides: a launch each takes ten times as long
+            made = _by_numpy(parts, axis, new, None)
         if made is not None:
             return made
     return _planned(parts, axis, new, out, asked_by)
 
 
 def _by_numpy(parts: tuple[Any, ...], axis: int, new: bool, out: Any) -> Any:
-    """The same by one call of NumPy's, which means the same; None if anything is wrong."""
+    """The same by NumPy's function; None if anything is wrong."""
     if {*map(type, parts)} != {np.ndarray} or len({x.dtype for x in parts}) > 1:
         return None
     if out is not None and not (out.dtype is parts[0].dtype and out.flags.carray):
         return None
     if out is not None and any(np.may_share_memory(x, out) for x in parts):
         return None
-    with suppress(ValueError):  # they have other shapes
+    with suppress(ValueError, IndexError):  # they have other shapes, or too many dims
         whole = (np.stack if new else np.concatenate)(parts, axis, out)
         return np.ascontiguousarray(whole) if out is None else out
     return None
@@ -225,14 +228,14 @@ def _planned(parts: tuple[Any, ...], axis: Any, new: bool, out: Any, asked_by: s
 
 
 def _narrowed(whole: Layout, box: Box, shape: tuple[int, ...]) -> Layout:
-    """The Layout of a box of a row-major array, in the shape of what is copied there."""
+    """The Layout of a box of a row-major array, in the shape of the part that is copied there."""
     into = whole
     for axis, kept in enumerate(box):
         if kept.stop is not None:
             first = kept.start or 0
             into = into.narrow(axis, first, kept.stop - first, 1)
     seen = into if into.shape == shape else into.reshape(shape)
-    assert seen is not None  # only boxes that lie row-major have another shape
+    assert seen is not None  # only contiguous boxes have another shape
     return seen
 
 
@@ -259,7 +262,7 @@ def flat_boxes(shape: Sequence[int], begin: int, end: int) -> Iterator[Box]:
 
 
 def _joined_kind(parts: Sequence[Any], asked_by: str) -> Any:
-    """The dtype of the whole."""
+    """The dtype of the result."""
     if not parts:
         raise ReshapeError("need at least one array to join", asked_by=asked_by)
     first = parts[0]
@@ -272,7 +275,7 @@ def _joined_kind(parts: Sequence[Any], asked_by: str) -> Any:
 
 
 def _joined_shape(parts: list[Any], axis: int, asked_by: str) -> tuple[tuple[int, ...], int]:
-    """The shape of the whole, and the axis counted from the front."""
+    """The shape of the result, and the axis counted from the front."""
     first = parts[0]
     (at,) = normal_axes(integers((axis,), "axis", asked_by), first.ndim, asked_by)
     for i, x in enumerate(parts):

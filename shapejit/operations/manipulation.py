@@ -1,4 +1,4 @@
-"""The Array API's manipulation functions that are made of views and at most one copy."""
+"""The Array API's other manipulation functions, made of views and at most one copy."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def transpose(x: Array, axes: Sequence[int] | None = None) -> Array:
 
 @accepts_any_array
 def moveaxis(x: Array, source: int | Sequence[int], destination: int | Sequence[int], /) -> Array:
-    """The view with the dims `source` at the places `destination`, the others in their order.
+    """The view with the dims `source` moved to `destination`; the others keep their order.
 
     Array API v2024.12, moveaxis. Raises ReshapeError, DTypeError.
 
@@ -70,7 +70,7 @@ def moveaxis(x: Array, source: int | Sequence[int], destination: int | Sequence[
 
 
 def broadcast_shapes(*shapes: Sequence[int] | int) -> tuple[int, ...]:
-    """The shape that arrays of these shapes are broadcast to (Array API v2025.12).
+    """The broadcast shape of these shapes (Array API v2025.12).
 
     Raises ReshapeError if there is none, DTypeError for what is not a shape.
 
@@ -122,10 +122,10 @@ def split(x: Other, indices_or_sections: int | Sequence[int], axis: int = 0) -> 
 
 @sees_native_arrays
 def split(x: Any, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Any]:
-    """The views of the parts of `x` along `axis`, as numpy.split has them.
+    """Split `x` along `axis` into views, as numpy.split does.
 
-    An int is the number of parts, which are equally long; several are the indices at which
-    parts begin. (torch.split takes lengths instead, torch.tensor_split the same as this.)
+    An int is the number of equal parts; several ints are the indices at which parts begin.
+    (torch.tensor_split takes the same arguments, torch.split takes lengths instead.)
     Raises ReshapeError, DTypeError.
 
     >>> import numpy as np
@@ -168,10 +168,10 @@ def roll(
     *,
     out: Array | None = None,
 ) -> Array:
-    """The elements moved by `shift` places along `axis`; what leaves at the end comes in again.
+    """The elements shifted by `shift` along `axis`; those that leave at the end enter at the start.
 
-    With `axis=None` in row-major order, whatever the dims. Several shifts are one for each
-    axis; an axis given twice moves by both. One copy, `out` as in `reshape`. Array API
+    With `axis=None` the flattened elements are shifted. Several shifts apply to one axis each; an
+    axis given twice is shifted by the sum. Makes one copy; `out` as in `reshape`. Array API
     v2024.12, roll. Raises AxisError, ReshapeError, DTypeError.
 
     >>> import numpy as np

@@ -1,9 +1,8 @@
 """NumPy's functions, called with Tensors (NEP 18: `__array_function__`).
 
-What has a row here or in `OPERATIONS` is done by shapejit: packed elements stay packed, and
-the result is a Tensor. All else computes or reads elements: Tensors of whole bytes are passed
-on as the ndarrays that they are, packed ones are refused. Nothing is unpacked without being
-asked.
+Functions with a row here or in `OPERATIONS` are shapejit's: packed elements stay packed, and the
+result is a Tensor. All others compute or read elements: Tensors of whole bytes are passed to NumPy
+as ndarrays, packed ones raise. Nothing is unpacked implicitly.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def __array_function__(  # noqa: N807  # a method of Tensor
     args: Sequence[Any],
     kwargs: dict[str, Any],
 ) -> Any:
-    """What `func` of NumPy does to Tensors; TypeError where it would unpack them.
+    """Call NumPy's `func` with Tensors; raises TypeError where that would unpack them.
 
     >>> t = Tensor.frombuffer(bytes([0x21, 0x43]), "int4", (4,))
     >>> np.concatenate([t, t[:2]])
@@ -51,7 +50,7 @@ def __array_function__(  # noqa: N807  # a method of Tensor
 
 
 def _as_arrays(value: Any, func: Callable[..., Any]) -> Any:
-    """Arguments with ndarrays over the memory of Tensors."""
+    """The arguments with Tensors replaced by ndarrays over their memory."""
     if is_a(value, Tensor):
         if value.dtype.packed or value.dtype.numpy is None:
             raise DTypeError(
@@ -67,14 +66,14 @@ def _as_arrays(value: Any, func: Callable[..., Any]) -> Any:
 
 
 def _default(**given: Any) -> None:
-    """Refuse arguments of NumPy's that shapejit's functions do not have."""
+    """Raise for arguments of NumPy's that shapejit's functions do not have."""
     for name, value in given.items():
         if value is not None:
             raise DTypeError(f"{name}={value!r} is not supported for Tensors")
 
 
 def _order(order: Any, orders: str) -> str:
-    """NumPy's `order`, one of the letters `orders`; None is C."""
+    """NumPy's `order`, checked to be one of the letters `orders`; None is C."""
     given = "C" if order is None else str(order).upper()
     if len(given) != 1 or given not in orders:
         raise ReshapeError(f"order is one of {', '.join(orders)} for Tensors, not {order!r}")
@@ -172,7 +171,7 @@ def _renamed(function: Callable[..., Any], names: Sequence[str]) -> Callable[...
     return call
 
 
-# What NumPy calls a function -> what does it to Tensors, with NumPy's names of arguments.
+# NumPy's name of a function -> the function for Tensors, with NumPy's names of arguments.
 FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.astype: _astype,
     np.broadcast_arrays: lambda *args, subok=False: manipulation.broadcast_arrays(*args),

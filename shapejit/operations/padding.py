@@ -1,8 +1,8 @@
 """Arrays with elements added around them, or removed: constant, edge, reflect, wrap.
 
-The array is copied to its place in the result. Then each dim is padded on both sides, the last
-dim first, from what is there already: with k padded dims that is 1 + 2k copies (and not 3
-to the power of k regions), and each element is written once.
+The array is copied to its place in the result. Then each dim, the last one first, is padded on both
+sides from the elements that are there already. With k padded dims that is 1 + 2k copies instead of
+3^k regions, and each element is written once.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def pad(
     out: Array | None = None,
     asked_by: str = "pad",
 ) -> Array:
-    """`x` with elements added before and behind each dim: `widths` (elements, one pair per dim).
+    """`x` with elements added before and after each dim: `widths` has a pair of counts per dim.
 
-    Negative widths remove elements, before any are added. `mode` says what is added:
-    `value` (an array of one element, of the kind and dtype of `x`; None: zero), the
-    nearest element ("edge"), the elements mirrored at it ("reflect", again and again
-    where there are few), or those from the other end ("wrap"). `out` as in
+    Negative widths remove elements, before any are added. The added elements are, by `mode`:
+    `value` ("constant"; an array of one element, of the type and dtype of `x`; None means zero),
+    the nearest element ("edge"), elements mirrored at it ("reflect", repeatedly if there are too
+    few), or those from the other end ("wrap"). `out` as in
     `shapejit.reshape`. Raises ReshapeError, DTypeError.
 
     >>> pad(np.arange(3), [(2, 4)], mode="reflect")
@@ -63,8 +63,8 @@ def pad(
 def _fill(
     inner: Any, target: Any, added: list[tuple[int, int]], mode: str, value: Any, fresh: bool
 ) -> None:
-    """Copy `inner` to its place in `target`, then pad each dim from what is there."""
-    # Dims behind the one that is padded are whole already, those before are not yet.
+    """Copy `inner` to its place in `target`, then pad each dim."""
+    # Dims after the current one are padded already, those before it are not.
     places = [slice(first, first + n) for (first, _), n in zip(added, inner.shape, strict=True)]
     fill_region(inner, target[(*places, ...)], fresh)
     if mode == "constant":
@@ -101,9 +101,9 @@ def _zero(x: Array) -> Any:
 
 
 def _pieces(mode: str, added: tuple[int, int], size: int) -> Iterator[tuple[slice, slice | None]]:
-    """The parts of a dim that are filled, and what from: one element is repeated, None the value.
+    """The slices of a dim to fill, and the slice to copy from; None for `value`.
 
-    `size` elements of the dim are there already, behind the `added[0]` first.
+    A slice of one element is repeated. `size` elements, after the `added[0]` first, are there.
 
     >>> list(_pieces("reflect", (2, 1), 3))
     [(slice(0, 2, 1), slice(4, 2, -1)), (slice(5, 6, 1), slice(3, 4, 1))]
@@ -114,7 +114,7 @@ def _pieces(mode: str, added: tuple[int, int], size: int) -> Iterator[tuple[slic
         yield from ((part, None) for part, n in zip(ends, added, strict=True) if n)
         return
     for at, length, source, step in _behind(mode, size, first):
-        # The same, seen from the other end.
+        # The same from the other end.
         low, begin = size - at - length, size - 1 - source - (length - 1) * step
         yield _steps(first + low, length, 1), _steps(first + begin, length, step)
     for at, length, source, step in _behind(mode, size, behind):
@@ -130,10 +130,10 @@ def _steps(start: int, length: int, step: int) -> slice:
 
 
 def _behind(mode: str, size: int, count: int) -> Iterator[tuple[int, int, int, int]]:
-    """What lies behind `size` elements: (place, length, place of the source, its step).
+    """The copies that pad after `size` elements: (start, length, source start, source step).
 
-    Places count from the first of the elements. What repeats is copied from what was
-    copied before, twice as much each time.
+    Indices count from the first of the elements. Repetitions are copied from what was copied
+    before, twice as much each time.
 
     >>> list(_behind("wrap", 3, 8))
     [(3, 3, 0, 1), (6, 5, 0, 1)]
@@ -159,7 +159,7 @@ def _behind(mode: str, size: int, count: int) -> Iterator[tuple[int, int, int, i
 def scalar(x: Array, value: Any) -> Any:
     """A value as an array of one element of the kind and dtype of `x`.
 
-    Raises OverflowError for what is out of an integer's range.
+    Raises OverflowError for a value outside an integer dtype's range.
 
     >>> scalar(np.zeros(2, np.int8), 3)
     array(3, dtype=int8)

@@ -17,11 +17,11 @@ from .views import broadcast_to
 
 
 def fill_region(x: Any, region: Any, fresh: bool = False) -> None:
-    """Copy `x` to `region`, a sub-view of a row-major array, both of one kind and dtype.
+    """Copy `x` to `region`, a sub-view of a row-major array of the same type and dtype.
 
-    `x` has the region's shape, or is repeated to it; it may lie in the same array, apart
-    from the region. The region's strides are positive and those of the whole array.
-    `fresh`: see `routes.run`.
+    `x` is broadcast to the region's shape; it may be in the same array if it does not overlap the
+    region. The region has the strides of the whole array, which are positive. `fresh` as in
+    `routes.run`.
 
     >>> whole = np.zeros((2, 4), np.int8)
     >>> fill_region(np.ones((2, 1), np.int8), whole[:, 1:3])

@@ -20,7 +20,7 @@ from ..shapes.request import integers
 from . import views
 
 FLOAT32 = dtype("float32")
-# Scales, or zero points, of at most so many bytes are found again by their values.
+# Scales or zero points of at most so many bytes are cached by value.
 BY_VALUE_MAX_BYTES = 256
 
 Found = tuple[DType, Operands]
@@ -28,16 +28,16 @@ Find = Callable[..., Found]
 
 
 def flag(value: Any) -> bool:
-    """`saturate`, which is True or False."""
+    """`saturate`, checked to be True or False."""
     if value is True or value is False:
         return bool(value)
     raise DTypeError(f"saturate is True or False, not {value!r}")
 
 
 def remembered(find: Find, x: Any, scale: Any, zero_point: Any, *asked: object) -> Found | None:
-    """What `find` (x, scale, zero_point, None, *asked) has found; None: it is to be asked.
+    """The cached result of `find(x, scale, zero_point, None, *asked)`; None if there is none.
 
-    For numbers and few scales: the same Operands for the same values, in memory of their own.
+    For scalars and a few scales: equal values have the same Operands, in memory of their own.
     """
     values = _value(scale), _value(zero_point)
     if type(x) not in (np.ndarray, Tensor) or not all(values):
@@ -55,7 +55,7 @@ def remembered(find: Find, x: Any, scale: Any, zero_point: Any, *asked: object) 
 
 
 def _value(x: Any) -> object:
-    """What is equal for arguments of the same values; False for all but numbers and few scales."""
+    """A key that is equal for equal values; False except for scalars and a few scales."""
     if type(x) is np.ndarray or isinstance(x, np.generic):
         return x.nbytes <= BY_VALUE_MAX_BYTES and (x.dtype, x.shape, x.tobytes())
     return (x is None or type(x) in (int, float)) and repr(x)
@@ -72,8 +72,8 @@ def dequantize_operands(
 ) -> tuple[DType, Operands]:
     """The result's dtype and the operands of `dequantize`, checked.
 
-    `offset`, which has the shape of `scale`, is added to the product; `number` says how
-    codes are read if not as their dtype's.
+    `offset` has the shape of `scale` and is added to the product; `number` is how codes are read,
+    if not as numbers of their dtype.
     """
     source = fixed_width(codes.dtype)
     src = number or number_of(source)
@@ -123,13 +123,13 @@ def quantize_operands(
 
 
 def _argument(x: Any) -> Any:
-    """A scale or a zero point as an array; Python's own numbers, and None, as they are."""
+    """A scale or a zero point as an array; Python numbers and None are returned unchanged."""
     own = isinstance(x, int | float) and not isinstance(x, bool | np.generic)
     return x if own or x is None else views.checked(native(x))
 
 
 def _scale(scale: Any) -> tuple[NDArray[Any], DType]:
-    """Scales as float32 or float64 side by side, and their own dtype."""
+    """Scales as contiguous float32 or float64, and their own dtype."""
     if scale is None:
         raise DTypeError("scale is a number or an array, not None")
     if isinstance(scale, int | float):
@@ -144,12 +144,12 @@ def _scale(scale: Any) -> tuple[NDArray[Any], DType]:
 
 
 def _floats(x: Any, name: str) -> NDArray[Any]:
-    """Numbers as floats of 32 or 64 bits, side by side."""
+    """Numbers as contiguous float32 or float64."""
     given = x.numpy() if isinstance(x, Tensor) and not x.dtype.packed else x
     if fixed_width(given.dtype).name == name:
         return np.asarray(views.ascontiguous(given))
     if isinstance(given, np.ndarray) and given.dtype.kind in "iu":
-        return given.astype(name, order="C")  # zero points are few: a kernel takes as long to call
+        return given.astype(name, order="C")  # few elements: calling a kernel takes as long
     made = array_of(given.shape, np.dtype(name))
     conversion = cast_conversion(fixed_width(given.dtype), dtype(name))
     convert(given, made, conversion, None, fresh=True)
@@ -159,11 +159,11 @@ def _floats(x: Any, name: str) -> NDArray[Any]:
 def _zero_point(
     zero_point: Any, scales: NDArray[Any], codes: DType
 ) -> tuple[str, NDArray[Any] | None]:
-    """The kind, "integer", "float" or "" where there is none, and zero points as floats."""
+    """The kind of zero points ("integer", "float", or "" for none), and these as floats."""
     if zero_point is None:
         return "", None
     if isinstance(zero_point, int):
-        zero_point = np.asarray(zero_point)  # of objects if 64 bits do not hold it
+        zero_point = np.asarray(zero_point)  # dtype object if 64 bits do not hold it
         _check_range(zero_point, codes)
     kind, made = _one_per_scale("zero_point", zero_point, scales)
     if kind.kind == "integer" and codes.kind == "integer":
@@ -173,7 +173,7 @@ def _zero_point(
 
 
 def _check_range(zero: NDArray[Any], codes: DType) -> None:
-    """Refuse zero points beyond the codes, or for floats beyond integers of 64 bits."""
+    """Raise for zero points outside the range of the codes, or of int64 if codes are floats."""
     whole = codes.kind == "integer"
     low, high = number_of(codes).range if whole else (-(2**63), 2**64 - 1)
     wrong = np.asarray((zero < low) | (zero > high))
@@ -186,7 +186,7 @@ def _check_range(zero: NDArray[Any], codes: DType) -> None:
 
 
 def _one_per_scale(name: str, given: Any, scales: NDArray[Any]) -> tuple[DType, NDArray[Any]]:
-    """The dtype of the argument `name`, and its numbers as floats, one for each scale."""
+    """The dtype of the argument `name`, and its numbers as floats, broadcast to one per scale."""
     if isinstance(given, float):
         given = np.asarray(given)
     kind = fixed_width(given.dtype)
@@ -204,7 +204,7 @@ def _one_per_scale(name: str, given: Any, scales: NDArray[Any]) -> tuple[DType, 
 
 
 def blocks_of(block_shape: Any, shape: tuple[int, ...], scales: tuple[int, ...]) -> tuple[int, ...]:
-    """The elements per scale along each dim of codes of `shape`; () for one scale without dims.
+    """The elements per scale along each dim of codes of `shape`; () for a scalar scale.
 
     >>> blocks_of(None, (4, 6), (4, 1)), blocks_of((1, 4), (4, 6), (4, 2))
     ((1, 6), (1, 4))

@@ -32,20 +32,19 @@ from ..shapes.request import (
 from ..shapes.resolver import target_shape
 
 _KNOWN = copying.routes.table
-RESHAPED = 16  # kinds of arrays for each shape that is asked for
+RESHAPED = 16  # kinds of arrays remembered for each target shape
 
 
 @typed
 def reshape(
     x: Array, /, shape: Sequence[int] | int, *, copy: bool | None = None, out: Array | None = None
 ) -> Array:
-    """`x` with its elements, in row-major order, in another shape.
+    """The elements of `x`, in row-major order, in another shape (Array API v2024.12, reshape).
 
-    `shape` (elements) is taken as the Array API says (reshape, v2024.12): 0 is
-    a literal size, one -1 is inferred. The result is a view wherever one
-    exists; `copy=True` always copies, `copy=False` raises where it would have
-    to. `out` (same kind and dtype as `x`, the result's shape, C-contiguous, not
-    overlapping `x`) is filled and returned. Raises ReshapeError, DTypeError.
+    In `shape` (sizes in elements) a 0 is a size, and one -1 is inferred. The result is a view
+    if one exists, else a copy; `copy=True` always copies, `copy=False` raises if a copy is needed.
+    `out` (the type and dtype of `x`, the result's shape, C-contiguous, not overlapping `x`) is
+    filled and returned. Raises ReshapeError, DTypeError.
 
     >>> import numpy as np
     >>> reshape(np.arange(6), (2, -1))
@@ -58,12 +57,12 @@ def reshape(
     if type(x) is not np.ndarray or not x.size or not (copy is None or copy is True):
         return reshape_as(x, _array_request(given), copy, out)
     if copy is None and out is None:
-        # NumPy's own words mean the same here; where there is no view they are said below.
-        try:  # in a third of the time of `suppress`; to ask for no copy takes 1 us
+        # NumPy's reshape does the same; where there is no view, the error is raised below.
+        try:  # three times as fast as `suppress`; copy=False would take 1 us
             return x.reshape(given) if x.flags.c_contiguous else x.reshape(given, copy=False)
         except ValueError:
             pass
-    known = FOUND.get(("reshape", given))  # it lives while compiled code reads its table
+    known = FOUND.get(("reshape", given))  # `known` keeps its table alive
     done: Any = small_calls.run(x, out, known.table) if known else None
     return _reshape_copy(x, given, out) if done is None else done  # type: ignore[no-any-return]  # like x
 
@@ -71,7 +70,7 @@ def reshape(
 def _reshape_copy(x: Any, asked: tuple[int, ...], out: Any) -> Any:
     """`reshape` of an ndarray to ints, as a copy."""
     x = x[...]  # another thread may give `x` another shape
-    if out is None and x.flags.c_contiguous:  # no Route makes new results of these
+    if out is None and x.flags.c_contiguous:  # these have no Route for new results
         return copied(x, target_shape(x.shape, _array_request(asked)), out)
     key = "reshape", asked, x.dtype, x.shape, x.strides
     done = follow(key, x, out)
@@ -90,14 +89,14 @@ def _array_request(tokens: tuple[int, ...]) -> Request:
 
 
 def array_request(shape: Any, asked_by: str) -> Request:
-    """The request for a shape that means what the Array API says; an int is a shape of one dim."""
+    """The Request for a shape as the Array API defines it; an int is a shape of one dim."""
     if type(shape) is tuple and {*map(type, shape)} == {int} and len(shape) <= MAX_INTS:
         return _array_request(shape)
     return _array_request(plain_shape(shape, "the target shape", asked_by))
 
 
 def reshape_as(x: Array, request: Request, copy: bool | None, out: Array | None) -> Array:
-    """`x` as `request` says; what every dialect's reshape ends in."""
+    """Reshape `x` by a Request; the reshape of every dialect ends here."""
     if type(x) is Tensor:
         return reshaped(x, request, copy, out)
     if type(x) is not np.ndarray:
@@ -117,7 +116,7 @@ def reshape_as(x: Array, request: Request, copy: bool | None, out: Array | None)
 
 @sees_native_arrays
 def _reshape_other(x: Array, request: Request, copy: bool | None, out: Array | None) -> Array:
-    """`reshape_as` of what is not an exact ndarray."""
+    """`reshape_as` of arguments other than exact ndarrays."""
     x = checked(x)
     if isinstance(x, Tensor):
         return x.reshaped(request, copy, out)
@@ -135,9 +134,9 @@ def reshaped(t: Tensor, request: Request, copy: bool | None, out: Tensor | None)
 
 
 def checked(x: Array) -> Array:
-    """An ndarray without its subclass, or a Tensor; nothing else is converted silently.
+    """An exact ndarray, or a Tensor; other objects raise instead of being converted.
 
-    But NumPy's scalars, which its functions return in place of arrays without dims.
+    NumPy scalars, which NumPy's functions return in place of 0-D arrays, become 0-D arrays.
     """
     if type(x) is np.ndarray:
         return x
@@ -151,7 +150,7 @@ def checked(x: Array) -> Array:
 
 
 def _instead(x: object) -> str:
-    """What to do with what is no array."""
+    """A hint for an argument that is no array."""
     if is_mapping(x):
         return "call the function for each of its values"
     if type_name(x) == "dask.Array":
@@ -181,7 +180,8 @@ def copied(
 ) -> Array:
     """The elements of an array in row-major order, as `out` or as a new array of `shape`.
 
-    With the `key` of an array's kind and that shape, later calls are short: see `copying.copy`.
+    `key` identifies the array's kind and the shape: later calls with it have a Route, see
+    `copying.copy`.
     """
     target, fresh = outputs.target(out, x.dtype, shape, (x,))
     copying.copy(x, target, fresh, key, known)
@@ -222,7 +222,7 @@ def ascontiguous(x: Array, *, out: Array | None = None) -> Array:
 
 @sees_native_arrays
 def _ascontiguous_other(x: Array, out: Array | None) -> Array:
-    """`ascontiguous` of what is not an exact ndarray."""
+    """`ascontiguous` of arguments other than exact ndarrays."""
     x = checked(x)
     if isinstance(x, Tensor) and type(x) is not Tensor:
         return x.materialized(out)  # type: ignore[attr-defined,no-any-return]  # one that is traced
@@ -246,7 +246,7 @@ def permute_dims(x: Array, axes: Sequence[int]) -> Array:
     try:
         return x.transpose(order)
     except ValueError:
-        permutation(order, x.shape)  # says it as Tensors do
+        permutation(order, x.shape)  # raises the error of Tensors
         raise
 
 
@@ -280,18 +280,18 @@ def broadcast_to(x: Array, shape: Sequence[int] | int) -> Array:
     sizes = plain_shape(shape, "the shape", "broadcast_to")
     x = checked(x)
     if isinstance(x, Tensor):
-        return x.with_layout(x.layout.broadcast_to(sizes)).locked()
+        return x.with_layout(x.layout.broadcast_to(sizes)).readonly()
     try:
         return np.broadcast_to(x, sizes)
     except ValueError:
-        layout_of(x).broadcast_to(sizes)  # refuses what Layouts refuse
+        layout_of(x).broadcast_to(sizes)  # raises for what Layouts refuse
         check_possible(sizes, x.itemsize)
         raise
 
 
 @accepts_any_array
 def expand_dims(x: Array, /, axis: int | Sequence[int] = 0) -> Array:
-    """The view with new dims of size 1 at the places `axis` of the result.
+    """The view with new dims of size 1, at the axes `axis` of the result.
 
     Raises AxisError, ReshapeError for an axis that is given twice, DTypeError.
 
@@ -328,7 +328,7 @@ def squeeze(x: Array, /, axis: int | Sequence[int]) -> Array:
 
 @accepts_any_array
 def matrix_transpose(x: Array, /) -> Array:
-    """The view with the last two dims exchanged. Raises ReshapeError for fewer dims, DTypeError.
+    """The view with the last two dims swapped. Raises ReshapeError for fewer dims, DTypeError.
 
     >>> import numpy as np
     >>> matrix_transpose(np.zeros((5, 2, 3))).shape
@@ -342,9 +342,9 @@ def matrix_transpose(x: Array, /) -> Array:
 
 @accepts_any_array
 def diagonal(x: Array, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
-    """The view of the elements at index i of `axis1` and i + `offset` of `axis2`, as a last dim.
+    """The view of the elements at i of `axis1` and i + `offset` of `axis2`, along a new last dim.
 
-    The same as numpy.diagonal and torch.diagonal; as writable as `x`. Raises ReshapeError,
+    As numpy.diagonal and torch.diagonal, but as writable as `x`. Raises ReshapeError,
     DTypeError.
 
     >>> import numpy as np
@@ -363,9 +363,9 @@ def diagonal(x: Array, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Ar
 
 @accepts_any_array
 def rot90(x: Array, /, k: int = 1, axes: Sequence[int] = (0, 1)) -> Array:
-    """The view turned by 90 degrees `k` times, from the first of two `axes` towards the second.
+    """The view rotated by 90 degrees `k` times, from the first of two `axes` towards the second.
 
-    The same as numpy.rot90 and torch.rot90. Raises ReshapeError, DTypeError.
+    As numpy.rot90 and torch.rot90. Raises ReshapeError, DTypeError.
 
     >>> import numpy as np
     >>> rot90(np.array([[1, 2], [3, 4]]))

@@ -1,1 +1,1 @@
-"""Packing formats as data: where the bits of one tensor lie, in rows of facts."""
+"""Packing formats: where the bits of packed codes are stored, as rows of a table."""

@@ -1,4 +1,4 @@
-"""Orders: where the elements of a tensor lie in a stored array, written as a line of text.
+"""Orders: where the elements of a tensor are in a stored array, as a line of text.
 
 Nearly every packing format is an affine map: the last dims of a tensor, split into
 factors, have a stride each. An order such as `"n (w e) -> w n [e]"` names them,
@@ -15,9 +15,9 @@ right
 - `-e` runs backwards, `c*18` takes 18 bytes per step, `h*4.2` 4 bytes and 2 bits, `@2` skips 2
   bytes at the start;
 - `_` rounds up to a whole unit;
-- what is in parentheses is one dim of the stored array, counted in units;
-- what is in square brackets is within a unit. Where it takes several, these lie apart: as
-  rows of the dim to the left of the bracket.
+- factors in parentheses are one dim of the stored array, counted in units;
+- factors in square brackets are within a unit. If they take several units, these are not adjacent,
+  but rows of the dim to the left of the bracket.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ Factor = tuple[int, int]  # size, stride (bits)
 
 
 class Words(NamedTuple):
-    """How the units of a stored array, seen in `shape`, get into the order of its elements."""
+    """How the units of a stored array, in `shape`, are permuted into the order of its elements."""
 
     shape: tuple[int, ...]
     axes: tuple[int, ...]
 
 
-class Lie(NamedTuple):
-    """Where elements lie: factors for each dim, the first element, the stored array's shape."""
+class PhysicalLayout(NamedTuple):
+    """Where elements are: factors of each dim, first element, the stored array's shape."""
 
     dims: tuple[tuple[Factor, ...], ...]
     offset: int
@@ -54,13 +54,13 @@ class Lie(NamedTuple):
     words: Words | None
 
 
-def lie_of(
+def physical_layout(
     order: str, shape: Sequence[int], bits: int, unit: int, block: int, name: str, pads: bool
-) -> Lie:
-    """Where elements of `bits` lie in units of `unit` bits.
+) -> PhysicalLayout:
+    """Where elements of `bits` bits are in units of `unit` bits.
 
-    `name` is that of the format, for errors; unless it `pads`, dims must be whole factors
-    and units: FormatError.
+    `name` is that of the format, for errors. Raises FormatError unless dims are whole factors and
+    units, or the format `pads`.
     """
     left, right = order.split(" -> ")
     known = {"e": lcm(unit, bits) // bits, "s": block}
@@ -86,12 +86,14 @@ def lie_of(
     dims += [tuple((sizes[n], walk.strides[n]) for n, _ in group) for group in groups]
     stored = (*shape[:lead], *walk.stored)
     if walk.apart == 1:
-        return Lie(tuple(dims), walk.offset, stored, None)
+        return PhysicalLayout(tuple(dims), walk.offset, stored, None)
     # Brackets of several units: [..., w, units, n] in memory, [..., w, n, units] here.
     outer, inner = stored[:-1], stored[-1]
     rank = len(outer) + 2
     words = Words((*outer, walk.apart, inner), (*range(rank - 2), rank - 1, rank - 2))
-    return Lie(tuple(dims), walk.offset, (*outer[:-1], outer[-1] * walk.apart, inner), words)
+    return PhysicalLayout(
+        tuple(dims), walk.offset, (*outer[:-1], outer[-1] * walk.apart, inner), words
+    )
 
 
 class _Walk:
@@ -99,11 +101,11 @@ class _Walk:
 
     def __init__(self, sizes: dict[str, int], bits: int, unit: int, pads: bool) -> None:
         self.sizes, self.unit, self.pads = sizes, unit, pads
-        self.pitch = bits  # bits that all factors up to here take
+        self.pitch = bits  # bits of all factors so far
         self.offset, self.apart, self.ragged = 0, 1, False
         self.strides: dict[str, int] = {}
         self.stored: list[int] = []
-        self.group = 0  # bits of what the open parenthesis counts; -1 within brackets
+        self.group = 0  # bits that the open parenthesis counts; -1 within brackets
 
     def begin(self, size: int) -> int:
         """The stride of the next factor, which has `size` steps."""

@@ -1,4 +1,4 @@
-"""A packing format as a row of facts, and how one tensor is stored in it."""
+"""Packing: a packing format as a row of facts, and how it stores a tensor."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from ..runtime.ndarrays import is_a
 from ..shapes.dims import merged
 from ..shapes.layout import Layout, checked_shape
 from ..shapes.request import integers
-from .orders import Factor, Words, lie_of
+from .orders import Factor, Words, physical_layout
 
 MOST_BLOCK = 4096  # elements that a block may have, whatever the dims
 
 
 class Check(NamedTuple):
-    """A tensor of `codes`, and the bytes that the format makes of it (hex)."""
+    """A test vector: `codes`, and the bytes that the format stores them in (hex)."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -46,7 +46,7 @@ class Plane(NamedTuple):
 
 
 class PlaneLayout(NamedTuple):
-    """Where a plane of one tensor lies: sizes and strides (bits) of the factors of each dim."""
+    """The Layout of one plane of a tensor: sizes and strides (bits) of the factors of each dim."""
 
     bits: int
     low: int
@@ -55,12 +55,12 @@ class PlaneLayout(NamedTuple):
 
     @property
     def padded(self) -> Layout:
-        """All factors, those that pad the tensor too."""
+        """The Layout of all factors, including padding."""
         factors = [factor for dim in self.dims for factor in dim]
         return self._layout(factors)
 
     def layout(self, shape: Sequence[int]) -> Layout | None:
-        """A tensor of `shape`; None if one of its dims ends within a factor."""
+        """The Layout of a tensor of `shape`; None if a dim ends within a factor."""
         factors = list[Factor]()
         for dim, size in zip(self.dims, shape, strict=True):
             if prod(n for n, _ in dim) == size:
@@ -79,13 +79,13 @@ class PlaneLayout(NamedTuple):
 
 @dataclass(frozen=True)
 class StoredLayout:
-    """How one tensor is stored: an array of `shape` and `unit`, in which the `parts` lie.
+    """How one tensor is stored: an array of `shape` and `unit`, which holds the planes `parts`.
 
-    `logical` is the shape of its elements, (out, in) last, or their number where the
-    format knows no dims. To each code of `bits` bits `bias` is added, modulo 2**bits.
-    Each has room for `pitch` bits. `gaps`: the array has bits that belong to no element.
-    `words` is how its units are put in order first. `turned`: it is stored as (in, out), and
-    `logical` are these dims; its `layout`, and its codes as they are read, have (out, in) last.
+    `logical` is the shape of its elements with (out, in) last, or their number if the format has no
+    dims. `bias` is added to each code of `bits` bits, modulo 2**bits; a code takes `pitch` bits.
+    `gaps`: the array has bits that belong to no element. `words` says how its units are reordered
+    first. `turned`: it is stored as (in, out), the dims of `logical`; its `layout`, and codes read
+    from it, have (out, in) last.
     """
 
     unit: np.dtype[Any]
@@ -106,7 +106,7 @@ class StoredLayout:
 
     @property
     def layout(self) -> Layout | None:
-        """Where all codes lie, if one Layout can say it."""
+        """The Layout of all codes; None if one Layout cannot describe it."""
         if len(self.parts) > 1 or self.words:
             return None
         made = self.parts[0].layout(self.logical)
@@ -121,13 +121,12 @@ class StoredLayout:
 class Packing:
     """One packing format.
 
-    It holds elements of `bits` bits (of any if that is empty) in an array of `unit` (of the
-    dtype of the elements, one byte at least, if that is ""). `planes` say where the bits
-    lie, `flat` that the whole tensor is one dim, `inputs_first` that tensors are (in,
-    out), not (out, in) or as stored. `pads` tells that zeros fill what is left of units and
-    blocks. Signed integers are stored less the least one
-    if the format is `unsigned`, and `bias` is added, modulo the range of the codes.
-    `check` is a vector from `source`, which says how the format is; `versions` says when.
+    It holds elements of `bits` bits (any if empty) in an array of dtype `unit` (that of the
+    elements, but at least one byte, if ""). `planes` say where the bits are; `flat` that the tensor
+    is one dim; `inputs_first` that weights are (in, out), not (out, in) or as given; `pads` that
+    zeros fill incomplete units and blocks. If the format is `unsigned`, signed integers are stored
+    less their smallest value; `bias` is added, modulo the range of the codes. `check` is a test
+    vector from `source`, the code that defines the format; `versions` are those it applies to.
     """
 
     name: str
@@ -150,7 +149,7 @@ class Packing:
 
     @property
     def layout(self) -> str:
-        """How weights lie, "in,out" or "out,in"; "" where the format leaves that to who writes it.
+        """The orientation of weights, "in,out" or "out,in"; "" if the format does not define it.
 
         >>> from shapejit import formats
         >>> [formats[name].layout for name in ("awq:gemm", "mlx", "lsb")]
@@ -163,10 +162,10 @@ class Packing:
     def view(
         self, buffer: Any, shape: Sequence[int], dtype: object, block_size: int | None = None
     ) -> Tensor:
-        """The codes of a stored tensor where they lie, any bias included.
+        """A view of the codes of a stored tensor, including any bias.
 
         The dims are the factors of those of `shape`, with (out, in) last for all formats.
-        Raises FormatError where there is no such view: split planes, padded factors.
+        Raises FormatError if there is no such view: split planes, padded factors.
 
         >>> from shapejit import formats
         >>> formats["awq:gemm"].view(bytes(64), (2, 64), "uint4").shape
@@ -240,7 +239,7 @@ class Packing:
 
 
 def _bytes(t: Tensor) -> Bytes:
-    """The bytes of a Tensor of packed elements, in place."""
+    """The bytes of a Tensor of packed elements, not copied."""
     if not t.layout.contiguous_bytes:
         raise FormatError("the Tensor must be contiguous and begin on a byte: see ascontiguous")
     return t.buffer[t.offset // 8 :][: t.nbytes]
@@ -267,7 +266,7 @@ def _stored(
     unit = np.dtype(row.unit or kind.codes)
     planes = [plane for plane in row.planes if plane.width in (0, kind.bits)]
     lies = [
-        lie_of(plane.order, logical, plane.bits or kind.bits, 8 * unit.itemsize,
+        physical_layout(plane.order, logical, plane.bits or kind.bits, 8 * unit.itemsize,
                block_size or 0, row.name, row.pads)
         for plane in planes
     ]  # fmt: skip

@@ -1,7 +1,7 @@
-"""Any packing format to any other: one copy between two views of the same codes.
+"""repack: convert any packing format to any other, by one copy between two views of the codes.
 
-Both formats say where each code is. If both can be written as Layouts of the same dims, one copy
-by the planner's kernels moves the codes, and adds the difference of biases. Other formats (planes,
+Both formats define where each code is. If both are Layouts of the same dims, one copy by the
+planner's kernels moves the codes, and adds the difference of biases. Other formats (planes,
 padding within factors) are converted through codes of one byte each.
 """
 
@@ -88,7 +88,7 @@ def repack(
 def _turns(
     given: Packing, wanted: Packing, layout: str | None, shape: tuple[int, ...]
 ) -> tuple[bool, bool]:
-    """Whether each of two formats, which leaves that open, holds (in, out) here."""
+    """For each of two formats, whether `layout` makes it hold (in, out)."""
     if layout is None:
         return False, False
     if layout not in ("in,out", "out,in"):
@@ -108,7 +108,7 @@ def _swapped(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class _Work(NamedTuple):
-    """What is repacked: (out, in) last, to which format; whether to `clear` its padding first."""
+    """A repack: its shape with (out, in) last, the target; whether to `clear` its padding first."""
 
     rows: tuple[int, ...]
     kind: DType
@@ -122,7 +122,7 @@ def _move(memory: Bytes, src: StoredLayout, into: Bytes, dst: StoredLayout, work
     layouts = _views(src, dst)
     turned = src.turned or dst.turned
     if layouts and src.pitch != dst.pitch and not (turned or (_in_order(src) and _in_order(dst))):
-        # Packed elements are put in order faster than bytes.
+        # Packed elements are reordered faster than unpacked bytes.
         lsb = formats["lsb"].stored_rows(work.rows, work.kind, None)
         stream = np.empty(lsb.nbytes, np.uint8)
         _move(memory, src, stream, lsb, work._replace(clear=False))
@@ -138,7 +138,7 @@ def _move(memory: Bytes, src: StoredLayout, into: Bytes, dst: StoredLayout, work
 
 
 def _check_codes(memory: Bytes, row: Packing, kind: DType) -> None:
-    """FormatError for a byte that is no code; signed ones may be extended by their sign."""
+    """Raise FormatError for a byte that is no code; signed codes may be sign-extended."""
     signed = kind.kind == "integer" and kind.signed
     values = memory.view(np.int8) if signed else memory
     least, most = -(1 << (kind.bits - 1)) if signed else 0, (1 << kind.bits) - 1
@@ -148,14 +148,14 @@ def _check_codes(memory: Bytes, row: Packing, kind: DType) -> None:
 
 
 def _in_order(stored: StoredLayout) -> bool:
-    """Whether its elements are evenly spaced, the first one first."""
+    """Whether elements are evenly spaced and in order."""
     assert stored.layout is not None
     runs = stored.layout.runs()
     return len(runs) < 2 and all(stride > 0 for _, stride in runs)
 
 
 def _views(src: StoredLayout, dst: StoredLayout) -> tuple[Layout, Layout] | None:
-    """The codes in the source and in the target, in the order of the target; None: in no view."""
+    """Views of the codes in source and target, in the target's order; None if there are none."""
     seen, into = src.layout, dst.layout
     if seen is None or into is None or src.bits != dst.bits or not seen.size:
         return None
@@ -169,7 +169,7 @@ def _views(src: StoredLayout, dst: StoredLayout) -> tuple[Layout, Layout] | None
 
 
 def _copy(memory: Bytes, into: Bytes, seen: Layout, lie: Layout, pitch: int, bias: int) -> None:
-    """Copy the codes that lie like `seen` to where `lie` says, `pitch` bits apart, plus `bias`."""
+    """Copy the codes of Layout `seen` to Layout `lie`, `pitch` bits apart, and add `bias`."""
     sources, targets = [8 * address_of(memory)], [8 * address_of(into)]
     target = None if lie.offset == 0 and lie.strides == _row_major(lie, pitch) else lie
     route = routes.biased(seen, lie, bias) if bias and pitch == seen.bits else None
@@ -194,7 +194,7 @@ def codes_of(memory: Bytes, src: StoredLayout, rows: tuple[int, ...]) -> NDArray
         memory = views.ascontiguous(units).reshape(-1).view(np.uint8)
     codes: Any = None
     for part in src.parts:
-        plane = Tensor.trusted(memory, dtype_named(f"uint{part.bits}"), part.padded)
+        plane = Tensor.unchecked(memory, dtype_named(f"uint{part.bits}"), part.padded)
         sizes = [prod(n for n, _ in dim) for dim in part.dims]
         whole = plane.ascontiguous().unpack().view(np.uint8).reshape(sizes)
         some = whole[tuple(slice(size) for size in src.logical)]
@@ -209,7 +209,7 @@ def codes_of(memory: Bytes, src: StoredLayout, rows: tuple[int, ...]) -> NDArray
 def _lifted(
     codes: NDArray[np.uint8], bias: int, work: _Work, dst: StoredLayout
 ) -> NDArray[np.uint8]:
-    """The codes plus `bias`; FormatError if the target has too few bits for one."""
+    """The codes plus `bias`. Raises FormatError if the target has too few bits for one."""
     made = codes + np.uint8(bias)
     made &= np.uint8((1 << work.kind.bits) - 1)
     most = int(made.max())
@@ -219,7 +219,7 @@ def _lifted(
 
 
 def store_codes(codes: NDArray[np.uint8], into: Bytes, dst: StoredLayout) -> None:
-    """Put codes, a byte each, where the planes have them."""
+    """Store codes, one byte each, in the planes."""
     memory = np.zeros_like(into) if dst.words else into
     if dst.turned:
         codes = codes.reshape(_swapped(dst.turned)).swapaxes(-1, -2)
@@ -238,7 +238,7 @@ def store_codes(codes: NDArray[np.uint8], into: Bytes, dst: StoredLayout) -> Non
 
 
 def proved(row: Packing) -> bool:
-    """Whether a format makes of its check vector's codes the bytes that it should, and back.
+    """Whether a format stores its test vector's codes in the right bytes, and reads them back.
 
     >>> from shapejit import formats
     >>> proved(formats["awq:gemm"])

@@ -1,4 +1,4 @@
-"""The table of packing formats. To add one, add a row."""
+"""The table of packing formats (AWQ, GPTQ, GGUF ...), a row each with the order of its bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the elements of a box lie, and the tables that its kernels walk."""
+"""The offsets of the elements of a box, and the tables that its kernels walk."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_LANES = 4  # 16-byte pieces of the widest vector
 
 
 class Box(NamedTuple):
-    """Where the elements of a box lie; `windows` are those of the columns, by their source."""
+    """The offsets of the elements of a box; `windows` are those of the columns in the source."""
 
     rows: Offsets  # in the source
     columns: Offsets  # in the source, ascending
@@ -37,7 +37,7 @@ def box_at(rows: Sequence[Loop], columns: Sequence[Loop], width: int) -> Box:
             inner = at
             break
         strides[i], run = run, run * dims[i].size
-    # An odd number of lines, so that runs do not fall on one set of a cache.
+    # An odd number of lines, so that runs use all sets of a cache.
     pitch = (run // LINE + 2 | 1) * LINE if inner < len(dims) else run
     step = pitch
     for i in order[inner:]:
@@ -58,11 +58,11 @@ def box_at(rows: Sequence[Loop], columns: Sequence[Loop], width: int) -> Box:
 
 
 def windows(columns: Offsets, width: int) -> Offsets | None:
-    """Where pieces of 16 bytes begin that hold all columns; None where they cannot.
+    """The offsets of 16-byte pieces that cover all columns; None if no pieces do.
 
-    Columns that lie between elements, or several at one place (of a broadcast, of windows
-    that overlap): a piece has room for one. The last piece reaches back where there is
-    room, so that nothing behind is read.
+    They cannot cover columns off the grid of elements, or several at one place (of a broadcast, or
+    of overlapping windows). The last piece reaches back if possible, so as not to read beyond the
+    source.
     """
     if ((columns - columns[0]) % width).any() or not np.diff(columns).all():
         return None
@@ -78,8 +78,8 @@ def windows(columns: Offsets, width: int) -> Offsets | None:
 def firsts(box: Box, lanes: int, width: int) -> Offsets | None:
     """The first row of each block; blocks reach back.
 
-    Fewer rows than a block has are filled up in front (from a row below 0 on) or
-    behind, which spoils the stage there: None if both places are filled already.
+    If there are fewer rows than a block has, the block extends before the first row (from a
+    negative row on) or after the last, and overwrites the stage there. None if both are in use.
     """
     count, step = len(box.rows), lanes * PIECE // width
     if count >= step:
@@ -106,7 +106,7 @@ def most_bytes(rows: Sequence[Loop], columns: Sequence[Loop], width: int) -> int
 
 
 def box_sides(rows: Sequence[Loop], columns: Sequence[Loop], width: int, lanes: int) -> Sides:
-    """The tables of a box whose blocks are so many lanes wide (0: no blocks)."""
+    """The tables of a box with blocks of `lanes` pieces (0: no blocks)."""
     box = box_at(rows, columns, width)
     count, staged = len(box.rows), int(box.runs[-1]) + box.run + 2 * LINE
     places, starts, blocks = np.zeros(0, np.int64), box.columns, np.zeros(0, np.int64)
@@ -120,7 +120,7 @@ def box_sides(rows: Sequence[Loop], columns: Sequence[Loop], width: int, lanes: 
         behind = max(0, lanes * PIECE // width - count - before)
         wanted = starts[:, None] + np.arange(0, PIECE, width)
         at = np.minimum(np.searchsorted(box.columns, wanted), len(box.columns) - 1)
-        # What lies between columns goes to a place behind all others.
+        # Elements between columns go to an unused place after all others.
         free = staged + before * width
         places = np.where(box.columns[at] == wanted, box.places[at], free).reshape(-1)
         spoilt = (before + count + behind) * width + LINE

@@ -1,9 +1,9 @@
 """Boxes: parts of a copy that are whole cache lines on both sides, permuted within a cache.
 
-A box has the last dims of the target until its runs in the target are long enough, and the
-fastest dims of the source until its runs in the source are; a dim that is among both counts
-once. The elements of a box are put in the target's order on a stage, a buffer that stays in a
-cache, and are written from there in long runs.
+A box takes the last dims of the target until its runs in the target are long enough, and the
+fastest dims of the source until its runs in the source are; a dim in both is taken once. The
+elements of a box are put in the target's order on a stage, a buffer that stays in a cache, and are
+written from there in long runs.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from .strategies import Strategy
 from .tables import STREAMS
 from .tiles import STEPS, Tile
 
-# Bytes of a box, of the target, at most, and the part of an L2 cache, which also holds its
-# source and the next box's. Runs of so many bytes are worth a place of their own: their first
-# and last lines are shared.
+# A box has at most so many bytes of the target, and this part of an L2 cache, which also holds its
+# source and that of the next box. Runs are at least so many bytes, since their first and last lines
+# are shared with others.
 BOX_BYTES, BOX_PART = 256 * 1024, 4
 TARGET_RUN = 4096
 SOURCE_RUN = 1024
@@ -61,10 +61,10 @@ def pays(tile: Tile, loops: Sequence[Loop], width: int, total: int) -> bool:
 
 
 def box_of(loops: Sequence[Loop], width: int) -> Tile:
-    """The box of a copy, whose elements are picked, transposed in registers or moved alone.
+    """The box of a copy: its elements are picked, transposed in registers, or moved one by one.
 
-    Whichever way takes the fewest cycles; `step` of the Tile is how many apart they
-    are picked, or the lanes of a block (0: they are moved alone).
+    The method with the fewest cycles is taken. `step` of the Tile is the distance of picked
+    elements, or the lanes of a block (0: one by one).
     """
     outer, backs, inner = list[Loop](), list[tuple[int, int]](), list[Loop]()
     for (size, source, target), part in zip(loops, parts_of(loops, width), strict=True):
@@ -75,7 +75,7 @@ def box_of(loops: Sequence[Loop], width: int) -> Tile:
             outer.append(Loop(steps, part * source, part * target))
             over = steps * part - size
             backs.append((over * source, over * target))
-    # Of ways as good as one another, that with the most rows.
+    # Of equally good methods, the one with the most rows.
     options = [(ALONE * prod(loop.size for loop in inner), 0, Strategy.BOXES, 0)]
     for count in range(1, len(inner) + 1):
         columns, rows = inner[:-count], inner[-count:]
@@ -96,7 +96,7 @@ Option = tuple[float, int, Strategy, int]  # cycles, rows (negative), strategy, 
 
 
 def _picked(row: Loop, columns: Sequence[Loop], width: int) -> list[Option]:
-    """The way that picks the elements of each row, where it holds a vector."""
+    """The method that picks the elements of each row, if a row holds a vector."""
     nbytes, apart = row.size * width, row.source // width
     if row.source % width or nbytes < PIECE:
         return []
@@ -106,7 +106,7 @@ def _picked(row: Loop, columns: Sequence[Loop], width: int) -> list[Option]:
 
 
 def _transposed(rows: Sequence[Loop], columns: Sequence[Loop], width: int) -> list[Option]:
-    """The way that transposes blocks, where the columns allow it."""
+    """The method that transposes blocks, if the columns allow it."""
     box = box_at(rows, columns, width)
     starts = windows(box.columns, width)
     if starts is None or firsts(box, 1, width) is None:
@@ -123,7 +123,7 @@ def _lanes(nbytes: int) -> int:
 
 
 def parts_of(loops: Sequence[Loop], width: int) -> list[int]:
-    """How much of each dim a box takes: whichever side has the shorter runs grows first."""
+    """The size of a box along each dim; the side with the shorter runs grows first."""
     taken = [1] * len(loops)
     by_target = list(range(len(loops) - 1, -1, -1))
     by_source = sorted(
@@ -154,7 +154,7 @@ def _run_of(
     apart: Sequence[int],
     width: int,
 ) -> tuple[int, int | None]:
-    """The bytes that a box takes side by side, but for gaps, and the dim that follows them."""
+    """The bytes of a run of a box, apart from gaps, and the dim that follows it."""
     run = width
     for i in order:
         if apart[i] >= run + LINE:

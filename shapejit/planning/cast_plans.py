@@ -1,4 +1,4 @@
-"""Plans of copies that convert, as values: printed, and read by the kernels of `casts`."""
+"""CastPlan: the plan of a copy that converts, for printing and for the kernels of `casts`."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Dim(NamedTuple):
 
 
 class Scales(NamedTuple):
-    """How scales lie, and zero points if there are any: for each result one, in floats of `bits`.
+    """The Layouts of scales, and of zero points if there are any: one float of `bits` per result.
 
-    Layouts have the shape of the result, with strides of 0 where scales are shared.
+    They have the shape of the result, with strides of 0 where elements share a scale.
     """
 
     bits: int
@@ -47,12 +47,12 @@ class Scales(NamedTuple):
 class CastPlan:
     """A copy that converts.
 
-    `boxes` are the outer loops with how far their last step goes back; `inner` the dims
-    of a box; `run` its last dims that are converted in one go, `block` elements with one
-    scale. `fetch` is "direct", "bytes" (the elements of a box are put in order), "codes"
-    (they are unpacked run by run), "phases" (bytes are put in order, each of which holds
-    several elements of a dim) or "bits" (they are unpacked one by one). `scales` is "",
-    "blocks", "each" or "repeated".
+    `boxes` are the outer loops, with the distance by which the last step of each goes back; `inner`
+    are the dims of a box; `run` its last dims, which are converted in one loop; `block` is the
+    number of elements with one scale. `fetch` says how a box is read: "direct" (as it is in the
+    source), "bytes" (its elements are reordered first), "codes" (unpacked run by run), "phases"
+    (bytes that hold several elements of a dim are reordered) or "bits" (unpacked one by one).
+    `scales` is "" (none), "blocks", "each" or "repeated".
     """
 
     source_bits: int
@@ -92,32 +92,32 @@ class CastPlan:
 
     @property
     def lie(self) -> str:
-        """How the scales of a run lie, as a Conversion says it."""
+        """The pattern of the scales of a run, as in a Conversion."""
         return self.scales if self.scales in ("", "blocks") else "each"
 
     @property
     def streams(self) -> int:
-        """How runs are streamed, see `kernels.conversions`: 0 where they are packed first."""
+        """How runs are streamed, see `kernels.conversions`; 0 if they are packed first."""
         if self.unit < 8:
             return 0
         return STREAMED_PARTS if self.fetch == "direct" and self.tiles is None else 1
 
     @property
     def fetches(self) -> int:
-        """How packed elements become codes, 0 unless they are unpacked."""
+        """How packed elements become codes; 0 if they are not unpacked."""
         return {"codes": RUN_BY_RUN, "bits": ONE_BY_ONE}.get(self.fetch, 0)
 
     @property
     def coders(self) -> tuple[Function | None, Function | None]:
-        """What unpacks elements of the source, and packs results, if anything does."""
+        """The functions that unpack elements of the source and pack results, if any."""
         unpacks, packs = coders(self.source_bits)[0], coders(self.unit)[1]
         return unpacks if self.fetches else None, packs if self.unit < 8 else None
 
     def numbers(self, functions: Sequence[int]) -> NDArray[np.int64]:
-        """All that the kernel takes beside tables.
+        """The arguments of the kernel beside its tables.
 
-        That is where the functions are that convert, unpack, pack, and move planes of small
-        plans, and where scales and zero points are.
+        They are the addresses of the functions that convert, unpack, pack and move planes of small
+        plans, and those of scales and zero points.
         """
         scales = 0, self.scale_step, 0, self.zero_step
         bits = self.source_bits, self.run_length * self.unit
@@ -131,7 +131,7 @@ class CastPlan:
 
     @cached_property
     def spots(self) -> NDArray[np.int64]:
-        """Where things stand on the stage, and its bytes: see `kernels.casts`."""
+        """The offsets of buffers on the stage, and its size in bytes: see `kernels.casts`."""
         width = max(8, self.source_bits) // 8
         codes = self.run_length if self.fetch == "codes" else self.elements
         floats = self.elements * self.float_bytes if self.scales == "repeated" else 0
@@ -143,12 +143,12 @@ class CastPlan:
             packed,
             packed,
         )
-        # Vectors of codes are read and written beyond the last one.
+        # Vectors read and write beyond the last code.
         return np.cumsum([0, *((n + 3 * LINE) // LINE * LINE for n in needed)])
 
     @cached_property
     def fetched(self) -> tuple[Dim, ...]:
-        """The dims of what is put in order on the stage, outermost first."""
+        """The dims of what is reordered on the stage, outermost first."""
         if self.fetch != "phases":
             return self.inner
         per = 8 // self.source_bits
@@ -161,7 +161,7 @@ class CastPlan:
 
     @cached_property
     def runs(self) -> NDArray[np.int64]:
-        """Where each run of a box begins, one row per run: see `kernels.casts`."""
+        """The start of each run of a box, one row per run: see `kernels.casts`."""
         around = self.inner[: len(self.inner) - len(self.run)]
         size = max(8, self.source_bits) // 8
         staged, strides = size * self.run_length, list[int]()

@@ -1,8 +1,7 @@
 """Layouts of elements, scales and results -> CastPlan: how a copy that converts runs.
 
-The result is cut into boxes that fit into a cache together with their inputs. A box is
-fetched in the result's order, unless it lies so in the source already, and converted
-in runs.
+The result is cut into boxes that fit into a cache together with their inputs. A box is reordered to
+the result's order, unless the source has this order already, and converted in runs.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ BOX_ELEMENTS = 1 << 16
 def cast_plan(
     source: Layout, unit: int, into: Layout | None, scales: Scales | None, count: int
 ) -> CastPlan:
-    """The CastPlan for elements at `source`, results of `unit` bits, and so many tensors.
+    """The CastPlan for elements of Layout `source`, results of `unit` bits, and `count` tensors.
 
-    Results are row-major, or lie as `into` says, whose last dim is dense.
+    Results are row-major, or have the Layout `into`, whose last dim is contiguous.
     """
     target = into or Layout.row_major(source.shape, unit)
     bits = source.bits
@@ -77,7 +76,7 @@ def cast_plan(
 
 
 def _tiles(dims: Sequence[Dim], source: Layout, target: Layout, unit: int) -> Plan | None:
-    """The tiles that are transposed before they are converted, where a copy would have any."""
+    """The plan of tiles that are transposed and then converted, if a copy would use tiles."""
     whole = all(dim.source % 8 == 0 for dim in dims)
     if (source.bits | source.offset | unit | target.offset) % 8 or not whole:
         return None
@@ -106,7 +105,7 @@ def _tiles(dims: Sequence[Dim], source: Layout, target: Layout, unit: int) -> Pl
 
 
 def _normal_form(source: Layout, target: Layout, scales: Scales | None) -> list[Dim]:
-    """The dims in the order of the target; neighbours that go on evenly everywhere are one."""
+    """The dims in the order of the target, merged where evenly spaced on all sides."""
     none = (0,) * source.ndim
     scale = scales.scale.strides if scales else none
     zero = scales.zero.strides if scales and scales.zero else none
@@ -116,14 +115,14 @@ def _normal_form(source: Layout, target: Layout, scales: Scales | None) -> list[
 
 
 def _parts(dims: Sequence[Dim], bits: int, unit: int) -> list[int]:
-    """How much of each dim a box takes."""
+    """The size of a box along each dim."""
     if not dims:
         return []
     width = max(bits, unit, 8) // 8
     loops = [Loop(dim.size, dim.source * width // bits, dim.target * width // unit) for dim in dims]
     parts = parts_of(loops, width)
     last = len(dims) - 1
-    # Runs as long as possible where that costs nothing; whole bytes of packed elements.
+    # Runs are as long as possible without cost, and whole bytes of packed elements.
     if dims[last].source == bits and all(part == 1 for part in parts[:-1]):
         parts[last] = dims[last].size
     elif parts[last] < dims[last].size:
@@ -150,7 +149,7 @@ def _parts(dims: Sequence[Dim], bits: int, unit: int) -> list[int]:
 
 
 def _uneven(size: int, part: int, width: int) -> int:
-    """About `part` of `size` elements, an odd number of lines: no two rows fall on one set."""
+    """About `part` of `size` elements: an odd number of lines, so that rows use all cache sets."""
     per = LINE // width
     steps = -(-size // part)
     options = [
@@ -163,7 +162,7 @@ def _uneven(size: int, part: int, width: int) -> int:
 
 
 def _fetch(inner: Sequence[Dim], bits: int, offset: int) -> tuple[str, int]:
-    """How a box is fetched, and how many of its last dims lie side by side then."""
+    """How a box is fetched, and how many of its last dims are contiguous then."""
     dense, length = 0, 1
     for dim in reversed(inner):
         if dim.source != bits * length:
@@ -186,7 +185,7 @@ def _fetch(inner: Sequence[Dim], bits: int, offset: int) -> tuple[str, int]:
 def _run(
     inner: Sequence[Dim], unit: int, scales: Scales | None, dense: int
 ) -> tuple[str, list[Dim], int, tuple[int, int]]:
-    """How scales are read, the dims of a run, elements with one scale, steps to the next one."""
+    """How scales are read; the dims of a run; elements per scale; the steps between scales."""
     most, length = 0, 1
     for dim in reversed(inner[len(inner) - dense :]):
         if dim.target != unit * length or length * dim.size > max(RUN, inner[-1].size):
@@ -208,7 +207,7 @@ def _run(
 
 
 def _pattern(run: Sequence[Dim], scales: Scales) -> tuple[str, int, tuple[int, int]] | None:
-    """How the scales of a run lie, if a loop can follow them: see `_run`."""
+    """The pattern of the scales of a run, if a loop can follow it: see `_run`."""
     size, same, rest = scales.bits // 8, 1, list(run)
     while rest and rest[-1].scale == 0 and rest[-1].zero == 0:
         same *= rest.pop().size

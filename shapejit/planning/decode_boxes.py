@@ -1,6 +1,6 @@
 """Plans of weights whose codes are transposed, box by box, before they are decoded.
 
-A box is some rows of the result by some columns, in a cache as packed codes.
+A box is some rows by some columns of the result, held in a cache as packed codes.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from .loops import Loop
 from .shuffles import Shuffle, shuffle_of
 from .units import Units, units_of
 
-# Rows and columns at most: few pages are met at a time, half an L2 cache is filled, and
-# runs are long, as the lines where they end are fetched before they are written.
+# Rows and columns at most: few pages are used at a time, and half an L2 cache. Runs are long, since
+# the lines at their ends are read before they are written.
 SIDES = 512, 2048
 
 
@@ -40,11 +40,11 @@ class Spread(NamedTuple):
 
 @dataclass(frozen=True)
 class BoxPlan:
-    """Boxes of `rows` by `run` elements of a result with so many `columns`.
+    """Boxes of `rows` by `run` elements of a result with `columns` columns.
 
     `boxes` are the loops over them (bytes in the source, elements in the result); `shuffle`
-    permutes the codes of one into rows that are `pitch` bytes apart, `units` unpack one.
-    Each scale is for `block` (rows, columns), and each zero point.
+    permutes the codes of a box into rows `pitch` bytes apart, and `units` unpack a row. `block` is
+    the rows and columns that share a scale and a zero point.
     """
 
     boxes: tuple[Loop, ...]
@@ -70,9 +70,9 @@ class BoxPlan:
 
     @property
     def spots(self) -> tuple[int, int, int]:
-        """Where a run's codes stand on the stage, and operands, and the bytes of the stage.
+        """The offsets of a run's codes and operands on the stage, and the bytes of the stage.
 
-        Operands are those of all rows of a box, where each column has its own.
+        If each column has operands of its own, those of all rows of a box are there.
         """
         codes = self.rows * self.pitch + LINE
         operands = codes + self.run + 3 * LINE
@@ -83,9 +83,9 @@ class BoxPlan:
 def box_plan(
     rows: Layout, columns: Layout, conversion: Conversion, block: tuple[int, int]
 ) -> BoxPlan | None:
-    """The plan for codes whose rows and columns lie so, of the same memory; None if there is none.
+    """The plan for codes of these Layouts, all in the same memory; None if there is none.
 
-    `block` has the rows and columns with one scale.
+    `block` is the rows and columns that share a scale.
     """
     bits, wide = rows.bits, columns.size
     if rows.size * wide * bits < 8 * thresholds.SHUFFLES_FROM:
@@ -117,7 +117,7 @@ Dims = list[tuple[int, int]]  # sizes and strides (bits), outermost first
 
 
 def _parted(dims: Sequence[tuple[int, ...]], most: int) -> tuple[Dims, Dims]:
-    """The dims around a box and those within, which have `most` elements at most."""
+    """The dims around a box and those within it, which have at most `most` elements."""
     outer, inner, room = Dims(), Dims(), most
     for size, stride in reversed(dims):
         part = max(n for n in range(1, min(size, room) + 1) if size % n == 0)
@@ -135,7 +135,7 @@ def _size(dims: Dims) -> int:
 
 
 def _loops(dims: Dims, step: int) -> list[Loop]:
-    """Loops over dims that lie row-major in the target, `step` from one to the next."""
+    """Loops over dims that are row-major in the target, with a distance of `step`."""
     made = list[Loop]()
     for size, stride in reversed(dims):
         made.insert(0, Loop(size, stride, step))

@@ -18,11 +18,10 @@ from .units import Units
 MOST = 4096  # elements of a run at most: it stays in an L1 cache between its steps
 
 
-class Lie(NamedTuple):
-    """Numbers in the order of the result, one for each `per` of its elements.
+class StoredNumbers(NamedTuple):
+    """Where numbers are: in the order of the result, one for each `per` of its elements.
 
-    `address` is that of the first one, or what the places of `units` count from; without
-    units they lie side by side.
+    `address` is that of the first one, or the base of `units`; without units they are contiguous.
     """
 
     number: Number
@@ -39,8 +38,8 @@ class Lie(NamedTuple):
 class Operand(NamedTuple):
     """Scales or zero points in float32, one for each `per` elements of the result.
 
-    `place` is an address, or the number of the step that makes them; `apart` the bytes from one
-    to the next, 0 if each run begins anew.
+    `place` is an address, or the index of the step that computes them; `apart` is their distance in
+    bytes, 0 if every run starts with the first one.
     """
 
     place: int
@@ -50,9 +49,9 @@ class Operand(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Numbers that are converted, scaled or not."""
+    """One step of a run: numbers that are converted, scaled or not."""
 
-    lie: Lie
+    source: StoredNumbers
     conversion: Conversion
     scale: Operand | None = None
     zero: Operand | None = None
@@ -74,13 +73,13 @@ class DecodePlan:
     def table(
         self, readers: Sequence[int], converts: Sequence[int]
     ) -> tuple[NDArray[np.int64], int]:
-        """The steps as the kernel takes them, given the functions they call; the stage's bytes."""
+        """The kernel's table of steps, with the functions they call; the bytes of the stage."""
         rows, stage = list[list[int]](), 0
         places = list[int]()
         for step in self.steps:
-            lie, count = step.lie, -(-self.length // step.lie.per)
+            source, count = step.source, -(-self.length // step.source.per)
             codes = stage
-            stage += _room(count * lie.number.nbytes) if lie.units else 0
+            stage += _room(count * source.number.nbytes) if source.units else 0
             places.append(stage)
             stage += _room(count * step.conversion.target.nbytes)
             operands = list[int]()
@@ -92,24 +91,24 @@ class DecodePlan:
                 flags |= flag * operand.staged
                 place = places[operand.place] if operand.staged else operand.place
                 operands += [place, operand.apart]
-            block = step.scale.per // lie.per if step.scale else 1
-            begin = lie.address + (lie.units.first if lie.units else 0)
-            apart = lie.units.step if lie.units else 0
+            block = step.scale.per // source.per if step.scale else 1
+            begin = source.address + (source.units.first if source.units else 0)
+            apart = source.units.step if source.units else 0
             rows.append([
-                readers[len(rows)], begin, apart, lie.each, lie.number.nbytes, lie.per,
+                readers[len(rows)], begin, apart, source.each, source.number.nbytes, source.per,
                 converts[len(rows)], max(1, block), *operands, flags, codes, places[-1],
             ])  # fmt: skip
         return np.array(rows, np.int64).reshape(-1, STEP_COLUMNS), stage
 
 
 def _room(nbytes: int) -> int:
-    """The bytes of the stage for so many: vectors are read and written beyond the last one."""
+    """The bytes on the stage for a run: vectors read and write beyond its end."""
     return (nbytes + 3 * LINE) // LINE * LINE
 
 
 def decode_plan(steps: Sequence[Step], total: int) -> DecodePlan | None:
-    """The plan of steps for `total` elements; None if no run is whole for all of them."""
-    pers = [step.lie.per * step.lie.each for step in steps]
+    """The plan of steps for `total` elements; None if no length of a run fits all steps."""
+    pers = [step.source.per * step.source.each for step in steps]
     pers += [step.scale.per for step in steps if step.scale is not None]
     base = lcm(*(per for per in pers if per <= MOST))
     long = [per for per in pers if MOST < per < total]

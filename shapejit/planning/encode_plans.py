@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels.encodings import FIXED, LARGEST, LEAST, LINED_UP, Encoding
+from ..kernels.encodings import FIXED, LARGEST, LEAST, LINED_UP, STAGED, Encoding
 from ..runtime.cpu_caches import LINE
 from ..shapes.dims import merged
 from ..shapes.layout import Layout
@@ -18,7 +18,7 @@ from .units import Units, units_of
 WIDE = 1 << 13  # elements of a box of one row, which stays in an L1 cache
 LARGE = 1 << 16  # of a box of several rows, which stays in an L2 cache
 PART = 1 << 15  # of a box that has no scales of its own
-MOST_BLOCK = 512  # of a block in a row that is taken by vectors one after the other
+MOST_BLOCK = 512  # of a block along a row, which vectors process in sequence
 
 Shape = tuple[int, int]
 
@@ -27,7 +27,7 @@ Shape = tuple[int, int]
 class EncodePlan:
     """Weights of `rows` by `columns`, encoded by boxes of `tall` by `wide` elements.
 
-    Codes begin at byte `first` of where they lie, and scales at byte `scale_first`.
+    Codes begin at byte `first` of their memory, scales at byte `scale_first` of theirs.
     """
 
     encoding: Encoding
@@ -52,7 +52,7 @@ class EncodePlan:
     def stage(self) -> int:
         """The bytes of the stage."""
         blocks = -(-self.wide // self.encoding.block) if self.encoding.block else 1
-        return 20 * (blocks + LINED_UP) + LINE
+        return 4 * STAGED * (blocks + LINED_UP) + LINE
 
     @property
     def steps(self) -> tuple[int, int, int]:
@@ -66,7 +66,7 @@ class EncodePlan:
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """What the kernel takes of it: see `kernels.constants`."""
+        """The words that the kernel reads: see `kernels.constants`."""
         each, band = self.encoding.source.nbytes, self.tall * self.columns
         return np.array([
             self.rows, self.columns, self.tall, self.wide, self.boxes,
@@ -138,7 +138,7 @@ def _fits(found: Units, made: Encoding, total: int) -> bool:
 
 
 def _in_bytes(places: Sequence[int], bits: int) -> bool:
-    """Whether codes fill bytes, each of which has as many."""
+    """Whether codes fill whole bytes with an equal number each."""
     if 8 % bits:
         return False
     whole = {(place >> 3, shift) for place in places for shift in range(0, 8, bits)}
@@ -146,7 +146,7 @@ def _in_bytes(places: Sequence[int], bits: int) -> bool:
 
 
 def scale_units(scales: Layout) -> tuple[tuple[int, ...], int] | None:
-    """Where some scales begin (bits), and the bytes to as many more; None if they lie otherwise."""
+    """The offsets of some scales (bits), and the bytes to the next ones; None if irregular."""
     (_, step), *inner = merged(scales.shape, scales.strides) or [(1, scales.bits)]
     if step % 8 or len(inner) > 1 or any(stride % 8 for _, stride in inner):
         return None

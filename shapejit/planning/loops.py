@@ -1,4 +1,4 @@
-"""Layout -> normal form: the loops of a copy, neighbours merged."""
+"""The normal form of a copy: its loops, with neighbouring dims merged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..shapes.layout import Layout
 
 
 class Loop(NamedTuple):
-    """One dim of the normal form: its size and both strides, in bytes, or bits where they count."""
+    """One dim of the normal form: its size and both strides, in bytes; bits for packed elements."""
 
     size: int
     source: int
@@ -22,9 +22,9 @@ class Loop(NamedTuple):
 
 
 class ArrayLoop(Loop):
-    """The loop over several arrays, each of which lies anywhere: no stride leads to the next one.
+    """A loop over several arrays at arbitrary addresses: there is no stride between them.
 
-    Its `source` is 0, as if it were one array again and again.
+    Its `source` stride is 0, as if one array were repeated.
     """
 
     __slots__ = ()
@@ -39,24 +39,24 @@ def normal_form(layout: Layout, target: Layout) -> list[Loop]:
 
 
 def split_run(layout: Layout, unit: int, loops: list[Loop]) -> tuple[int, list[Loop]]:
-    """The bits that lie side by side in source and target, and the loops around them."""
+    """The bits of a contiguous run in source and target, and the loops around it."""
     if layout.bits == unit and loops and loops[-1][1:] == (unit, unit):
         return unit * loops[-1].size, loops[:-1]
     return layout.bits, loops
 
 
 def length_of(loops: Sequence[Loop], width: int) -> int:
-    """What the loops walk, elements of `width`, in the same unit."""
+    """The total length of the loops, with elements of `width`, in the same unit."""
     return width * prod(loop.size for loop in loops)
 
 
 def streams(loops: Sequence[Loop], nearest: Loop) -> int:
-    """How many places of the source are read in turn before the reads move on from each."""
+    """How many places of the source are read alternately."""
     return length_of(loops[loops.index(nearest) + 1 :], 1)
 
 
 def by_source(loops: Sequence[Loop]) -> list[Loop]:
-    """The loops that move in the source, the nearest elements first."""
+    """The loops with a stride in the source, smallest stride first."""
     return sorted((loop for loop in loops if loop.source), key=lambda loop: abs(loop.source))
 
 

@@ -1,8 +1,7 @@
-"""Layout -> normal form -> Plan: which strategy, and whether lines are streamed past the caches.
+"""The planner: Layout -> Plan. It chooses the strategy, and whether to stream past the caches.
 
-A Plan is a printable value: it names its strategy, the loops in the order in
-which they run, the two sides of a tile, and what is streamed past the caches.
-Running it is the engine's work.
+A Plan is a printable value: it has the strategy, the loops in the order in which they run, the two
+sides of a tile, and whether lines are streamed. The engine runs it.
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ from .strategies import Strategy
 from .tables import kind_of
 from .tiles import Tile, bit_tile_of, large, tile_of
 
-# What mixed blocks of bytes take half of the time of: channels beside each other, patches.
+# Strategies that take twice the time of permuted blocks: interleaved channels, patches.
 BY_MIXED_BLOCKS = (Strategy.INTERLEAVE, Strategy.BOXES)
-MOST_IN_TURNS = 1 << 16  # arrays, for each of which a table has a place
+MOST_IN_TURNS = 1 << 16  # arrays: a table has an address for each
 
 
 def plan(layout: Layout, unit: int = 0, into: Layout | None = None, count: int = 1) -> Plan:
-    """The Plan that puts the elements of `layout` side by side, `unit` bits apart.
+    """The Plan that copies the elements of `layout` to row-major order, `unit` bits each.
 
-    `unit` is `layout.bits` (or 0), or 8 to unpack elements narrower than a byte. With
-    `into`, a Layout of the same shape and width whose last dims are row-major,
-    they go there instead: a part of a larger output, at any bit. `count` is the
-    number of tensors in one launch; with more than one the plan is not NumPy's.
+    `unit` is `layout.bits` (or 0), or 8 to unpack elements narrower than a byte. The target may be
+    a part of a larger output, at any bit: then `into` is its Layout, of the same shape and width
+    and with row-major last dims. `count` is the number of tensors in one launch; with more than
+    one the plan is never NumPy's.
 
     >>> print(plan(Layout.row_major((512, 512), 32).permute((1, 0)), 32))
     tiles: blocks transposed in registers; 4 bytes at a time, 1048576 bytes
@@ -48,17 +47,17 @@ def plan(layout: Layout, unit: int = 0, into: Layout | None = None, count: int =
 
 
 def biased(layout: Layout, into: Layout, bias: int) -> Plan | None:
-    """`plan` that adds `bias` to each code, modulo the codes' range; None if none can."""
+    """A `plan` that adds `bias` to each code, modulo the codes' range; None if there is none."""
     total = layout.size * layout.bits // 8
     found = _shuffled(layout, into, normal_form(layout, into), total, bias)
     return replace(found, seen=layout, into=into) if found else None
 
 
 def joined(layout: Layout, into: Layout, count: int, apart: int) -> Plan:
-    """The Plan of arrays that all lie like `layout`, and go `apart` bits from one another.
+    """The Plan that joins arrays of one `layout`, `apart` bits from one another in the target.
 
-    The first goes to `into`; 0: they are not evenly spaced. Where each of them lies is told
-    when it is run. Arrays that are written in turns have one target, that of the first.
+    The first array goes to `into`; `apart` is 0 if targets are not evenly spaced. The addresses of
+    the arrays are arguments of the run. Interleaved arrays have one target, that of the first.
     """
     return _in_turns(layout, into, count, apart) or _one_by_one(layout, into, count)
 
@@ -66,7 +65,7 @@ def joined(layout: Layout, into: Layout, count: int, apart: int) -> Plan:
 def _plan(layout: Layout, unit: int, into: Layout | None, copies: int) -> Plan:
     made = _planned(layout, unit, into, copies)
     whole = layout.bits == unit and (layout.bits | layout.offset) % 8 == 0 and into is None
-    if copies > 1 and whole and 0 < made.nbytes <= min(thresholds.SMALL_BELOW, STAGED_WHOLE):
+    if copies > 1 and whole and 0 < made.nbytes <= min(thresholds.NO_PLAN_MAX_BYTES, STAGED_WHOLE):
         few = layout.size <= thresholds.SHORT
         if few or not slower_whole(replace(made, seen=layout)):
             return Plan(Strategy.SMALL, made.nbytes, offset=layout.offset, small=layout)
@@ -74,7 +73,7 @@ def _plan(layout: Layout, unit: int, into: Layout | None, copies: int) -> Plan:
 
 
 def _planned(layout: Layout, unit: int, into: Layout | None, copies: int) -> Plan:
-    """The Plan for the copies of so many tensors, each by all threads."""
+    """The Plan for `copies` tensors, each copied on all threads."""
     nbytes = (layout.size * unit + 7) // 8
     if nbytes == 0:
         return Plan(Strategy.NOTHING, 0)
@@ -110,11 +109,11 @@ def _planned(layout: Layout, unit: int, into: Layout | None, copies: int) -> Pla
 def _by_tile(
     tile: Tile, layout: Layout, target: Layout, unit: int, total: int, scale: int = 8
 ) -> Plan:
-    """The Plan of a tile whose strides count `scale` bits; `total` bytes are moved in all."""
+    """The Plan of a tile whose strides count `scale` bits; `total` is the number of bytes moved."""
     row = tile.strategy.row
     offset = layout.offset + scale * tile.shift
     gaps = not target.contiguous
-    # Into an output with gaps few stream: all else gathers on the stage.
+    # Few strategies stream into an output with gaps: all others use the stage.
     streams = row.kernel and (not gaps or row.streams_gaps or tile.width > PAGE)
     runs = tile.strategy in (Strategy.ONE_RUN, Strategy.ROWS_IN_TURNS)
     return Plan(
@@ -138,7 +137,7 @@ def _by_tile(
 
 
 def _one_by_one(layout: Layout, into: Layout, count: int) -> Plan:
-    """The Plan of arrays each of which is written by itself; NumPy's if all of them are small."""
+    """The Plan of arrays that are written one by one; NumPy's if all of them are small."""
     one = plan(layout, into=into)
     total = count * one.nbytes
     if count == 1 or (one.by_numpy and total < numpys_below(one.width, True)):
@@ -147,7 +146,7 @@ def _one_by_one(layout: Layout, into: Layout, count: int) -> Plan:
 
 
 def _in_turns(layout: Layout, into: Layout, count: int, apart: int) -> Plan | None:
-    """The Plan whose rows hold all arrays; None if they are written by themselves as fast."""
+    """The Plan that interleaves all arrays in its rows; None if one by one is as fast."""
     bits, at = layout.bits, sum(stride > apart for stride in into.strides)
     strides = (bits, layout.offset, into.offset, apart, *layout.strides, *into.strides)
     if count < 2 or count > MOST_IN_TURNS or apart <= 0 or any(stride % 8 for stride in strides):
@@ -177,9 +176,9 @@ def _in_turns(layout: Layout, into: Layout, count: int, apart: int) -> Plan | No
 
 
 def _tile_in_turns(loops: list[Loop], width: int) -> Tile | None:
-    """What moves the elements of several arrays, if in turns.
+    """The tile that interleaves the elements of several arrays, if there is one.
 
-    The loop over them is one of the rows, and not the first: see `tables.offsets_in_turns`.
+    The loop over arrays is one of the rows, and not the first: see `tables.offsets_in_turns`.
     """
     found = tile_of(loops, width)
     if found.strategy in (Strategy.TILES, Strategy.INTERLEAVE):
@@ -201,7 +200,7 @@ def _tile_in_turns(loops: list[Loop], width: int) -> Tile | None:
 def _shuffled(
     layout: Layout, target: Layout, loops: list[Loop], total: int, bias: int = 0
 ) -> Plan | None:
-    """A Plan that permutes blocks in registers, if one can."""
+    """A Plan that permutes blocks in registers, if there is one."""
     if total < thresholds.SHUFFLES_FROM:
         return None
     found = _in_blocks(layout, target, shuffle_of(loops, layout.bits, bias), total)
@@ -211,7 +210,7 @@ def _shuffled(
 
 
 def _in_blocks(layout: Layout, target: Layout, found: Shuffle | None, total: int) -> Plan | None:
-    """The Plan of blocks that begin on bytes."""
+    """The Plan of permuted blocks that begin on bytes."""
     if found is None or (layout.offset + found.shift | target.offset) % 8:
         return None
     return Plan(
@@ -229,7 +228,7 @@ def _in_blocks(layout: Layout, target: Layout, found: Shuffle | None, total: int
 
 
 def numpys_below(width: int, gaps: bool = False) -> int:
-    """The bytes below which NumPy copies runs of `width` bytes as fast as a compiled call.
+    """The size in bytes below which NumPy copies runs of `width` bytes as fast as a compiled call.
 
     `gaps`: the target is a part of a larger array.
     """
@@ -249,14 +248,14 @@ def _boxes_from(tile: Tile) -> float:
 
 
 def _byte_tile(loops: list[Loop], width: int, total: int, itemsize: int, gaps: bool) -> Tile:
-    """What moves runs of `width` bytes, `total` bytes in all; `itemsize` is 0 if NumPy must not."""
+    """The tile for `total` bytes in runs of `width` bytes; `itemsize` 0 excludes NumPy."""
     by_numpy = Tile(Strategy.NUMPY, width, tuple(loops))
     if loops and itemsize and total < numpys_below(width, gaps):
         return by_numpy
     tile = tile_of(loops, width)
     if total >= _boxes_from(tile) * l2() and pays(tile, loops, width, total):
         return box_of(loops, width)
-    # Single elements that go one by one into gaps: NumPy takes 0.3 ns for each, we 3.
+    # Single elements between gaps: NumPy takes 0.3 ns for each, a kernel 3 ns.
     if tile.strategy is Strategy.ROWS and gaps and width == itemsize <= 8:
         return by_numpy if abs(loops[-1].source) <= LINE else tile
     return tile

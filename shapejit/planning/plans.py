@@ -1,4 +1,4 @@
-"""A Plan: how the bytes of a view reach row-major order, as a value that can be printed."""
+"""Plan: how the elements of a view are copied to row-major order, as a printable value."""
 
 from __future__ import annotations
 
@@ -18,24 +18,22 @@ from .tables import Sides
 
 @dataclass(frozen=True)
 class Plan:
-    """How one layout becomes row-major.
+    """How the elements of one Layout are copied to row-major order.
 
-    `loops` are the outer dims, outermost first. `rows` are the dims of a tile
-    that lie side by side in the target, `columns` those that lie side by side
-    in the source. `width` is the bytes of an element or run that moves whole.
-    `step` is how many rows an INTERLEAVE takes, how many elements apart a PICK
-    finds its own, or how many are in a group of TURN, whose `width` is a group's;
-    for BOXES it is the 16-byte pieces of a vector, 0 without vectors; for TILES that
-    convert the bytes of a converted element. The last
-    step of loop k goes back by `backs[k]` bytes in source and target.
-    `offset` and `target_offset` (bits) lead to the first element. For the strategies
-    of bits, `width` and all strides are bits and `unit` is what an element takes in
-    the target. `reach` are the bytes behind the first element's that may be read.
-    `gaps` tells whether the target, a part of a larger output, has any. `nbytes` is
-    what is written: the bits of elements, and no other. Arrays that are written in turns go
-    `apart` bits from one another in the target. `small` is the Layout that a
-    small plan is made of, `shuffle` the network of SHUFFLE. `seen` and `into` are the Layouts
-    of source and target that it was made for.
+    `loops` are the outer dims, outermost first. `rows` are the dims of a tile that are contiguous
+    in the target, `columns` those that are contiguous in the source. `width` is the bytes of an
+    element or run that moves as a whole. `step` depends on the strategy: the rows of an INTERLEAVE;
+    the distance of a PICK's elements; the elements of a group of TURN (where `width` is a group's);
+    the 16-byte pieces of a vector of BOXES, 0 without vectors; the bytes of a converted element of
+    TILES that convert. The last step of loop k goes back by `backs[k]` bytes in source and target.
+
+    `offset` and `target_offset` (bits) lead to the first element. For the strategies of bits,
+    `width` and all strides are bits, and `unit` is the width of an element in the target. `reach`
+    is how many bytes after the first element's may be read. `gaps` says whether the target has
+    gaps, as a part of a larger output has. `nbytes` is what is written: only bits of elements.
+    Interleaved arrays are `apart` bits from one another in the target. `small` is the Layout for a
+    small plan, `shuffle` the network of SHUFFLE. `seen` and `into` are the Layouts of source and
+    target.
     """
 
     strategy: Enum  # a strategies.Strategy
@@ -71,27 +69,27 @@ class Plan:
 
     @cached_property
     def row(self) -> Any:
-        """All that its strategy is, a `strategies.Row`."""
+        """The row of its strategy, a `strategies.Row`."""
         return self.strategy.value
 
     @cached_property
     def by_numpy(self) -> bool:
-        """Whether a call of NumPy moves it."""
+        """Whether NumPy copies it."""
         return self.strategy.name == "NUMPY"
 
     @cached_property
     def one_run(self) -> bool:
-        """Whether it is a single memcpy, or nothing at all."""
+        """Whether it is a single memcpy, or empty."""
         return self.strategy.name in ("ONE_RUN", "NOTHING")
 
     @cached_property
     def bias(self) -> int:
-        """What is added to each code, modulo the codes' range."""
+        """The number added to each code, modulo the codes' range."""
         return self.shuffle.network.bias if self.shuffle else 0
 
     @cached_property
     def table(self) -> NDArray[np.int64]:
-        """What the kernels walk, one row (size, source, target) per loop; see `Row.loops`."""
+        """The loops that kernels walk, a row (size, source, target) each; see `Row.loops`."""
         loops = self.row.loops(self)
         return np.array(loops, np.int64).reshape(len(loops), -1 if loops else 3)
 

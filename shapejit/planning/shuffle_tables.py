@@ -1,4 +1,4 @@
-"""What the kernels of networks take of a plan: see `shuffles`."""
+"""The tables that the kernels of networks take of a plan: see `shuffles`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _shuffle_of(plan: Plan) -> Shuffle:
 
 
 def shuffle_loops(plan: Plan) -> list[tuple[int, ...]]:
-    """The outer loops, and that over calls of the network's function."""
+    """The outer loops, and the loop over calls of the network's function."""
     if _shuffle_of(plan).boxes:
         return [*plan.loops[:-2]]
     size, source, target = plan.loops[-1]
@@ -27,7 +27,7 @@ def shuffle_loops(plan: Plan) -> list[tuple[int, ...]]:
 
 
 def shuffle_table(plan: Plan, vector: int) -> tuple[tuple[Any, ...], int]:
-    """The loops, where parts of a block lie (source, stage, target), and the bytes of a stage."""
+    """The loops, the offsets of a block's parts (source, stage, target), the bytes of a stage."""
     made = _shuffle_of(plan)
     offsets, stage = made.sources + made.targets, 0
     if made.boxes:
@@ -37,14 +37,14 @@ def shuffle_table(plan: Plan, vector: int) -> tuple[tuple[Any, ...], int]:
 
 
 def shuffled(plan: Plan, vector: int) -> tuple[Any, ...]:
-    """The last loop and that around it, the network's function, the blocks of a call."""
+    """The two innermost loops, the network's function, and the blocks of a call."""
     around = plan.loops[-2] if len(plan.loops) > 1 else Loop(1, 0, 0)
     steps = np.array([plan.loops[-1], around], np.int64)
     return steps, Code("network_code", _shuffle_of(plan).network), MOST_BLOCKS
 
 
 def box_shuffled(plan: Plan, vector: int) -> tuple[Any, ...]:
-    """The loops that fill a box, and those that drain it row by row; the network's function."""
+    """The loops that fill a box, those that write it out row by row, and the network's function."""
     made = _shuffle_of(plan)
     entry, written = Code("network_code", made.network), made.network.written
     step, along = plan.loops[-2:]

@@ -1,4 +1,4 @@
-"""Which copies of narrow elements permute blocks in registers: see `kernels.networks`."""
+"""Copies of narrow elements that permute blocks in registers: see `kernels.networks`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .loops import Loop, split
 from .tables import offsets_of
 
 VECTOR = 64  # bytes
-PIECES = (64, 32, 16, 8)  # bytes that lie side by side, the best first
+PIECES = (64, 32, 16, 8)  # bytes that are contiguous on both sides, the best first
 MOST_VECTORS = 32  # of a block: as many as there are registers
-SIDE_BY_SIDE = 1024  # bytes of the source that are read before those elsewhere
+SIDE_BY_SIDE = 1024  # bytes of the source that are read in sequence
 BOX_PART = 7 / 16  # of an L2 cache: a box of the target
 MOST_MIXED = 2 * VECTOR  # bytes of a block whose elements mix in any order
 LEAST_MIXED = 8  # and of its pieces
@@ -26,11 +26,10 @@ MOST_BLOCKS = 512  # that one call of a network's function permutes
 
 
 class Shuffle(NamedTuple):
-    """A network, the bytes from a block's first piece to each one in source and target, and loops.
+    """A network, the offsets of a block's pieces in source and target (bytes), and the loops.
 
-    `loops` are in bytes. With `boxes` their last two are those within a box: along
-    the target, and along the source. The first piece lies `shift` bits behind the first
-    element.
+    `loops` are in bytes. With `boxes` the last two are those within a box: along the target, and
+    along the source. The first piece is `shift` bits after the first element.
     """
 
     network: Network
@@ -42,7 +41,7 @@ class Shuffle(NamedTuple):
 
     @property
     def whole(self) -> bool:
-        """Whether the blocks of both loops of a box make whole rows of the target."""
+        """Whether the blocks of both loops of a box fill whole rows of the target."""
         step, along = self.loops[-2:]
         side_by_side = step.target == self.network.written
         return side_by_side and along.target == step.size * step.target
@@ -55,7 +54,7 @@ class Shuffle(NamedTuple):
 
     @property
     def pitch(self) -> int:
-        """Bytes from one row of a box to the next: an odd number of lines, for all sets."""
+        """Bytes from one row of a box to the next: an odd number of lines uses all cache sets."""
         return (-(-self.row // LINE) | 1) * LINE
 
     @property
@@ -67,9 +66,9 @@ class Shuffle(NamedTuple):
 def shuffle_of(
     loops: Sequence[Loop], width: int, bias: int = 0, boxes: bool = True
 ) -> Shuffle | None:
-    """The blocks of loops (in bits, targets ascending) whose bits a network exchanges, if any.
+    """The blocks of loops (in bits, by ascending target) that a network permutes; None if none.
 
-    There are no `boxes` on the way to a target that is in a cache itself.
+    Without `boxes` if the target is in a cache itself.
     """
     if 8 % width or any(loop.source == 0 for loop in loops):
         return None
@@ -100,7 +99,7 @@ def shuffle_of(
 
 
 def _side_by_side(loops: Sequence[Loop], bits: Sequence[int], width: int, side: int) -> list[int]:
-    """The loops of the bits along which elements lie side by side, the nearest first."""
+    """The loops along which elements are adjacent, in factors of two, the innermost first."""
     by_stride = {abs(loop[side]) << k: at for at, loop in enumerate(loops) for k in range(bits[at])}
     found: list[int] = []
     while width << len(found) in by_stride:
@@ -136,9 +135,9 @@ def _blocks(
 def _pieces(
     dims: Sequence[tuple[int, int]], width: int, most: int
 ) -> tuple[int, tuple[int, ...]] | None:
-    """The bytes of the pieces that dims come to, the nearest first, and where each begins.
+    """The bytes of the contiguous pieces of some dims (innermost first), and their offsets.
 
-    None where elements lie within one another, or pieces are no whole bytes.
+    None if elements overlap, or pieces are no whole bytes.
     """
     run = end = width
     rest = list[tuple[int, int]]()
@@ -160,7 +159,7 @@ def _pieces(
 
 
 def _boxed(made: Shuffle) -> Shuffle:
-    """Blocks that pass through boxes, unless those side by side in the target are so in both."""
+    """Blocks that pass through boxes, unless blocks adjacent in the target are so in the source."""
     inner = list(made.loops)
     near = min(inner, key=lambda loop: abs(loop.source))
     if near is inner[-1]:
@@ -182,9 +181,9 @@ def _boxes(loops: list[Loop], near: Loop, written: int, pieces: int) -> list[Loo
 
 
 def mixed_of(loops: Sequence[Loop], width: int) -> Shuffle | None:
-    """The blocks of loops (in bits) whose elements mix in any order, if their pieces are long.
+    """The blocks of loops (in bits) whose elements are permuted arbitrarily, if pieces are long.
 
-    Loops of 3 and 5 steps have no bits that a network could exchange.
+    This covers loops of 3 or 5 steps, whose index has no bits that a network could exchange.
     """
     if 8 % width or any(loop.source == 0 for loop in loops):
         return None
@@ -204,7 +203,7 @@ def mixed_of(loops: Sequence[Loop], width: int) -> Shuffle | None:
 
 
 def _runs(loops: Sequence[Loop], width: int, side: int) -> Iterator[tuple[int, ...]]:
-    """How many steps of each loop make a run of elements side by side, for runs up to a block."""
+    """The steps of each loop that make a contiguous run, for runs up to a block."""
     taken, run = [1] * len(loops), 1
     by_stride = {abs(loop[side]): k for k, loop in enumerate(loops)}
     while run * width in by_stride:
@@ -220,7 +219,7 @@ def _runs(loops: Sequence[Loop], width: int, side: int) -> Iterator[tuple[int, .
 
 
 def _price(made: Shuffle) -> float:
-    """About how many instructions a byte takes."""
+    """The approximate number of instructions per byte."""
     network, block = made.network, made.network.block
     moves = sum(block // n * n.bit_count() for n in (network.read, network.written))
     return (moves + 4 * -(-block // VECTOR) * (8 // network.width)) / block

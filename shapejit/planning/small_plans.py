@@ -35,7 +35,7 @@ def small_plan(layout: Layout) -> Words:
 
 
 def small_plan_of(plan: Plan) -> Words:
-    """The words of a Plan's small plan, from where the Layout's offset counts."""
+    """The words of a Plan's small plan; offsets count from where the Layout's offset does."""
     assert plan.small is not None
     table = small_plan(plan.small)
     table[[SHIFT, NEAR]] += plan.offset // 8
@@ -52,7 +52,7 @@ def small_plan_of_dims(dims: Sequence[tuple[int, int]], itemsize: int) -> Words:
 
 
 def slower_whole(plan: Plan) -> bool:
-    """Whether a small plan moves one by one elements that the Plan moves faster."""
+    """Whether the Plan is faster, since the small plan would move elements one by one."""
     assert plan.seen is not None
     table = small_plan(plan.seen)
     vectors = plan.row.vectors or plan.shuffle is not None
@@ -61,13 +61,13 @@ def slower_whole(plan: Plan) -> bool:
 
 
 def _one_by_one(table: Words) -> bool:
-    """Whether a small plan moves no more than an element at a time: see `kernels.small`."""
+    """Whether a small plan moves one element at a time: see `kernels.small`."""
     if table[MOVES] != ELEMENTS:
         return False
     width, rows, columns = (int(table[at]) for at in (WIDTH, ROWS, COLUMNS))
     if width > 4:
         return True
-    # Three channels go by vectors.
+    # Three channels are moved by vectors.
     if columns > rows:
         return rows != 3 or int(table[COLUMN_STEP]) != width
     return int(table[ROW_STEP]) != 3 * width

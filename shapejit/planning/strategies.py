@@ -1,4 +1,4 @@
-"""The strategies: one row for each loop that moves bytes, and what its kernel takes of a plan."""
+"""The table of strategies: a row per loop that moves bytes, with the arguments of its kernel."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Tables = Callable[[Plan, int], tuple[Arguments, int]]
 
 
 def _no_tables(plan: Plan, vector: int) -> tuple[Arguments, int]:
-    """A kernel without loops works on a page, if on any stage."""
+    """No tables; the stage is one page."""
     return (), 1
 
 
@@ -74,7 +74,7 @@ def _box(plan: Plan, vector: int) -> tuple[Arguments, int]:
 
 
 def _lanes(plan: Plan, vector: int) -> int:
-    """The pieces of a block of BOXES, 0 without blocks."""
+    """The pieces of a block of BOXES; 0 without blocks."""
     return min(plan.step, vector // PIECE) if plan.strategy is Strategy.BOXES else 0
 
 
@@ -84,7 +84,7 @@ def _row_pieces(plan: Plan, vector: int) -> str:
 
 
 def _bit_pieces(plan: Plan, vector: int) -> str:
-    """The pieces of a vector of packed rows: whole ones where rows follow one another."""
+    """The pieces of a vector of packed rows: whole vectors if rows are adjacent."""
     row = max(PIECE, int(plan.sides.tile[ROWS, COUNT]) // per_byte(plan.width))
     dense = plan.sides.tile[STAGED, DENSE] == DENSE_PIECES
     return _pieces(row & -row if dense else row, vector)
@@ -102,18 +102,18 @@ def _codes_block(plan: Plan) -> int:
 
 
 def _picks(plan: Plan, vector: int) -> tuple[Any, ...]:
-    """How far apart elements are picked, in which direction, their width, pieces of a vector."""
+    """The distance and direction of picked elements, their width, the pieces of a vector."""
     step, pieces = plan.step, _pieces(plan.rows[-1].size * plan.width, vector)
     return count_tag(abs(step)), _direction(step), widest(plan.width), pieces
 
 
 def _direction(step: int) -> str:
-    """The tag of the direction in which elements are picked: two bytes mean backwards."""
+    """The tag of the direction in which elements are picked; two bytes mean backwards."""
     return width_tag(2 if step < 0 else 1)
 
 
 def _pieces(nbytes: int, vector: int) -> str:
-    """The tag of as many 16-byte pieces as a vector holds and `nbytes` fill."""
+    """The tag of the number of 16-byte pieces of a vector, as far as `nbytes` fill it."""
     return width_tag(1 << (min(vector, int(nbytes)) // PIECE).bit_length() - 1)
 
 
@@ -127,25 +127,25 @@ Steps = list[tuple[int, ...]]
 
 
 def _tile_loops(plan: Plan) -> Steps:
-    """The outer loops, and those over the blocks of rows and of columns."""
+    """The outer loops, and the loops over the blocks of rows and of columns."""
     tile = plan.sides.tile
     dims = (ROWS, plan.rows), (COLUMNS, plan.columns)
     return [*plan.loops, *((blocks(tile[side]), 0, 0) for side, loops in dims if loops)]
 
 
 def _box_loops(plan: Plan) -> Steps:
-    """The loops over boxes, and how far the last step of each goes back."""
+    """The loops over boxes, and the distance by which the last step of each goes back."""
     return [(*loop, *back) for loop, back in zip(plan.loops, plan.backs, strict=True)]
 
 
 def _code_loops(plan: Plan) -> Steps:
-    """The outer loops, that over the blocks of a row of codes, and those within a row."""
+    """The outer loops, the loop over the blocks of a row of codes, and the loops within a row."""
     row = prod(loop.size for loop in plan.rows)
     return [*plan.loops, (-(-row // _codes_block(plan)), 0, 0), *plan.rows]
 
 
 def _iterations(plan: Plan) -> int:
-    """The iterations of all loops together."""
+    """The product of the sizes of all loops."""
     return int(plan.table[:, 0].prod())
 
 
@@ -158,17 +158,16 @@ def _box_weight(plan: Plan) -> int:
 
 
 class Row(NamedTuple):
-    """All that a strategy is.
+    """One strategy: the text and the kernel of a Plan.
 
-    `words` are what a Plan prints; `kernel` is "module.function" in `kernels/`. Behind
-    `places`, `work`, `span` and `stage` it takes the `tables`, which come with the bytes
-    of its stage, and what it `takes` of a plan besides, both on a machine with vectors of
-    so many bytes. Unless `staged`, it gets a stage only where lines are streamed. Of a
-    plan, `loops` are the rows of its table, `sides` those of its tile, `units` its units
-    of work, `weight` a bound on the bytes that it and its tables take. Flags: `bits`:
-    strides and width count bits; `streams_gaps`: whole lines are streamed into a target
-    with gaps, too; `vectors`: a small plan would move element by element what goes by
-    whole vectors here.
+    `words` are what a Plan prints; `kernel` is "module.function" in `kernels/`. The kernel's
+    arguments are `places`, `work`, `span`, `stage`, then the `tables`, which are returned with the
+    bytes of its stage, then what it `takes` of a plan; both depend on the bytes of a vector. Unless
+    `staged`, it gets a stage only if lines are streamed. Functions of a plan: `loops` returns the
+    rows of its table, `sides` those of its tile, `units` its units of work, `weight` a bound on the
+    bytes of the plan and its tables. Flags: `bits`: strides and width count bits; `streams_gaps`:
+    whole lines are streamed even into a target with gaps; `vectors`: this strategy moves by whole
+    vectors what a small plan would move element by element.
     """
 
     words: str
@@ -194,7 +193,7 @@ _BOXES |= {"staged": True, "streams_gaps": True}
 
 
 class Strategy(Enum):
-    """Which loop moves the bytes."""
+    """The loop that moves the bytes of a Plan."""
 
     NOTHING = Row("nothing: there are no elements")
     NUMPY = Row("NumPy's copy: a compiled call would not pay")
@@ -213,7 +212,7 @@ class Strategy(Enum):
         tables=_loops,
     )
     ROWS_IN_TURNS = Row(
-        "rows of several arrays in turns",
+        "interleaved rows of several arrays",
         "copies.rows_in_turns",
         lambda plan, vector: (plan.width, plan.reach, widest(plan.width)),
         tables=_loops,
@@ -354,5 +353,5 @@ class Strategy(Enum):
 
     @property
     def row(self) -> Row:
-        """All that the strategy is."""
+        """The row of this strategy."""
         return self.value

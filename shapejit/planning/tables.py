@@ -23,19 +23,19 @@ from ..kernels.constants import (
 from ..runtime.cpu_caches import LINE, PAGE, l2
 from .loops import ArrayLoop, Loop, length_of
 
-# Bytes of a tile along the target (rows) and along the source (columns), by the width of
-# what moves whole: several lines of each, so that DRAM pages and the hardware prefetchers
-# are used well, and with the stage no more than a core's L2 cache: see `tile_bytes`. Long
-# rows, since they are written: 512 x 2048 bytes of float32 1.7 -> 1.55 x the time of a copy.
+# Bytes of a tile along the target (rows) and along the source (columns), by the width of an
+# element: several lines of each, for DRAM pages and hardware prefetchers, but with the stage no
+# more than a core's L2 cache (see `tile_bytes`). Rows are longer, since they are written:
+# 512 x 2048 bytes of float32 1.7 -> 1.55 x the time of a copy.
 ROW_BYTES = {0: 1024, 1: 1024, 2: 1024, 4: 2048, 8: 2048, 16: 512}
 COLUMN_BYTES = {0: 2048, 1: 512, 2: 512, 4: 1024, 8: 1024, 16: 2048}
-BLOCK_BYTES = 8192  # of a block of rows alone; it must fit on a stage beside what is there
+BLOCK_BYTES = 8192  # of a block of rows alone; it must fit on a stage with its other contents
 INTERLEAVED_BYTES = 2048  # of interleaved columns, up to four of which are a block
 BLOCK_ELEMENTS = 4096  # at most; each has an offset in a table
 CONVERTED = 256, 256  # elements along target and source of a tile that is converted
 
-# The same for elements of bits: bytes of a row on the stage (BIT_COLUMNS elements along the
-# source). Elements that have a byte each there fill the cache with fewer: uint3 19 -> 16 x memcpy.
+# The same for packed elements: bytes of a row on the stage (BIT_COLUMNS elements along the source).
+# Fewer if elements have a byte each there: uint3 19 -> 16 x memcpy.
 BIT_ROW = 1024
 
 STREAMS = PAGE // LINE  # places that are met in turn, one line of a page on the stage for each
@@ -64,38 +64,38 @@ class Sides(NamedTuple):
 
 
 def kind_of(width: int) -> int:
-    """The width of elements that are transposed in registers, 0 for longer runs."""
+    """The width of elements that are transposed in registers; 0 for longer runs."""
     return width if width in (1, 2, 4, 8, 16) else 0
 
 
 def tile_bytes(width: int) -> tuple[int, int]:
-    """The bytes of a tile along target and source; a small L2 cache has room for fewer columns."""
+    """The bytes of a tile along target and source; with a small L2 cache fewer columns."""
     kind = kind_of(width)
     room = l2() // 2 // ROW_BYTES[kind] * kind
     return ROW_BYTES[kind], min(COLUMN_BYTES[kind], room or COLUMN_BYTES[kind])
 
 
 def byte_sides(rows: Dims, columns: Dims, width: int, unit: int = 0) -> Sides:
-    """The tables of a tile of whole bytes, converted if an element takes `unit` in the target."""
+    """The tables of a tile of whole bytes; with a `unit` elements are converted to that width."""
     limits = (CONVERTED[0] * width, CONVERTED[1] * width) if unit else tile_bytes(width)
     return _sides(rows, columns, width, limits, unit)
 
 
 def row_sides(rows: Dims, width: int) -> Sides:
-    """The tables of blocks of rows alone, which gather on the stage."""
+    """The tables of blocks of rows alone, which are collected on the stage."""
     made = _sides(rows, (), width, (_whole(rows, width, BLOCK_BYTES), 0))
     return made._replace(stage=STAGE_BYTES)
 
 
 def interleaved_sides(rows: Dims, columns: Dims, width: int) -> Sides:
-    """The same where columns are dense in the target: their offsets are those in the source."""
+    """The same for columns that are contiguous in the target: offsets are those in the source."""
     by_source = tuple(Loop(n, s, s) for n, s, _ in columns)
     limits = ROW_BYTES[kind_of(width)], _whole(columns, width, INTERLEAVED_BYTES)
     return _sides(rows, by_source, width, limits)._replace(stage=STAGE_BYTES)
 
 
 def _whole(dims: Dims, width: int, most: int) -> int:
-    """The bytes of a block of a side: whole rows of the last dim, if there are several."""
+    """The bytes of a block of one side: whole rows of the last dim, if there are several."""
     limit = min(most, BLOCK_ELEMENTS * width)
     row = dims[-1].size * width
     return limit if len(dims) == 1 else max(row, limit // row * row)
@@ -117,7 +117,7 @@ def _sides(rows: Dims, columns: Dims, width: int, limits: tuple[int, int], unit:
     row_block, column_block = (-(-nbytes // width) for nbytes in limits)
     by_row = _side([(n, s) for n, s, _ in rows], row_block, margin)
     by_column = _side([(n, t) for n, _, t in columns], column_block, margin)
-    # A line before and behind: rows reach back and run over, see kernels.tiles.
+    # One line before and one after: rows reach back and run over, see kernels.tiles.
     over = max(LINE, LINE * width // unit)
     pitch = -(-by_row.block * width // LINE) * LINE + over + max(LINE, width)
     dense = _dense(columns, by_row, unit)
@@ -145,17 +145,17 @@ def bit_sides(rows: Dims, columns: Dims, width: int) -> Sides:
     row_block = _even(count, BIT_ROW * factor, factor * LINE)
     by_row = _side([(n, s) for n, s, _ in rows], row_block, margin)
     by_column = _side([(n, t) for n, _, t in columns], BIT_COLUMNS, margin)
-    # What a block of rows leaves on the stage, in whole vectors, and a line between columns.
+    # The bytes of a block of rows on the stage, in whole vectors, and a line between columns.
     steps = -(-min(by_row.block + over, by_row.size) // (factor * LINE))
     pitch = steps * LINE + LINE
-    # Where rows are whole, the columns of the last dim may follow one another in the target.
+    # If rows are whole, the columns of the last dim may be adjacent in the target.
     row = by_row.size * width
     dense = int(by_row.block == by_row.size and columns[-1].target == row)
     if dense and factor > 1 and row % (8 * PIECE) == 0:
-        # Whole pieces: the rows follow one another on the stage already.
+        # Whole pieces: the rows are adjacent on the stage already.
         dense, pitch = DENSE_PIECES, row // 8
     buffer = -(-pitch * by_column.block // PAGE) * PAGE
-    # A block of rows passes through a buffer of as many bytes as it has elements of codes.
+    # A block of rows passes through a buffer with a byte per code.
     packed = buffer + LINE * BIT_COLUMNS
     staged = dense, columns[-1].size, pitch, 1, buffer, packed
     tile = _tile(by_row, by_column, (0, 0), staged)
@@ -164,7 +164,7 @@ def bit_sides(rows: Dims, columns: Dims, width: int) -> Sides:
 
 
 def _even(count: int, most: int, step: int) -> int:
-    """The size of blocks as large as one another, in whole steps; a little more is one block."""
+    """The size of blocks of equal size, in whole steps; a small rest is added to a block."""
     blocks = -(-count // most) if 4 * count > 5 * most else 1
     return min(count, -(-count // (blocks * step)) * step)
 
@@ -182,8 +182,8 @@ class _Side(NamedTuple):
 def _side(dims: Sequence[tuple[int, int]], block: int, margin: int) -> _Side:
     """The side of dims of (size, stride).
 
-    The offsets repeat, a stride further, with every step of the outermost dim;
-    so the table holds one step, a block and a margin, however large the dim is.
+    Offsets repeat, plus a stride, with every step of the outermost dim. So the table holds one
+    step, a block and a margin, however large that dim is.
     """
     if not dims:
         return _Side(1, 1, 0, 1, np.zeros(1, np.int64))
@@ -201,7 +201,7 @@ def _tile(
     steps: tuple[int, int],
     staged: tuple[int, int, int, int, int, int],
 ) -> NDArray[np.int64]:
-    """The table whose words stand in `kernels.constants`."""
+    """The table of a tile, whose words `kernels.constants` names."""
     unit, step = steps
     first = (by_row.size, 0, by_row.inner, by_row.stride, by_row.block, unit)
     start = len(by_row.offsets)
@@ -216,17 +216,17 @@ def _bounced(row_offsets: Offsets, width: int) -> bool:
 
 
 def _dense(columns: Dims, by_row: _Side, width: int) -> bool:
-    """Whether rows are whole in a block, and those of neighbouring columns follow one another."""
+    """Whether rows are whole in a block, and those of neighbouring columns are adjacent."""
     one = len(columns) == 1 and columns[0].target == by_row.size * width
     return one and by_row.block == by_row.size
 
 
 def _lined(columns: Dims, by_row: _Side, width: int) -> bool:
-    """Whether the lines of a block of rows go straight to the target.
+    """Whether the lines of a block of rows are stored straight to the target.
 
-    Columns begin at the same byte of a line as one another, and hold several lines. Where
-    they are whole in a block and follow one another in the target, pages leave faster from
-    the stage: 75 x 96 x 75 x 96 float32 3.5 -> 2.1 of a copy's time.
+    They are if all columns begin at the same byte of a line, and hold several lines. But columns
+    that are whole in a block and adjacent in the target are written faster from the stage:
+    75 x 96 x 75 x 96 float32 3.5 -> 2.1 of a copy's time.
     """
     whole = by_row.block == by_row.size
     if not columns or (whole and columns[-1].target == by_row.size * width):
@@ -236,9 +236,9 @@ def _lined(columns: Dims, by_row: _Side, width: int) -> bool:
 
 
 def offsets_in_turns(sides: Sides, rows: Dims, places: Offsets) -> Offsets:
-    """The offsets of sides one of whose rows' loops is over arrays: that k lies at `places[k]`.
+    """The offsets of sides with an ArrayLoop among the rows: array k is at `places[k]`.
 
-    It is not the first of several rows: the table then holds it whole.
+    It is not the outermost of several loops, so the table holds all of its steps.
     """
     at = next(i for i, loop in enumerate(rows) if isinstance(loop, ArrayLoop))
     made = sides.offsets.copy()

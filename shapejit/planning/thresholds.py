@@ -44,10 +44,10 @@ NUMPYS_RUNS_BELOW: Annotated[
     int, Threshold("bytes", "NumPy copies runs of RUN and more", "0: 1.2, at most 1.8")
 ] = 4 * MIB
 # Without a Plan, by one thread.
-SMALL_BELOW: Annotated[
+NO_PLAN_MAX_BYTES: Annotated[
     int, Threshold("bytes", "what moves by vectors without a Plan has none", "0: 6.7, at most 23")
 ] = 512 * KIB
-ONCE_BELOW: Annotated[
+PLAN_ON_FIRST_USE_FROM: Annotated[
     int,
     Threshold(
         "bytes",
@@ -55,7 +55,7 @@ ONCE_BELOW: Annotated[
         "0: new arrays 4.8 to 130, joins 2.8 to 25",
     ),
 ] = 4 * MIB
-WHOLE_BELOW: Annotated[
+SCALAR_MAX_BYTES: Annotated[
     int,
     Threshold(
         "bytes, or numbers that are converted",

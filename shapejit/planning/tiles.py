@@ -1,4 +1,4 @@
-"""Which strategy moves the bytes of a copy, and which dims its tiles are made of."""
+"""The strategy of a copy without boxes or networks, and the dims of its tiles."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STEPS = (-4, -3, -2, -1, 2, 3, 4)
 
 
 class Tile(NamedTuple):
-    """A strategy and its loops: see `Plan`. The first elements are `shift` further on."""
+    """A strategy and its loops: see `Plan`. `shift` is added to the offset of first elements."""
 
     strategy: Strategy
     width: int
@@ -39,7 +39,7 @@ class Tile(NamedTuple):
 
 
 def tile_of(loops: list[Loop], width: int) -> Tile:
-    """The first way that fits, from whole vectors down to single elements."""
+    """The first strategy that fits, from whole vectors down to single elements."""
     if not loops:
         return Tile(Strategy.ONE_RUN, width, ())
     if loops[-1].target != width:  # a target with gaps between single runs
@@ -61,7 +61,7 @@ def tile_of(loops: list[Loop], width: int) -> Tile:
 
 
 def _tile_of_runs(loops: list[Loop], chain: list[Loop], width: int) -> Tile:
-    """Runs of `width` bytes in another order; `chain` are the outer loops by their source."""
+    """The tile for reordered runs of `width` bytes; `chain` are the loops by source stride."""
     last = loops[-1]
     nearest = abs(chain[0].source) if chain else 0
     if not 0 < nearest < abs(last.source) or width > PAGE:  # in the source's order as well
@@ -81,7 +81,7 @@ def _tile_of_runs(loops: list[Loop], chain: list[Loop], width: int) -> Tile:
 
 
 def _tile_of_elements(loops: list[Loop], width: int) -> Tile:
-    """Elements that lie side by side in the target and apart in the source."""
+    """The tile for elements that are adjacent in the target but not in the source."""
     last = loops[-1]
     apart = last.source // width
     group = width * last.size
@@ -95,7 +95,7 @@ def _tile_of_elements(loops: list[Loop], width: int) -> Tile:
 
 
 def bit_tile_of(loops: list[Loop], run: int, width: int, unit: int) -> Tile:
-    """The same for loops in bits, whose elements of `width` take `unit` bits in the target."""
+    """The tile for loops in bits, with elements of `width` bits and `unit` bits in the target."""
     if not loops and unit == width:
         return Tile(Strategy.BIT_RUN, run, ())
     if run > width:
@@ -111,13 +111,13 @@ def bit_tile_of(loops: list[Loop], run: int, width: int, unit: int) -> Tile:
 
 
 def large(tile: Tile) -> bool:
-    """Whether it is a tile of bits whose sides fill whole blocks."""
+    """Whether a tile of packed elements fills whole blocks on both sides."""
     rows, columns = length_of(tile.rows, 1), length_of(tile.columns, 1)
     return tile.strategy is Strategy.BIT_TILES and min(rows, columns) >= BIT_COLUMNS
 
 
 def _tile_of_codes(loops: list[Loop], width: int, unit: int) -> Tile:
-    """Elements that get a byte each on the way: those that lie side by side in the target."""
+    """The tile for elements that are unpacked on the way, and are adjacent in the target."""
     inner = 0
     for loop in reversed(loops):
         if loop.target != length_of(loops[len(loops) - inner :], unit):
@@ -138,7 +138,7 @@ def _tile_of_codes(loops: list[Loop], width: int, unit: int) -> Tile:
 
 
 def _last_block(loops: list[Loop], width: int, most: int) -> tuple[Dims, Dims]:
-    """The outer loops, and the last ones that make a block."""
+    """The outer loops, and the innermost ones that make a block."""
     last = 1
     while last < len(loops) and length_of(loops[-last:], width) < most:
         if loops[-last - 1].target != loops[-last].size * loops[-last].target:
@@ -150,10 +150,10 @@ def _last_block(loops: list[Loop], width: int, most: int) -> tuple[Dims, Dims]:
 def _transposed(
     strategy: Strategy, loops: list[Loop], chain: list[Loop], width: int, limits: tuple[int, int]
 ) -> Tile:
-    """Rows are the target's last dims, columns the source's fastest; both grow to a block.
+    """The tile of a transposition: rows are the target's last dims, columns the source's fastest.
 
-    `limits` are the lengths of the sides of a block, in the unit of `width` and strides.
-    Columns that the source runs through backwards are turned around on both sides.
+    Both grow to a block; `limits` are the lengths of its sides, in the unit of `width` and strides.
+    Columns with negative source strides are reversed on both sides.
     """
     step = abs(chain[0].source)
     rows, columns = [loops[-1]], [chain[0]]

@@ -1,4 +1,4 @@
-"""Planes of elements -> Units: what repeats at even distances, and is joined in registers."""
+"""Units: groups of elements that repeat at even distances, and are decoded in registers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..shapes.dims import common, merged
 from ..shapes.layout import Layout
 
 MOST = 512  # elements of a unit
-WORTH = 8  # bytes of a unit that are worth a vector
+WORTH = 8  # bytes of a unit from which a vector pays
 
 
 class Units(NamedTuple):
@@ -27,7 +27,7 @@ class Units(NamedTuple):
 def units_of(planes: Sequence[tuple[Layout, int]]) -> Units | None:
     """The units of elements in row-major order, given the Layout of each plane and its lowest bit.
 
-    None where they are no such units.
+    None if the elements are not made of such units.
     """
     shape: Sequence[int] | None = planes[0][0].shape
     for layout, _ in planes[1:]:
@@ -63,7 +63,7 @@ def units_of(planes: Sequence[tuple[Layout, int]]) -> Units | None:
 
 
 def _places(dims: Sequence[tuple[int, ...]], side: int, first: int) -> list[int]:
-    """Where the elements of some dims begin (bits)."""
+    """The offsets of the elements of some dims (bits)."""
     return [
         first + sum(at * dim[side] for at, dim in zip(index, dims, strict=True))
         for index in product(*(range(dim[0]) for dim in dims))

@@ -1,4 +1,4 @@
-"""Many unlike tensors: their shapes resolved in one compiled call, their copies in one launch."""
+"""reshape_batch: many unlike tensors, resolved in one compiled call and copied in one launch."""
 
 from __future__ import annotations
 
@@ -58,13 +58,12 @@ def reshape_batch(tensors: Any, shapes: Any, *, copy: bool | None = None, out: O
 def reshape_batch(tensors: Any, shapes: Any, *, copy: bool | None = None, out: Any = None) -> Any:
     """Reshape many tensors, each to its own shape: a list, or a dict with the same keys.
 
-    `tensors` are ndarrays, Tensors and arrays that DLPack lends (torch's), of any
-    shapes and dtypes, in a sequence or a dict (a `state_dict()`); `shapes` (elements;
-    Array API meaning as in `reshape`) is one shape for all, or as many in order, or
-    a dict of them. `copy` and `out`, in the same arrangement as `tensors`, are those
-    of `reshape`; so are the results. All shapes are resolved and all `out` checked before a byte is
-    written, and the copies run together: an error names the index or the key of
-    its tensor. New results below 1 MiB share allocations of up to 64 MiB. Raises
+    `tensors` are ndarrays, Tensors and arrays of DLPack libraries (torch's), of any shapes and
+    dtypes, in a sequence or a dict (a `state_dict()`). `shapes` (in elements, as in `reshape`) is
+    one shape for all, or a sequence or dict of shapes. `copy` and `out` are those of `reshape`;
+    `out` and the results are arranged like `tensors`. All shapes are resolved and all `out` checked
+    before a byte is written, and the copies run together. Errors name the index or the key of the
+    tensor. New results below 1 MiB share allocations of up to 64 MiB. Raises
     ReshapeError, DTypeError, FormatError.
 
     >>> import numpy as np
@@ -105,7 +104,7 @@ _NATIVE = {np.ndarray, Tensor}
 
 
 def _natives(items: tuple[Any, ...], names: Sequence[Any], what: str) -> tuple[Any, ...]:
-    """The same with plain ndarrays for those of other classes, which could say what they like.
+    """The tensors as exact ndarrays and Tensors: a subclass could override `shape`, say.
 
     Arrays of other libraries become ndarrays or Tensors over their memory.
     """
@@ -118,7 +117,7 @@ def _natives(items: tuple[Any, ...], names: Sequence[Any], what: str) -> tuple[A
 
 
 class _Batch:
-    """The tensors of one call, and what becomes of each: see `kernels.shapes.resolve_all`."""
+    """The tensors of one call and what is done with each: see `kernels.shapes.resolve_all`."""
 
     def __init__(
         self,
@@ -139,10 +138,10 @@ class _Batch:
         self.spans = np.zeros((count, 4), np.int64)
         self.plans = np.empty(0, np.int64)  # the words of all small plans
         self.starts = np.empty(count, np.int64)  # where each begins
-        self.unready: Kinds = ()  # of the kernels that would do what is done one by one
+        self.unready: Kinds = ()  # kinds of work that are done one by one for want of kernels
 
     def lend(self) -> None:
-        """Take the Tensors of whole bytes as ndarrays over their memory."""
+        """Replace Tensors of whole bytes by ndarrays over their memory."""
         items, outs, ranks = list(self.items), list(self.outs or ()), self.ranks.tolist()
         lent = [
             i
@@ -163,7 +162,7 @@ class _Batch:
         self.lent = lent
 
     def _check(self, i: int) -> None:
-        """Refuse what `reshape` of this one tensor would refuse."""
+        """Raise what `reshape` of this one tensor would raise."""
         with about(f"tensor {self.names[i]!r}"):
             array, request = views.checked(self.items[i]), self.shapes.request(i)
             shape = target_shape(array.shape, request)
@@ -178,7 +177,7 @@ class _Batch:
                 check_possible(shape, array.itemsize)
 
     def run(self, resolve: Callable[..., Any] | None) -> list[Any]:
-        """The results; into `outs`, if there are any, after all is checked."""
+        """The results, written to `outs` if given, after all checks."""
         if resolve is None:
             self.unready = (array_structs.work_of(array_structs.RESOLVE_ALL),)
             made = self._plainly()
@@ -188,9 +187,9 @@ class _Batch:
         return self._made()
 
     def _plainly(self) -> list[Any] | None:
-        """What NumPy makes of ndarrays meanwhile, whose words mean the same.
+        """The results by NumPy's reshape, until kernels are ready.
 
-        None if there is nothing to wait for, or something wrong, which the checks will say.
+        None if kernels are ready, or if anything is wrong: later checks raise the error.
         """
         plain_shapes = self.outs is None and not (self.shapes.tokens < INFER).any()
         if not self.unready or not plain_shapes or {*map(type, self.items)} != {np.ndarray}:
@@ -205,7 +204,7 @@ class _Batch:
         return None
 
     def _resolve_all(self, resolve: Callable[..., Any] | None) -> None:
-        """Resolve every shape, and refuse what cannot be done."""
+        """Resolve every shape; raises for the first one that is impossible."""
         fault = count = len(self.items)
         if resolve is not None:
             firsts, descrs = np.empty((2, GROUPS), np.int64)
@@ -224,7 +223,7 @@ class _Batch:
             with by_numpy(*self.unready):
                 for i in np.flatnonzero(asked).tolist():
                     self._check(i)
-        assert fault == count  # or the check raised what the kernel refused
+        assert fault == count  # otherwise the check has raised
 
     def _resolve_compiled(self, resolve: Callable[..., Any]) -> int:
         """Let the kernel resolve the shapes; return the index of the first tensor it refuses."""
@@ -235,7 +234,7 @@ class _Batch:
                 self.items,
                 self.groups,
                 np.array([*itemsizes, 0], np.int64),
-                np.where(tokens < INFER, INVALID, tokens),  # below -1 nothing has a meaning
+                np.where(tokens < INFER, INVALID, tokens),  # sizes below -1 are invalid
                 self.shapes.starts,
                 self.targets,
                 int(self.copy is True or self.outs is not None),
@@ -248,7 +247,7 @@ class _Batch:
         )
 
     def _made(self) -> list[Any]:
-        """The results; into `outs`, if there are any, after they are checked."""
+        """The results, written to `outs` if given, after these are checked."""
         addresses = None if self.outs is None else self._check_outs()
         results: list[Any] = [None] * len(self.items)
         copied = self.verdicts == COPY
@@ -277,7 +276,7 @@ class _Batch:
         return results
 
     def _one_by_one(self, which: Sequence[int], results: list[Any]) -> None:
-        """The results that have a call of their own, but for packed Tensors that are copied."""
+        """Make the results that need a call each, except copies of packed Tensors."""
         packed = [i for i in which if self._moves_bits(i)]
         with by_numpy(*self.unready):
             for i in sorted({*which}.difference(packed)):
@@ -296,7 +295,7 @@ class _Batch:
         return x.layout.reshape(target_shape(x.shape, self.shapes.request(i))) is None
 
     def _copy_packed(self, which: Sequence[int], results: list[Any]) -> None:
-        """Copies of packed Tensors, in one launch for all that lie alike."""
+        """Copy packed Tensors, in one launch for all of equal Layouts."""
         any_fresh = False
         for i in which:
             t, out = self.items[i], None if self.outs is None else self.outs[i]
@@ -315,7 +314,7 @@ class _Batch:
             results[i] = self.items[i].reshape(self.shapes.shapes[i])
 
     def _allocate(self, which: Addresses, results: list[Any]) -> tuple[Addresses, bool]:
-        """New memory for results of the tensors `which`: where each begins, and if any is fresh."""
+        """New memory for the results of `which`: the address of each, and whether any is fresh."""
         room = -(-self.spans[which, 1] // ALIGN) * ALIGN
         ends = np.cumsum(room)
         targets = np.empty(len(which), np.int64)
@@ -356,7 +355,7 @@ class _Batch:
                 results[i] = results[i].reshape(self.shapes.dims(i, self.targets))
 
     def _check_outs(self) -> Addresses:
-        """Where the results begin in `outs`; refused if not fit, or not apart from everything."""
+        """The addresses of `outs`; raises if one does not fit, or overlaps a source or another."""
         items, outs, count = self.items, self.outs, len(self.items)
         assert outs is not None
         fits, addresses = np.zeros((2, count), np.int64)

@@ -1,10 +1,9 @@
-"""View operations one after the other as one view: a dim may have several strides.
+"""A sequence of view operations as one view, whose dims may have several strides each.
 
-A Chain is a Layout whose elements follow one another along *factors*, (size,
-stride) pairs that stand in row-major order but need not be the dims. A reshape
-that no Layout has as a view only changes where the dims end; what moves a dim
-cuts the factors at its ends. Only where an end falls inside a factor that it
-does not divide, a copy must come between.
+A Chain is a Layout whose elements are ordered by *factors*: (size, stride) pairs in row-major
+order, which need not be the dims. A reshape that is no view of any Layout only changes how many
+factors make a dim. An operation that moves a dim cuts the factors at its ends; a copy is needed
+only if an end is within a factor, and does not divide it.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from .index_maps import IndexMap
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Elements in `shape`; `layout` has them in row-major order, one dim a factor.
+    """Elements in `shape`; `layout` has them in row-major order, with one dim per factor.
 
     >>> def turned(shape):
     ...     return IndexMap.of(IndexMap.probe(shape).permute((1, 0)))
@@ -39,9 +38,9 @@ class Chain:
 
     @staticmethod
     def of(layout: Layout, shape: Sequence[int] | None = None) -> Chain:
-        """The elements of a Layout, in row-major order, in its own shape or in as many of `shape`.
+        """The elements of a Layout, in row-major order, in its own shape or in `shape`.
 
-        Evenly spaced neighbours are one factor.
+        Evenly spaced neighbouring dims become one factor.
         """
         sizes, strides = [0], [0]
         if 0 not in layout.shape:
@@ -50,16 +49,16 @@ class Chain:
         return Chain(layout.shape if shape is None else tuple(shape), factors)
 
     def reshape(self, shape: Sequence[int]) -> Chain:
-        """The same elements in the same order, in as many of `shape`."""
+        """The same elements in the same order, in another `shape`."""
         return Chain(tuple(shape), self.layout)
 
     def viewed(self, view: IndexMap) -> Chain | None:
-        """The view of it; None: a copy must come first."""
+        """The view of this Chain; None if a copy is needed first."""
         bits = self.layout.bits
         if 0 in view.shape:
             return Chain.of(Layout.row_major(view.shape, bits))
         parts = view.parts(self.shape)
-        if parts is None:  # as where each dim has one stride
+        if parts is None:  # each dim has one stride
             layout = self.layout.reshape(self.shape)
             return None if layout is None else Chain.of(view.applied(layout))
         cuts = sorted({0, self.ndim, *(cut for part in parts for cut in (part.first, part.end))})
@@ -79,7 +78,7 @@ class Chain:
         return Chain.of(Layout.of(sizes, strides, offset, bits), view.shape)
 
     def once(self) -> tuple[Layout, Layout | None]:
-        """What to copy if repeated elements are copied once, and the view of that; None: no use.
+        """A Layout to copy, without repeated elements, and the view of the copy (None: of no use).
 
         >>> Chain.of(Layout((3, 99), (8, 0), 0, 8)).once()[0].shape
         (3,)
@@ -99,9 +98,9 @@ class Chain:
         return len(self.shape)
 
     def _blocks(self, cuts: Sequence[int]) -> dict[int, Layout] | None:
-        """The elements of the dims from each of the `cuts` to the next, by where they begin.
+        """The factors of the dims between each two `cuts`, by where they begin.
 
-        None where a cut falls inside a factor that it does not divide.
+        None if a cut is within a factor that it does not divide.
         """
         counts = [prod(self.shape[i:j]) for i, j in pairwise(cuts)]
         sizes = common(self.layout.shape, counts)
@@ -117,7 +116,7 @@ class Chain:
 
 
 def _taken(dims: Iterator[tuple[int, int]], count: int) -> list[tuple[int, int]]:
-    """The next dims, which have `count` elements together."""
+    """The next dims, with `count` elements in total."""
     taken = list[tuple[int, int]]()
     while prod(size for size, _ in taken) < count:
         taken.append(next(dims))
@@ -126,9 +125,10 @@ def _taken(dims: Iterator[tuple[int, int]], count: int) -> list[tuple[int, int]]
 
 def _narrowed(block: Layout, start: int, size: int, step: int) -> Layout | None:
     """Elements `start`, `start` + `step` ... of a block, counted in row-major order."""
-    if step < 0:
-        turned = _narrowed(block, start + (size - 1) * step, size, -step)
-        return None if turned is None else turned.flip()
+    if step < 0:  # the same elements of the block from its end
+        for axis, count in enumerate(block.shape):
+            block = block.narrow(axis, count - 1, count, -1)
+        return _narrowed(block, block.size - 1 - start, size, -step)
     if not block.ndim or (step == 1 and size == block.size):
         return block
     if block.ndim == 1:

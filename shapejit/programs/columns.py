@@ -1,4 +1,4 @@
-"""Batches as dicts of columns: the convention of Ray Data, and of tables in general."""
+"""Batches as dicts of columns, as in Ray Data and other table libraries."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _chosen(program: Any, batch: Mapping[str, Any], columns: Any) -> list[str]:
 
 
 def _fits(program: Any, column: Any) -> bool:
-    """Whether a column has rows for this program, as far as its first one tells."""
+    """Whether the first row of a column has the program's shape and dtype."""
     if not _has_rows(column):
         return False
     if column.dtype != object:
@@ -52,7 +52,7 @@ def _fits(program: Any, column: Any) -> bool:
 
 
 def _column(program: Any, column: Any) -> Any:
-    """What becomes of a column."""
+    """The transformed column."""
     if _has_rows(column) and column.dtype != object:
         stack = plain(column)
         fitted = program.fitted(stack.shape[1:])
@@ -78,5 +78,5 @@ def _has_rows(column: Any) -> bool:
 
 
 def _is_empty(column: Any) -> bool:
-    """Whether this is an object array without rows, of which nobody knows what they would be."""
+    """Whether this is an object array without rows, so that their shape is unknown."""
     return _has_rows(column) and column.dtype == object and not len(column)

@@ -1,4 +1,4 @@
-"""Operations one after the other as the fewest copies of one source."""
+"""Fusion: a sequence of operations as the fewest copies of one source."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ from .steps import Step
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The copies that operations need on one source.
+    """The copies that a sequence of operations needs, for one Layout of the source.
 
-    `copies` are done in turn, the first of the source, each other one of the memory of
-    the last. `result` lies in the memory of the last copy,
-    or of the source if there is none. `fills` are the copies if the result goes,
-    row-major, into memory that is given. `fresh` says that the result shares no memory
-    with the source, `read_only` that it must not be written.
+    `copies` run one after the other: the first copies the source, each other one the memory of the
+    one before. `result` is the result's Layout in the memory of the last copy, or of the source if
+    there is none. `fills` are the copies if the result goes, row-major, into an `out`. `fresh` says
+    that the result shares no memory with the source, `read_only` that it must not be written.
     """
 
     copies: tuple[Pass, ...]
@@ -36,7 +35,7 @@ class Route:
 
     @property
     def whole(self) -> bool:
-        """Whether the result is all of the last copy, as it lies there."""
+        """Whether the result is the whole last copy, in its order."""
         return (
             self.fresh
             and self.result == Layout.row_major(self.result.shape, self.result.bits)
@@ -45,11 +44,11 @@ class Route:
 
 
 def route(ops: Sequence[Op], source: Layout, kind: DType, packed: bool = True) -> Route:
-    """The fewest copies that do `ops`; the result shares memory where step by step it would.
+    """The fewest copies that do `ops`; the result is a view if it would be one step by step.
 
-    `kind` is the dtype of the source. A conversion is done by the copy around it; what it makes
-    of fewer than 8 bits shares bytes if it is `packed`, as in Tensors, and else has a byte each,
-    as in ndarrays. Raises ReshapeError for a reshape that must be a view and is none.
+    `kind` is the dtype of the source. A conversion is part of a copy; its results of fewer than 8
+    bits are `packed`, as in Tensors, or have a byte each, as in ndarrays. Raises ReshapeError for a
+    reshape that must be a view and is none.
 
     >>> from shapejit.dtypes import dtype
     >>> turned = "view", ((6, 4), (), (((1, 1),), ((0, 1),)))
@@ -90,7 +89,7 @@ def route(ops: Sequence[Op], source: Layout, kind: DType, packed: bool = True) -
 
 
 def _next_conversion(ops: Sequence[Op], start: int) -> int | None:
-    """The place of the first conversion from `start` on."""
+    """The index of the first conversion from `start` on."""
     places = (i for i in range(start, len(ops)) if OPERATIONS[ops[i][0]].convert)
     return next(places, None)
 
@@ -98,10 +97,10 @@ def _next_conversion(ops: Sequence[Op], start: int) -> int | None:
 def _converted(
     layout: Layout, unit: int, step: Step, shape: tuple[int, ...], after: Sequence[Op]
 ) -> Pass | None:
-    """The pass that converts elements of `shape`, to which `after` was done, where it can.
+    """The pass that converts elements of `shape`, after the operations `after`; None if none can.
 
-    They become elements of `unit` bits. The scales follow the elements as a view; where they
-    have none, and nothing was done to the elements, there is one scale per element.
+    They become elements of `unit` bits. The operations are applied to the scales as a view. If
+    there is no such view, and no operations, there is one scale per element.
     """
     conversion, operands = step.conversion, step.operands
     if operands is None:
@@ -123,7 +122,7 @@ def _converted(
 
 
 def _followed(layout: Layout, shape: tuple[int, ...], ops: Sequence[Op]) -> Layout | None:
-    """Where the scales lie for elements to which `ops` were done; None: not as a view."""
+    """The Layout of the scales after `ops` on the elements; None if it is no view."""
     chain: Chain | None = Chain.of(layout, shape)
     for op in ops:
         row = OPERATIONS[op[0]]
@@ -137,7 +136,7 @@ def _followed(layout: Layout, shape: tuple[int, ...], ops: Sequence[Op]) -> Layo
 
 
 def _moved(ops: Sequence[Op], source: Layout) -> Route:
-    """The Route of operations that convert nothing."""
+    """The Route of operations without conversions."""
     seen, chain = source, Chain.of(source)
     fresh = read_only = False
     copies: list[Pass] = []
@@ -161,7 +160,7 @@ def _moved(ops: Sequence[Op], source: Layout) -> Route:
 
 
 def _viewed(chain: Chain, view: IndexMap, copies: list[Pass]) -> Chain:
-    """The view of a Chain, after one more of the `copies` if there is none."""
+    """The view of a Chain; if there is none, one more copy is added to `copies`."""
     made = chain.viewed(view)
     if made is None:
         copies.append(_copy(chain.layout))
@@ -171,21 +170,21 @@ def _viewed(chain: Chain, view: IndexMap, copies: list[Pass]) -> Chain:
 
 
 def _copied(copies: Sequence[Pass], chain: Chain, contiguous: bool, read_only: bool) -> Route:
-    """The Route to what a Chain describes, after `copies`, in memory of its own.
+    """The Route to the elements of a Chain, after `copies`, in memory of its own.
 
-    `contiguous`: whether the result has no gaps if all is done step by step.
+    `contiguous`: whether the result would have no gaps step by step.
     """
     row_major = Layout.row_major(chain.shape, chain.layout.bits)
     fills = (*copies, _copy(chain.layout))
     if copies:
-        # What is left to do may be a view of the last copy, or nothing at all.
+        # What is left may be a view of the last copy, or nothing.
         left = chain.layout.reshape(chain.shape)
         if left == row_major and left.size == copies[-1].layout.size:
             return Route(tuple(copies), row_major, tuple(copies), True, False)
         apart = read_only or left is None or not _repeats(left)
         if left is not None and apart and (left.contiguous or not contiguous):
             return Route(tuple(copies), left, fills, True, read_only)
-    # What may be written has no element twice.
+    # A writable result has no element twice.
     once, view = chain.once()
     if view is not None and read_only and not contiguous:
         return Route((*copies, _copy(once)), view, fills, True, read_only)
@@ -193,10 +192,10 @@ def _copied(copies: Sequence[Pass], chain: Chain, contiguous: bool, read_only: b
 
 
 def _copy(layout: Layout) -> Pass:
-    """A copy of elements as they are."""
+    """A copy of elements without a conversion."""
     return Pass(layout, layout.bits)
 
 
 def _repeats(layout: Layout) -> bool:
-    """Whether an element stands in more than one place."""
+    """Whether an element occurs more than once."""
     return any(s == 0 and n > 1 for n, s in zip(layout.shape, layout.strides, strict=True))

@@ -1,4 +1,4 @@
-"""Views as maps of indices: which element of the source each element of a view is."""
+"""Views as index maps: which element of the source each element of a view is."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ _BASE = 1 << 192
 class Part(NamedTuple):
     """`size` elements of the source's dims [first, end), as if these were one dim.
 
-    They begin with element `start`, in steps of `step`; with a step of 0 an element of no dim
-    is repeated.
+    They are `start`, `start` + `step` and so on; a step of 0 repeats an element, and has no dims.
     """
 
     first: int
@@ -30,10 +29,10 @@ class Part(NamedTuple):
 
 
 class IndexMap(NamedTuple):
-    """A view of `shape`: along the dims of the source that `starts` names it begins there.
+    """A view of `shape`, whose first element has the source index `starts`: pairs (dim, index).
 
-    An index of dim k of the view moves along the dims that `steps[k]` names, by so many
-    elements. Dims of size 1 move nothing.
+    A step along dim k of the view moves along source dims by `steps[k]`: pairs (dim, elements).
+    Dims of size 1 have no steps.
     """
 
     shape: tuple[int, ...]
@@ -42,17 +41,17 @@ class IndexMap(NamedTuple):
 
     @staticmethod
     def probe(source: tuple[int, ...]) -> Layout:
-        """A Layout of this shape from whose views `of` tells what they are."""
+        """A Layout of this shape with special strides, from whose views `of` reads an IndexMap."""
         return Layout.of(source, [_BASE ** (i + 1) for i in range(len(source))], 0, 1)
 
     @staticmethod
     def of(probe: Layout) -> IndexMap:
-        """What a view of a probe does to any Layout of the source's shape.
+        """The IndexMap of a view of a probe, for any Layout of the source's shape.
 
         >>> IndexMap.of(IndexMap.probe((4, 6)).permute((1, 0)).select(1, 3))
         IndexMap(shape=(6,), starts=((0, 3),), steps=(((1, 1),),))
         """
-        if 0 in probe.shape:  # strides without a meaning
+        if 0 in probe.shape:  # strides have no effect
             return IndexMap(probe.shape, (), ((),) * probe.ndim)
         pairs = zip(probe.shape, probe.strides, strict=True)
         steps = tuple([_digits(stride) if size > 1 else () for size, stride in pairs])
@@ -77,7 +76,7 @@ class IndexMap(NamedTuple):
         return IndexMap((count, *self.shape), starts, (first, *steps))
 
     def check(self, source: tuple[int, ...], repeats: bool) -> None:
-        """Refuse elements that the source lacks, and repeated ones where none may repeat."""
+        """Raise for elements that the source lacks, and for repeated ones where none may repeat."""
         for pairs in (self.starts, *self.steps):
             if len({axis for axis, n in pairs if n and 0 <= axis < len(source)}) < len(pairs):
                 raise FormatError(f"axes are different ones of the {len(source)} dims, without 0")
@@ -98,7 +97,7 @@ class IndexMap(NamedTuple):
             raise FormatError("an element would be there several times")
 
     def parts(self, source: tuple[int, ...]) -> list[Part] | None:
-        """The elements dim by dim, neighbours that stay neighbours as one; None: dims mix."""
+        """The elements dim by dim, neighbouring dims that stay so merged; None if dims mix."""
         made, starts = list[Part](), dict(self.starts)
         left = {i for i, size in enumerate(source) if size > 1}
         for size, steps in zip(self.shape, self.steps, strict=True):
@@ -121,7 +120,7 @@ class IndexMap(NamedTuple):
 
 
 def composed(source: tuple[int, ...], views: Iterable[IndexMap]) -> IndexMap:
-    """Views one after the other as one."""
+    """A sequence of views as one."""
     probe = IndexMap.probe(source)
     for view in views:
         probe = view.applied(probe)

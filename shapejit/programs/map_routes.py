@@ -1,4 +1,4 @@
-"""Routes of Programs: many ndarrays of one kind, done as an earlier call did as many."""
+"""Routes of `Program.map`: as many ndarrays of one kind as in an earlier call, without checks."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ..runtime.launches import Addresses
 
 
 class MapRoute(NamedTuple):
-    """What a program makes of a number of ndarrays of one kind: rows of one slab, in one launch.
+    """The launch of a program for a number of ndarrays of one kind, into the rows of one slab.
 
-    `kind` is that of the sources, as kernels read it; it has the address of `dtype`.
+    `kind` is that of the sources, as kernels read it; it contains the address of `dtype`.
     """
 
     work: Work
@@ -26,7 +26,7 @@ class MapRoute(NamedTuple):
     shape: tuple[int, ...]  # of the slab
 
     def results(self, items: tuple[Any, ...]) -> list[Any] | None:
-        """The results; None if an item is of another kind, or kernels are not to do it."""
+        """The results; None if an item is of another kind, or kernels are not to run."""
         places = np.empty((2, len(items)), np.int64)
         read = called(array_structs.READ_ALIKE)
         if self.work.kind not in READY or read(items, len(items), self.kind, 0, places[0]) < len(

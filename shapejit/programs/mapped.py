@@ -1,9 +1,8 @@
-"""A Program of many tensors, all of which are checked before the first result is written."""
+"""A Program on many tensors: all are checked before the first result is written."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
 from math import prod
 from typing import Any, NamedTuple
 
@@ -14,22 +13,20 @@ from ..arrays import foreign
 from ..dtypes.table import DType
 from ..engine import outputs
 from ..engine.addresses import Places
-from ..engine.outputs import Kind
 from ..shapes.arithmetic import MAX_SIZE
 from .specialization import Specialization
 
 
 class Mapped(NamedTuple):
-    """Arrays that lie at `sources`, in groups that lie alike, and where their results go.
+    """The checked arrays of a call at `sources`, in groups of equal Layouts, and their outputs.
 
-    `kind` is the dtype of the results. If they go to `out`, they begin at `targets`, and `kept`
-    has to live until they are filled: a sequence may make its arrays when asked.
+    With an `out` the results begin at `targets`, and `kept` must live until they are filled: a
+    sequence may create its arrays on access.
     """
 
     items: Sequence[Any]
     sources: Places
     groups: Sequence[tuple[Specialization, NDArray[np.intp]]]
-    kind: Kind
     out: Any = None
     targets: Places | None = None
     kept: Any = None
@@ -43,30 +40,12 @@ class Mapped(NamedTuple):
         results: list[Any] = [None] * len(self.items)
         for special, which in self.groups:
             own = (self.items[i] for i in which.tolist())
-            made = special.results(own, self.sources.begins(which), self.kind)
+            made = special.results(own, self.sources.begins(which))
             if len(self.groups) == 1:
                 return made
             for i, x in zip(which.tolist(), made, strict=True):
                 results[i] = x
         return results
-
-
-def of_all_lengths(
-    jobs: Sequence[Mapped], which: Sequence[Sequence[int]], names: Sequence[object]
-) -> list[Any]:
-    """The results of several jobs, one list for all: `which` tensors each has, in that order.
-
-    All outputs are checked before the first is filled.
-    """
-    order = [i for own in which for i in own]
-    into = [job.targets for job in jobs if job.targets is not None]
-    if into:
-        own_names = [names[i] for i in order]
-        outputs.check_lists_apart([job.sources for job in jobs], into, own_names)
-    results: list[Any] = [None] * len(order)
-    for i, made in zip(order, chain.from_iterable(job.results() for job in jobs), strict=True):
-        results[i] = made
-    return results
 
 
 def in_chunks(
@@ -77,10 +56,10 @@ def in_chunks(
     ahead: int,
     dtype: DType,
 ) -> Iterator[Any]:
-    """The results of `run` (tensors, outputs, number of the first), which has some at a time.
+    """Yield the results of `run` (tensors, outputs, index of the first) chunk by chunk.
 
-    `most` tensors at a time, and no more than reach `ahead` bytes of `dtype`. Nothing is given
-    to `run` together with an output that it has not filled yet.
+    A chunk has at most `most` tensors. It ends when its sources have `ahead` bytes of `dtype`, and
+    before an output that overlaps an earlier one of the chunk.
     """
     first = held = 0
     taken: list[Any] = []
@@ -88,7 +67,7 @@ def in_chunks(
     pending = outputs.Pending()
 
     def results() -> Any:
-        """The results of what was taken, which is forgotten."""
+        """Run the current chunk, and empty it."""
         nonlocal first, held, taken, outs, pending
         made = run(taken, None if out is None else outs, first)
         first, held, taken = first + len(taken), 0, []

@@ -1,7 +1,7 @@
-"""The operations of a Program: one row per operation holds all there is to know of it.
+"""The operations of a Program: one row per operation has everything about it.
 
-A function that is traced becomes a tuple of Ops. A row of `OPERATIONS` says what an operation
-does to a view, how it is checked, and how NumPy does it, to one tensor or to a stack.
+A traced function is a tuple of Ops. A row of `OPERATIONS` has an operation's effect on a Layout,
+its checks, and the NumPy calls that do it, for one tensor or for a stack.
 """
 
 from __future__ import annotations
@@ -31,38 +31,37 @@ Arguments = tuple[Any, ...]
 Shape = tuple[int, ...]
 Call = Callable[[NDArray[Any]], NDArray[Any]]
 
-VIEW = "view"  # the names of operations that tracing writes
+VIEW = "view"  # the names of operations that tracing records
 READ_ONLY_VIEW = "broadcast"
 RESHAPE_VIEW = "reshape_view"
 COPIED: Op = ("copy", ())  # never the source's own memory
-MADE_CONTIGUOUS: Op = ("contiguous", ())  # row-major, from a byte on
+MADE_CONTIGUOUS: Op = ("contiguous", ())  # row-major, and begins on a byte
 
 
 @dataclass(frozen=True)
 class Operation:
-    """All that is known of one operation; `*given` are its arguments in an Op."""
+    """One row of the table of operations; `*given` are its arguments in an Op."""
 
-    # (layout, *given): the view of a Layout; None where doing this step by itself is a copy.
+    # (layout, *given): the view of a Layout; None if this operation by itself is a copy.
     view: Callable[..., Layout | None]
-    # (shape, *given): the shape of the result. Raises FormatError for what tracing does not write.
+    # (shape, *given): the shape of the result. Raises FormatError for what tracing never records.
     check: Callable[..., Shape]
-    # (ndim, *given): the calls of NumPy that do the same to an ndarray, one after the other.
+    # (ndim, *given): the sequence of NumPy calls that do the same to an ndarray.
     numpy: Callable[..., list[Call]]
-    # (count, *given): the arguments that do it to each of `count` stacked arrays.
+    # (count, *given): the arguments for `count` stacked arrays.
     stacked: Callable[..., Arguments]
-    # Of a view by an IndexMap: whether it must not be written through.
+    # Of a view: whether the result must not be written.
     read_only: bool | None = None
-    reshapes: bool = False  # whether it has the elements in the same order in another shape
+    reshapes: bool = False  # whether it keeps the elements in order and changes the shape
     # (dtype, shape, *given): the conversion of all elements, if it is one.
     convert: Callable[..., Step] | None = None
 
 
 def checked_ops(ops: object, shape: Shape, kind: DType) -> tuple[Shape, DType]:
-    """The shape and dtype that `ops`, done to an array of `shape` and `kind`, result in.
+    """The shape and dtype of the result of `ops` on an array of `shape` and dtype `kind`.
 
-    Raises FormatError, which names the operation, for anything that tracing does
-    not write: an unknown name, arguments of other types, and elements that the
-    array does not have at that point.
+    Raises FormatError, which names the operation, for anything that tracing never records: an
+    unknown name, arguments of other types, and elements that the array does not have.
 
     >>> checked_ops((("view", ((2,), ((1, 2),), (((0, 1),),))),), (2, 3), dtype("int8"))
     ((2,), shapejit.dtype('int8'))
@@ -93,14 +92,14 @@ def checked_ops(ops: object, shape: Shape, kind: DType) -> tuple[Shape, DType]:
 
 
 def shapes(ops: Sequence[Op], shape: Shape) -> Iterator[Shape]:
-    """The shapes that operations make of a shape one after the other."""
+    """The shape after each of the operations."""
     for name, given in ops:
         shape = OPERATIONS[name].check(shape, *given)
         yield shape
 
 
 def batched(ops: Sequence[Op], count: int) -> tuple[Op, ...]:
-    """What does `ops` to each of `count` arrays that are stacked along a new dim 0.
+    """The operations that do `ops` to each of `count` arrays stacked along a new dim 0.
 
     >>> batched((("view", ((2,), (), (((0, 1),),))), ("reshape", ((1, 2),))), 5)
     (('view', ((5, 2), (), (((0, 1),), ((1, 1),)))), ('reshape', ((5, 1, 2),)))
@@ -109,7 +108,7 @@ def batched(ops: Sequence[Op], count: int) -> tuple[Op, ...]:
 
 
 def numpy_calls(ops: Sequence[Op], shape: Shape) -> Iterator[Call]:
-    """The calls of NumPy that do operations to an ndarray of a shape."""
+    """The NumPy calls of operations on an ndarray of a shape."""
     for (name, given), met in zip(ops, (shape, *shapes(ops, shape)), strict=False):
         yield from OPERATIONS[name].numpy(len(met), *given)
 
@@ -139,9 +138,9 @@ def _check_ints(values: Any) -> None:
 
 
 def _numpy_view(view: IndexMap, read_only: bool, ndim: int) -> list[Call]:
-    """A view of arrays with so many dims by NumPy's own calls, which take the least time.
+    """The fastest NumPy calls for a view of arrays with `ndim` dims.
 
-    An index, a permutation and new dims; strides where dims mix or have no elements.
+    An index, a permutation and new dims; as_strided if dims mix or have no elements.
     """
     shape, starts, steps = view
     axes = [axis for each in steps for axis, _ in each]
@@ -194,7 +193,7 @@ def _view(name: str, read_only: bool) -> Operation:
 
 
 def _conversion(convert: Callable[..., Step], stack: Callable[..., Arguments]) -> Operation:
-    """The row of a conversion; `stack` (count, *given) is what it does to stacked arrays."""
+    """The row of a conversion; `stack` (count, *given) returns its arguments for stacked arrays."""
 
     return Operation(
         view=lambda layout, *given: None,
@@ -206,7 +205,7 @@ def _conversion(convert: Callable[..., Step], stack: Callable[..., Arguments]) -
 
 
 def _reshape(view: Callable[[Layout, Shape], Layout | None]) -> Operation:
-    """The row of a reshape, with the `view` that it is by itself."""
+    """The row of a reshape; `view` is its view by itself."""
     return Operation(
         view=view,
         check=_check_reshape,

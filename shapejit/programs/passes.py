@@ -23,10 +23,10 @@ from ..shapes.layout import Layout
 
 
 class Pass(NamedTuple):
-    """One copy of the elements at `layout`, which become row-major elements of `unit` bits.
+    """One copy of the elements of `layout` to row-major elements of `unit` bits.
 
-    With a `conversion` they become other numbers; `scales` are laid out like the elements,
-    `begins` bytes behind the `operands` (scales, zero points).
+    With a `conversion` they become other numbers. `scales` are their Layouts by element; they
+    start `begins` bytes after the first of the `operands` (scales, zero points).
     """
 
     layout: Layout
@@ -38,12 +38,12 @@ class Pass(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are written for one tensor."""
+        """Bytes written for one tensor."""
         return (self.layout.size * self.unit + 7) // 8
 
     @property
     def plan(self) -> Plan | CastPlan:
-        """How it runs for one tensor."""
+        """The Plan for one tensor."""
         if self.conversion is None:
             return planner.plan(self.layout)
         return cast_plan(self.layout, self.unit, None, self.scales, 1)
@@ -60,7 +60,7 @@ class Pass(NamedTuple):
         return route.work_for(count, fresh=True) if self.layout.size and route.ready else None
 
     def run(self, sources: Addresses, targets: Addresses, fresh: bool) -> None:
-        """From every source (bit addresses) to its target, which may begin within a byte."""
+        """Run it from every source to its target; these are bit addresses."""
         apart = low_bits(targets)
         for bit in np.unique(targets & 7).tolist() if apart else [0]:
             src, dst = sources, targets
@@ -81,9 +81,9 @@ class Pass(NamedTuple):
 
 
 def aligned(layouts: Sequence[Layout]) -> list[Layout] | None:
-    """Layouts of as many elements, each in row-major order, split into the same dims.
+    """Layouts of equally many elements in row-major order, split into the same dims.
 
-    None where no split divides all of them.
+    None if no split divides all of them.
 
     >>> [x.shape for x in aligned([Layout.row_major((6, 4), 8), Layout.row_major((2, 12), 8)])]
     [(2, 3, 4), (2, 3, 4)]
@@ -96,4 +96,4 @@ def aligned(layouts: Sequence[Layout]) -> list[Layout] | None:
     if sizes is None:
         return None
     split = [x.reshape(sizes) for x in layouts]
-    return [x for x in split if x is not None]  # dims that are cut always have a view
+    return [x for x in split if x is not None]  # splitting a dim is always a view

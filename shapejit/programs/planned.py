@@ -1,4 +1,4 @@
-"""sj.plan: the Program of a function, for one shape or for any length of dim 0."""
+"""sj.plan: trace a function into a Program, for one shape or for any length of dim 0."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from .trace import traced
 
 
 def plan(shape: Sequence[int | None], dtype: object, fn: Callable[[Tensor], Tensor]) -> Program:
-    """The Program of `fn`, a function that moves the dims of one Tensor of `shape` and `dtype`.
+    """Trace `fn`, a function of one Tensor of `shape` and `dtype`, into a Program.
 
-    `fn` is called once, with a Tensor that has a shape (in elements) and no
-    data: it may use the shape methods of Tensor, shapejit's shape operations
-    (those of the dialects too) and basic slicing. What reads or joins
-    elements, and `out=`, raises TraceError. Whatever can be a view is one, and
-    copies are fused into as few as possible, casts and scales with them. Where dim 0
-    is None it may have any length, and `fn` is called for each new one.
+    `fn` is called once, with a Tensor that has a shape (in elements) and no data. It may use the
+    shape methods of Tensor, shapejit's shape operations (also those of dialects), casts, scales and
+    basic slicing; operations that read or join elements, and `out=`, raise TraceError. The Program
+    returns views where possible; copies, casts and scales are fused into as few copies as possible.
+    If dim 0 is None it may have any length, and `fn` is called for each new one.
 
     >>> print(plan((8, 128, 4, 64), "bfloat16", lambda t: t.permute_dims((0, 2, 1, 3))))
     (8, 128, 4, 64) -> (8, 4, 128, 64) bfloat16: a view, nothing is moved
@@ -41,4 +40,4 @@ def plan(shape: Sequence[int | None], dtype: object, fn: Callable[[Tensor], Tens
     return Program(sizes, kind, traced(fn, sizes, kind))
 
 
-plan.__module__ = "shapejit"  # where pickles look for it
+plan.__module__ = "shapejit"  # the module named in pickles

@@ -1,4 +1,4 @@
-"""Program: a function of one Tensor, traced once, run on as many as there are."""
+"""Program: a function of one Tensor, traced once and run on any number of arrays."""
 
 from __future__ import annotations
 
@@ -16,30 +16,31 @@ from ..dtypes.table import DType
 from ..engine import array_structs, outputs, small_calls
 from ..engine.addresses import byte_of, located
 from ..engine.patience import by_numpy
+from ..engine.routes import FOUND
 from ..errors import DTypeError, ReshapeError, about
 from ..runtime.ndarrays import is_a, unwrapped
 from ..shapes.arithmetic import MAX_SIZE
 from ..shapes.request import integer
 from . import sources
 from .columns import map_batches
-from .mapped import Mapped, in_chunks, of_all_lengths
+from .map_routes import MapRoute
+from .mapped import Mapped, in_chunks
 from .ops import Op
 from .specialization import Specialization
 from .trace import Traced
 from .traced_functions import TracedFunction
 
-CHUNK_MAX_BYTES = 4 * 1024 * 1024  # bytes that `imap` takes from an iterator, and makes, at a time
-CHUNK_MAX_TENSORS = 256  # tensors that it takes at a time
+CHUNK_MAX_BYTES = 4 * 1024 * 1024  # bytes of a chunk of `imap`, read and written
+CHUNK_MAX_TENSORS = 256  # tensors of a chunk
 
 
 class Program(TracedFunction):
-    """A traced function: which operations, in order, it does to one tensor.
+    """A traced function: the operations that it does to one tensor. Made by `shapejit.plan`.
 
-    `source_shape` and `shape` are in elements, `nbytes` is the bytes of one result (packed).
-    Where dim 0 of the source is None, it has any length: `fn` is traced for each new one,
-    `of` has the Program of a length, and what depends on the length is asked of that.
-    Programs are equal if they do the same operations to the same shape and dtype, or trace
-    the same function. Made by `shapejit.plan`; see there.
+    `source_shape` and `shape` are in elements, `nbytes` is the bytes of one result (packed). If dim
+    0 of the source is None, it may have any length: `fn` is traced for each new one, and `of`
+    returns the Program of one length, which has `shape`, `nbytes` and so on. Programs are equal if
+    they do the same operations to the same shape and dtype, or trace the same function.
 
     >>> from shapejit import plan
     >>> turn = plan((2, 3), "int4", lambda t: t.T)
@@ -52,7 +53,7 @@ class Program(TracedFunction):
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The rest is compiled, or soon found again.
+        # The rest is a cache.
         return _program, (self.source_shape, self.dtype, self.ops, self.fn)
 
     @overload
@@ -63,11 +64,11 @@ class Program(TracedFunction):
     def __call__(self, x: Any, out: Out) -> Out: ...
 
     def __call__(self, x: Any, out: Any = None) -> Any:
-        """What the function makes of `x`, an array of the planned shape and dtype.
+        """Apply the function to `x`, an array of the planned shape and dtype.
 
-        `x`, of any strides, is an ndarray, a Tensor or an array that DLPack lends (torch's),
-        and the result is of the same kind; without `out` it is a view of `x` where the
-        function's own result would be one. `out` (the result's shape and dtype,
+        `x` (any strides) is an ndarray, a Tensor or an array of a DLPack library (torch's), and the
+        result is of the same type; without `out` it is a view of `x` if the function's own result
+        would be one. `out` (the result's shape and dtype,
         contiguous, not overlapping `x`) is filled and returned. Raises ReshapeError, DTypeError.
 
         >>> from shapejit import plan
@@ -80,26 +81,24 @@ class Program(TracedFunction):
             return done
         if type(x) is not np.ndarray and foreign.is_foreign(x):
             return foreign.call_with(self, x, out)
-        if self.fn is not None:
-            return self.of(sources.length(x, self.source_shape))(x, out)
         as_tensors = is_a(x, Tensor)
         array: Any = x if type(x) is np.ndarray else unwrapped(x)
         sources.check(array, as_tensors, self.dtype, self.source_shape)
+        if self.fn is not None:
+            return self.of(array.shape[0])(array, out)
         if isinstance(array, Traced):
             return array.inlined(self.ops, out)
         begin, layout = byte_of(array)
         special = self._specialized(layout, as_tensors)
-        kind = self._kind(as_tensors)
         if out is not None:
-            made = outputs.checked(out, kind, self._shape)
+            made = outputs.checked(out, special.kind, self._shape)
             outputs.check_apart(array, made)
             special.into(array, made)
         elif special.route.fresh and not as_tensors and special.small:
             made = special.by_numpy(array)
         else:
-            (made,) = special.results((array,), [begin], kind)
-        if isinstance(kind, np.dtype):
-            special.remember(self._small, array, made, kind)
+            (made,) = special.results((array,), [begin])
+        special.remember(self._small, array, made)
         return made if out is None else out
 
     @overload
@@ -118,17 +117,16 @@ class Program(TracedFunction):
     def map(self, tensors: Any, out: Out) -> Out: ...
 
     def map(self, tensors: Any, out: Any = None) -> Any:
-        """The program of many tensors, in one launch: a list of results.
+        """Apply the function to many tensors in one launch: a list of results.
 
-        `tensors` are arrays as `__call__` takes them, or one array of them stacked along a
-        new dim 0, which gives such an array (a view of it where the program is a
-        view). `out` is one slab of shape (n, *shape), a sequence of n arrays, or
-        a function that gives the array for result i; it is returned, of a
-        function a list. New results are rows of one slab: it lives as long as
-        any of them. Nothing is written if any tensor or `out` is refused; the
-        error names it. (A function is asked as by `imap`: what was moved before
-        the tensor that is refused stays moved.) Where dim 0 is free, each length has a
-        launch, and a function is asked for all before anything is written. Raises
+        `tensors` are arrays as `__call__` takes them, or one array of them stacked along a new dim
+        0, whose result is such an array, too (a view if the program is a view). `out` is one slab
+        of shape (n, *shape), a sequence of n arrays, or a function that returns the array for
+        result i; `out` is returned, or for a function a list. New results are rows of one slab,
+        which lives as long as any of them. Nothing is written if a tensor or an `out` does not fit:
+        the error names it. (A function is called as by `imap`: results before that tensor are
+        written.) If dim 0 is free, each length has a launch, and a function is called for all
+        results before anything is written. Raises
         ReshapeError, DTypeError.
 
         >>> from shapejit import plan
@@ -140,7 +138,8 @@ class Program(TracedFunction):
         """
         first = tensors[0] if out is None and type(tensors) is list and tensors else None
         if type(first) is np.ndarray:
-            known = self._maps.get((len(tensors), first.dtype, first.shape, first.strides))
+            kind = first.dtype, first.shape, first.strides
+            known: MapRoute | None = FOUND.get((self._key, len(tensors), *kind))
             made = None if known is None else known.results(tuple(tensors))
             if made is not None:
                 return made
@@ -170,15 +169,13 @@ class Program(TracedFunction):
         *,
         chunk: int | None = None,
     ) -> Iterator[Any]:
-        """The results of an iterator's tensors, one after the other, with bounded memory.
+        """Yield the results of an iterator's tensors, with bounded memory.
 
-        `chunk` tensors at a time (if not given, those of about 4 MiB, at most 256)
-        are taken and moved in one launch: each in memory of its own, so that an
-        iterator that fills the same array again and again needs `chunk=1`.
-        `out(i)` gives the array for result i; an array may be given again once the
-        result in it was yielded, and a pool of n arrays that waits for one to come
-        back needs `chunk` of n at most. Without `out` the results of a chunk are
-        rows of one slab. Raises ReshapeError, DTypeError.
+        `chunk` tensors at a time (by default about 4 MiB of them, at most 256) are taken and
+        processed in one launch. They must be distinct arrays: an iterator that refills one array
+        needs `chunk=1`. `out(i)` returns the array for result i; an array may be returned again
+        once its result was yielded, so a pool of n arrays needs `chunk` <= n. Without `out` the
+        results of a chunk are rows of one slab. Raises ReshapeError, DTypeError.
 
         >>> from shapejit import plan
         >>> turn = plan((2, 3), "int16", lambda t: t.T)
@@ -204,74 +201,58 @@ class Program(TracedFunction):
         return in_chunks(self._map, iter(tensors), out, most, ahead, self.dtype)
 
     def _map(self, items: Sequence[Any], out: Any, first: int) -> Any:
-        """`map` of a sequence whose first tensor has the number `first`."""
+        """`map` of a sequence; `first` is the index of its first tensor in errors."""
         if items and foreign.is_foreign(items[0]):
             return foreign.call_each(self._map, items, out, first)
-        names = range(first, first + len(items))
-        if self.fn is not None:
-            return self._map_lengths(items, out, names)
+        if not items and self.fn is not None:  # the shape of the results is unknown
+            return [] if out is None else out
         made = self._by_numpy(items) if out is None else None
         if made is not None:
             return made
+        names = range(first, first + len(items))
         job = self.mapped(items, out, names)
         if job.targets is not None:
             outputs.check_places_apart(job.sources, job.targets, is_array(out), names)
         results = job.results()
-        if out is None and len(job.groups) == 1 and isinstance(job.kind, np.dtype):
-            self._keep_map(job, job.groups[0][0])
+        if out is None and len(job.groups) == 1:
+            self._keep_map(job.items, job.groups[0][0])
         return results
 
     def _by_numpy(self, items: Sequence[Any]) -> list[Any] | None:
-        """What NumPy makes of ndarrays while no kernel reads where they lie; None: go on."""
+        """The results by NumPy, until kernels that read array structs are ready; None then."""
         read = array_structs.READ_ALIKE
-        if {*map(type, items)} != {np.ndarray} or not array_structs.trusted():
+        if {*map(type, items)} != {np.ndarray} or not array_structs.verified():
             return None
         if array_structs.kernel(read) is not None:
             return None
         with by_numpy(array_structs.work_of(read)):
-            dtype, shape = items[0].dtype, self.source_shape
-            if dtype != self.dtype.numpy or any(x.dtype is not dtype for x in items):
+            dtype, shape = items[0].dtype, items[0].shape
+            program = self.fitted(shape) if dtype == self.dtype.numpy else None
+            if program is None or any(x.dtype is not dtype for x in items):
                 return None
-            special = self._specialized(byte_of(items[0])[1], False)
+            special = program._specialized(byte_of(items[0])[1], False)
             if special.converts or not special.numpys or any(x.shape != shape for x in items):
                 return None
             return [special.by_numpy(x) for x in items]
 
-    def _keep_map(self, job: Mapped, special: Specialization) -> None:
-        """Let the next call with as many arrays like these be a short one."""
-        x, count = job.items[0], len(job.items)
-        assert isinstance(job.kind, np.dtype)
-        key = count, x.dtype, x.shape, x.strides
-        if count > 1 and key not in self._maps and self.fn is None:
-            route = special.map_route(x, count, job.kind)
-            if route is not None:
-                self._maps.put(key, route)
-
-    def _map_lengths(self, items: Sequence[Any], out: Any, names: range) -> Any:
-        """`map` where dim 0 is free, one launch per length."""
-        lengths = sources.by_length(items, self.source_shape, names)
-        if len(lengths) == 1:
-            return self.of(*lengths)._map(items, out, names.start)
-        outs = [None] * len(items) if out is None else sources.listed(out, len(items))
-        jobs = []
-        for length, which in lengths.items():
-            targets = None if out is None else [outs[i] for i in which]
-            own = [items[i] for i in which], targets, [names[i] for i in which]
-            jobs.append(self.of(length).mapped(*own))
-        made = of_all_lengths(jobs, [*lengths.values()], names)
-        return made if out is None else out
+    def _keep_map(self, items: Sequence[Any], special: Specialization) -> None:
+        """Keep a MapRoute for later calls with as many arrays like these."""
+        x, count = items[0], len(items)
+        route = special.map_route(x, count) if count > 1 else None
+        if route is not None:
+            FOUND.put((self._key, count, x.dtype, x.shape, x.strides), route)
 
     def map_batches(
         self, batch: Mapping[str, Any], columns: str | Sequence[str] | None = None
     ) -> dict[str, Any]:
-        """A batch with this program done to each row of some of its columns, one launch a column.
+        """Apply the program to each row of some columns of a batch, one launch per column.
 
-        `batch` is a dict of ndarrays whose dim 0 counts the rows, as Ray Data's
-        `Dataset.map_batches` hands it over; where rows differ in shape, an object array of
-        ndarrays. `columns` names what is transformed; if not given, that is every column
-        whose rows have the program's shape and dtype; an object array without rows has none.
-        The others pass through as they are, and the batch is not changed. A new column is an
-        ndarray of shape (rows, *shape), an object array where results differ in shape.
+        `batch` is a dict of ndarrays with rows along dim 0, as Ray Data's `Dataset.map_batches`
+        passes it; a column whose rows differ in shape is an object array of ndarrays. `columns`
+        names the columns to transform; by default, those whose rows have the program's shape and
+        dtype (not object arrays without rows). Other columns are returned unchanged, and `batch` is
+        not modified. A new column is an ndarray of shape (rows, *shape), or an object array if
+        results differ in shape.
         Raises ReshapeError, DTypeError, UnknownNameError, which name the column.
 
         >>> import shapejit as sj
@@ -283,7 +264,7 @@ class Program(TracedFunction):
         return map_batches(self, batch, columns)
 
     def mapped(self, items: Sequence[Any], out: Any, names: Sequence[object]) -> Mapped:
-        """`map` of the named arrays: all is checked but that arrays and outputs do not overlap.
+        """A checked call for the named arrays; only overlaps with outputs are not checked yet.
 
         Raises ReshapeError, DTypeError, which name the array.
 
@@ -293,28 +274,26 @@ class Program(TracedFunction):
             ...
         shapejit.errors.ReshapeError: tensor 'x': the shape is (3,), the program's (2,)
         """
-        # No arrays are taken for Tensors: NumPy may lack the dtype.
+        # No arrays count as Tensors: NumPy may lack the dtype.
         as_tensors = is_a(items[0], Tensor) if items else not is_a(out, np.ndarray)
-        kind, wanted = self._kind(as_tensors), (as_tensors, self.dtype, self.source_shape)
-        items, places = located(items, lambda x: sources.check(x, *wanted), names)
+        source = as_tensors, self.dtype, self.source_shape
+        items, places = located(items, lambda x: sources.check(x, *source), names)
         groups = []
         for layout, which in places.groups():
             with about(f"tensor {names[which[0]]}"):
-                groups.append((self._specialized(layout, as_tensors), which))
+                program = self if self.fn is None else self.of(layout.shape[0])
+                groups.append((program._specialized(layout, as_tensors), which))
         targets = kept = None
         if out is not None:
-            targets, kept = outputs.given(out, kind, self._shape, names)
-        return Mapped(items, places, groups, kind, out, targets, kept)
-
-    def _kind(self, as_tensors: bool) -> outputs.Kind:
-        """The dtype of the results, as Tensors or as ndarrays have it."""
-        made = self._result_dtype
-        if as_tensors:
-            return made
-        if made.numpy is None and made is not self.dtype:
-            raise DTypeError(f"NumPy has no {made}: pass Tensors, shapejit.asarray(x)")
-        # An ndarray of a dtype that NumPy lacks does not exist: the first one is refused.
-        return np.dtype(np.void) if made.numpy is None else made.numpy
+            kinds = {(special.kind, special.shape) for special, _ in groups}
+            wanted = [*(kinds or {(self._kind(as_tensors), self._shape)})]
+            if len(kinds) > 1:
+                wanted = wanted[:1] * len(items)
+                for special, which in groups:
+                    for i in which.tolist():
+                        wanted[i] = special.kind, special.shape
+            targets, kept = outputs.given(out, wanted, names)
+        return Mapped(items, places, groups, out, targets, kept)
 
 
 def _program(
@@ -323,8 +302,8 @@ def _program(
     ops: tuple[Op, ...],
     fn: Callable[[Tensor], Tensor] | None = None,
 ) -> Program:
-    """The Program of a pickle."""
+    """Unpickle a Program."""
     return Program(source_shape, dtype, ops, fn)
 
 
-_program.__module__ = "shapejit"  # where pickles look for it
+_program.__module__ = "shapejit"  # the module named in pickles

@@ -1,21 +1,21 @@
-"""What a Program takes: arrays of one shape and dtype, or a stack of them."""
+"""The arguments of a Program: arrays of one shape and dtype, or a stack of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays.tensor import Tensor, is_array
+from ..arrays.tensor import Tensor
 from ..dtypes.table import DType
-from ..errors import DTypeError, ReshapeError, about, shape_text, type_name
+from ..errors import DTypeError, ReshapeError, shape_text, type_name
 from ..runtime.ndarrays import is_a, plain
 
 
-def check(x: Any, as_tensors: bool, dtype: DType, shape: tuple[int, ...]) -> None:
-    """Refuse what is not a Tensor, or an ndarray, of this dtype and shape."""
+def check(x: Any, as_tensors: bool, dtype: DType, shape: tuple[int | None, ...]) -> None:
+    """Raise for anything but a Tensor or ndarray of this dtype and shape (None: any length)."""
     if is_a(x, Tensor) is not as_tensors:
         among = f"{type_name(x)} among Tensors" if as_tensors else "a Tensor among ndarrays"
         raise DTypeError(among)
@@ -24,61 +24,30 @@ def check(x: Any, as_tensors: bool, dtype: DType, shape: tuple[int, ...]) -> Non
     kind = dtype if as_tensors else dtype.numpy
     if x.dtype is not kind and x.dtype != kind:
         raise DTypeError(f"the dtype is {x.dtype}, the program's {dtype}")
-    if x.shape != shape:
-        have, want = shape_text(x.shape), shape_text(shape)
-        raise ReshapeError(f"the shape is {have}, the program's {want}")
+    if x.shape != shape and not fits(x.shape, shape):
+        raise ReshapeError(f"the shape is {shape_text(x.shape)}, the program's {free_text(shape)}")
 
 
-def length(x: Any, shape: tuple[int | None, ...]) -> int:
-    """The length of dim 0 of an array whose other dims are those of `shape`."""
-    if not is_array(x):
-        raise DTypeError(f"expected a numpy.ndarray or a shapejit.Tensor, not {type_name(x)}")
-    found = x.shape if is_a(x, Tensor) else plain(x).shape
-    if not found or found[1:] != shape[1:]:
-        raise ReshapeError(f"a tensor for this program has shape {free_text(shape)}, not {found}")
-    return int(found[0])
+def fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
+    """Whether a shape matches the wanted one, in which None is any length."""
+    sizes = zip(shape, wanted, strict=False)
+    return len(shape) == len(wanted) and all(want in (None, have) for have, want in sizes)
 
 
 def free_text(shape: tuple[int | None, ...]) -> str:
-    """A shape whose dims of any length are called n."""
+    """A shape as text, with n for a free dim."""
     return str(shape).replace("None", "n")
 
 
-def by_length(
-    items: Sequence[Any], shape: tuple[int | None, ...], names: Sequence[object]
-) -> dict[int, list[int]]:
-    """The places of the named arrays, by the length of dim 0."""
-    lengths: dict[int, list[int]] = {}
-    for i, x in enumerate(items):
-        with about(f"tensor {names[i]}"):
-            lengths.setdefault(length(x, shape), []).append(i)
-    return lengths
-
-
-def listed(out: Any, count: int) -> list[Any]:
-    """The arrays of an out=, as many as there are results."""
-    try:
-        outs = list(out)
-    except TypeError:
-        raise DTypeError(
-            f"out= must be a sequence of arrays, or a function of the index, "
-            f"not {type(out).__name__}"
-        ) from None
-    if len(outs) != count:
-        raise ReshapeError(f"out= holds {len(outs)} arrays for {count} tensors")
-    return outs
-
-
 def checked_stack(x: NDArray[Any] | Tensor, shape: tuple[int | None, ...]) -> Any:
-    """An array of tensors of this shape along dim 0, without its subclass."""
+    """An exact array of tensors of this shape, stacked along dim 0."""
     stack = x if is_a(x, Tensor) else plain(x)
-    sizes = zip(stack.shape[1:], shape, strict=False)
-    if stack.ndim != len(shape) + 1 or any(want not in (None, have) for have, want in sizes):
+    if not stack.ndim or not fits(stack.shape[1:], shape):
         want = ", ".join(["n", *("any" if size is None else str(size) for size in shape)])
         raise ReshapeError(f"a stack for this program has shape ({want}), not {stack.shape}")
     return stack
 
 
 def rows(stack: Any) -> Iterator[Any]:
-    """The tensors of a stack, those without dims as arrays, too."""
+    """The tensors of a stack; 0-D ones as arrays, too."""
     return (stack[i, ...] for i in range(len(stack)))

@@ -1,4 +1,4 @@
-"""A traced function for sources that all lie alike: views, calls of NumPy, or Plans."""
+"""A traced function specialised to one Layout of the source: views, NumPy calls or Plans."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from ..arrays.buffers import memory_of
 from ..arrays.tensor import Bytes, Tensor
+from ..dtypes.promotion import AnyDtype
 from ..dtypes.table import DType
 from ..engine import array_structs, outputs
 from ..engine.addresses import place_of
 from ..engine.copying import whole_plan
-from ..engine.outputs import Kind
+from ..engine.routes import ENTRY
 from ..engine.small_calls import Routes
 from ..kernels.constants import MAX_RANK
 from ..planning import planner, thresholds
@@ -30,31 +31,46 @@ from .map_routes import MapRoute
 from .ops import Op, numpy_calls, shapes
 from .passes import Pass
 
-SCRATCH_MAX_BYTES = 4 * 1024 * 1024  # between two copies of many tensors: they stay in a cache
+SCRATCH_MAX_BYTES = 4 * 1024 * 1024  # between two copies of many tensors: it stays in a cache
 
 _scratch = threading.local()
 
 
 class Specialization:
-    """Operations on tensors of one Layout (which begins in the byte of the first element).
+    """Operations on tensors of one Layout, whose offset counts from the byte of the first element.
 
-    `packed` as in `route`.
+    The sources have `dtype`; the results have `shape` and `kind`, a DType (Tensors) or NumPy's.
     """
 
-    def __init__(self, ops: Sequence[Op], source: Layout, kind: DType, packed: bool) -> None:
+    def __init__(
+        self,
+        ops: Sequence[Op],
+        source: Layout,
+        dtype: DType,
+        shape: tuple[int, ...],
+        kind: AnyDtype,
+    ) -> None:
         self.ops = ops
         self.source = source
-        self.route = route(ops, source, kind, packed)
+        self.shape = shape
+        self.kind = kind
+        self.route = route(ops, source, dtype, isinstance(kind, DType))
+
+    @property
+    def weight(self) -> int:
+        """A bound on the bytes of its passes and of their scales."""
+        held = (x.nbytes for step in self.route.fills for x in step.operands if x is not None)
+        return ENTRY * (1 + len(self.route.fills)) + sum(held)
 
     @cached_property
     def numpys(self) -> bool:
-        """Whether NumPy can do it step by step: it has arrays of all shapes on the way."""
+        """Whether NumPy can do it step by step: all intermediate shapes are possible ndarrays."""
         met = shapes(self.ops, self.source.shape)
         return all(possible(shape, self.source.bits // 8) for shape in met)
 
     @cached_property
     def small(self) -> bool:
-        """Whether NumPy's own calls are faster than compiled ones, for one ndarray."""
+        """Whether NumPy's calls are faster than compiled ones, for one ndarray."""
         if not self.numpys:
             return False
         if self.converts:
@@ -67,21 +83,23 @@ class Specialization:
 
     @property
     def converts(self) -> bool:
-        """Whether elements become others."""
+        """Whether elements are converted."""
         return any(step.conversion is not None for step in self.route.fills)
 
-    def remember(
-        self, routes: Routes, x: NDArray[Any], out: NDArray[Any], dtype: np.dtype[Any]
-    ) -> None:
-        """Let later calls with arrays like `x`, whose result is like `out`, be compiled ones."""
+    def remember(self, routes: Routes, x: Any, out: Any) -> None:
+        """Make a Route, so that compiled code does later calls with arrays like `x` and `out`."""
+        if not isinstance(self.kind, np.dtype):
+            return
         if not self.one_copy or not out.flags.carray or not routes.met(x):
             return
-        made = dtype if self.route.fresh and out.nbytes < result_memory.FROM else None
+        made = self.kind if self.route.fresh and out.nbytes < result_memory.FROM else None
         routes.learn(x, out, lambda: whole_plan(self.route.fills[0].layout), made)
 
-    def map_route(self, x: NDArray[Any], count: int, dtype: np.dtype[Any]) -> MapRoute | None:
-        """What makes new results of as many arrays like `x`, where that is one small launch."""
-        shape = count, *self.route.result.shape
+    def map_route(self, x: Any, count: int) -> MapRoute | None:
+        """The MapRoute for as many arrays like `x`, if new results take one small launch."""
+        shape, dtype = (count, *self.shape), self.kind
+        if not isinstance(dtype, np.dtype):
+            return None
         plain = self.route.whole and not self.route.read_only and len(self.route.copies) == 1
         if not (plain and 2 <= len(shape) <= MOST_DIMS) or (
             prod(shape) * dtype.itemsize >= thresholds.STREAM_FROM
@@ -95,11 +113,11 @@ class Specialization:
 
     @cached_property
     def one_copy(self) -> bool:
-        """Whether one copy of whole bytes, of a small array, is all that there is to do."""
+        """Whether all there is to do is one copy of whole bytes of a small array."""
         if len(self.route.fills) != 1 or self.converts:
             return False
         layout = self.route.fills[0].layout
-        small = 0 < layout.size * layout.bits <= 8 * thresholds.SMALL_BELOW
+        small = 0 < layout.size * layout.bits <= 8 * thresholds.NO_PLAN_MAX_BYTES
         return small and not (layout.bits | layout.offset) % 8 and layout.ndim <= MAX_RANK
 
     @cached_property
@@ -107,21 +125,19 @@ class Specialization:
         return tuple(numpy_calls(self.ops, self.source.shape))
 
     def by_numpy(self, x: NDArray[Any]) -> NDArray[Any]:
-        """The result as NumPy's own methods make it, step by step."""
+        """The result by NumPy's methods, step by step."""
         for call in self._calls:
             x = call(x)
         return x
 
-    def results(
-        self, items: Iterable[Any], sources: Sequence[int] | Addresses, dtype: Kind
-    ) -> list[Any]:
-        """The results for `items`, which lie at `sources`: views, or new arrays."""
+    def results(self, items: Iterable[Any], sources: Sequence[int] | Addresses) -> list[Any]:
+        """The results for `items` at `sources`: views, or new arrays."""
         if not self.route.fresh:
             return [self._view(x) for x in items]
-        return self._new(np.asarray(sources, np.int64), dtype)
+        return self._new(np.asarray(sources, np.int64))
 
     def _view(self, x: NDArray[Any] | Tensor) -> NDArray[Any] | Tensor:
-        """The result as a view of the source, where the route has one."""
+        """The result as a view of the source."""
         if not isinstance(x, Tensor) and self.numpys:
             return self.by_numpy(x)
         view = self.route.result
@@ -130,45 +146,44 @@ class Specialization:
             seen = view.at(view.offset + layout.offset)
             return outputs.array_over(memory, x.dtype, seen, self.route.read_only)
         made = x.with_layout(view.at(view.offset + x.offset // 8 * 8))
-        return made.locked() if self.route.read_only else made
+        return made.readonly() if self.route.read_only else made
 
-    def _new(self, sources: Addresses, dtype: Kind) -> list[Any]:
+    def _new(self, sources: Addresses) -> list[Any]:
         """The results for the tensors at these places, in new memory."""
         last = self.route.copies[-1]
         nbits = last.layout.size * last.unit
         if len(sources) == 1:
             memory, fresh = outputs.new_bytes(nbits)
             self._copy(sources, 8 * np.array([address_of(memory)]), self.route.copies, fresh)
-            return [self._result(memory, dtype)]
+            return [self._result(memory)]
         slab, fresh = outputs.new_rows(len(sources), nbits)
         targets = 8 * (address_of(slab) + slab.shape[1] * np.arange(len(slab)))
         self._copy(sources, targets, self.route.copies, fresh)
-        shape = self.route.result.shape
-        plain = self.route.whole and len(shape) < MOST_DIMS and slab.size
-        if isinstance(dtype, np.dtype) and plain:
-            made = slab.view(dtype).reshape(len(slab), *shape)
+        plain = self.route.whole and len(self.shape) < MOST_DIMS and slab.size
+        if isinstance(self.kind, np.dtype) and plain:
+            made = slab.view(self.kind).reshape(len(slab), *self.shape)
             return [made[i, ...] for i in range(len(made))]
-        return [self._result(row, dtype) for row in slab]
+        return [self._result(row) for row in slab]
 
-    def _result(self, memory: Bytes, dtype: Kind) -> Any:
-        """The array whose last copy the memory is."""
-        return outputs.array_over(memory, dtype, self.route.result, self.route.read_only)
+    def _result(self, memory: Bytes) -> Any:
+        """The result array over the memory of the last copy."""
+        return outputs.array_over(memory, self.kind, self.route.result, self.route.read_only)
 
     def into(self, x: NDArray[Any] | Tensor, target: NDArray[Any] | Tensor) -> None:
-        """The result for one array in `target`, which is fit for it."""
+        """Write the result for one array to `target`, which fits."""
         if self.small and not isinstance(x, Tensor):
             target[...] = self.by_numpy(x)  # type: ignore[index]  # an ndarray, too
         else:
             self.fill(*(np.array([place_of(array)[0]]) for array in (x, target)))
 
     def fill(self, sources: Addresses, targets: Addresses) -> None:
-        """The results for the tensors at these places in the memory at `targets`."""
+        """Write the results for the tensors at these places to `targets`."""
         self._copy(sources, targets, self.route.fills, fresh=False)
 
     def _copy(
         self, sources: Addresses, targets: Addresses, steps: Sequence[Pass], fresh: bool
     ) -> None:
-        """`steps` from every source to its target, each step of many tensors in one launch."""
+        """Run `steps` from every source to its target; a step of many tensors is one launch."""
         if len(steps) == 1:
             steps[0].run(sources, targets, fresh)
             return

@@ -1,4 +1,4 @@
-"""Conversions within a Program: values that can be compared, pickled and checked."""
+"""Conversions within a Program, as values that can be compared, pickled and checked."""
 
 from __future__ import annotations
 
@@ -53,22 +53,22 @@ class Constant:
 
 
 def _constant(dtype: str, shape: tuple[int, ...], data: bytes) -> Constant:
-    """The Constant of a pickle."""
+    """Unpickle a Constant."""
     return Constant(dtype, shape, data)
 
 
-_constant.__module__ = "shapejit"  # where pickles look for it
+_constant.__module__ = "shapejit"  # the module named in pickles
 
 
 class Step(NamedTuple):
-    """A conversion of all elements into `kind`, by `operands` if it scales them."""
+    """A conversion of all elements to `kind`, with `operands` if it scales them."""
 
     kind: DType
     conversion: Conversion
     operands: Operands | None = None
 
     def repeated(self, shape: tuple[int, ...]) -> Step:
-        """The same with a scale of its own for each element."""
+        """The same with one scale per element."""
         assert self.operands is not None
         scale, zero, each = self.operands.scale, self.operands.zero, self.operands.repeated
         arrays = each(scale, shape), None if zero is None else each(zero, shape)
@@ -83,17 +83,17 @@ class Step(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """What is known of an array that is converted."""
+    """The known facts of an array to convert."""
 
     dtype: DType
     shape: tuple[int, ...]
 
 
 def scaled(operands: Operands, kind: DType) -> tuple[Any, ...]:
-    """The arguments that stand for operands in an operation."""
+    """The arguments of an Op that represent operands."""
     zero, made = operands.zero, operands.conversion
     if zero is not None and made.zeros == "integer":
-        # Saturated: a float may stand for the largest integer of 64 bits that is above it.
+        # Saturating: the float next to the largest int64 is above it.
         codes = made.source if made.step == "dequantize" else made.target
         signed = codes.kind == "int" or zero.min(initial=0) < 0
         large = not signed and zero.max(initial=0) >= 2**63
@@ -145,7 +145,7 @@ def stacked(count: int, scale: Constant, zero: Constant | None, blocks: Any) -> 
     """Scales, zero points and blocks for `count` stacked arrays."""
     if blocks is None:
         return scale, zero, blocks
-    rows = min(count, 1)  # of no arrays there are no scales
+    rows = min(count, 1)  # no arrays have no scales
     arrays = (
         None if c is None else Constant(c.dtype, (rows, *c.shape), c.data * rows)
         for c in (scale, zero)

@@ -1,4 +1,4 @@
-"""Target shapes of many tensors, read in one compiled call; shapes resolved by the thousand."""
+"""Target shapes of many tensors: read and resolved in one compiled call (resolve_batch)."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ RESOLVE_RAGGED = Call("shapes.resolve_ragged", ("a", "a", "a", "i", "t"), "i", h
 
 
 class TargetShapes(NamedTuple):
-    """Target shapes as they were written, one for each tensor.
+    """Target shapes before they are resolved, one for each tensor.
 
-    `tokens[starts[i] : starts[i + 1]]` are the ints of the i-th; if one shape is for
-    all, they stand there once.
+    `tokens[starts[i] : starts[i + 1]]` are the ints of shape i; a single shape for all tensors
+    is stored once.
     """
 
     shapes: Sequence[Any]
@@ -53,7 +53,7 @@ class TargetShapes(NamedTuple):
         return TargetShapes(read * len(rows) if same else read, *found)
 
     def request(self, index: int) -> Request:
-        """A shape as the resolver understands it."""
+        """The Request for a shape."""
         return array_request(self.shapes[index], ASKED_BY)
 
     def dims(self, index: int, targets: Addresses) -> list[int]:
@@ -67,10 +67,9 @@ class TargetShapes(NamedTuple):
 def resolve_batch(source_shapes: Any, request: Request) -> NDArray[np.int64]:
     """Resolve one request for many source shapes: an int64 array, one row per tensor.
 
-    `source_shapes` (elements) is a 2-D array of integers, or a sequence of
-    shapes of any ranks; `request` comes from a dialect, as in `resolve`. All of
-    them run the resolver's own function in one compiled call. Raises
-    ReshapeError, which names the index of the first shape that is refused.
+    `source_shapes` (elements) is a 2-D array of integers, or a sequence of shapes of any ranks;
+    `request` comes from a dialect, as in `resolve`. All are resolved in one compiled call. Raises
+    ReshapeError, which names the index of the first shape that cannot be resolved.
 
     >>> import shapejit as sj
     >>> sj.resolve_batch([(2, 3, 4), (8, 5)], sj.onnx.request([0, -1]))
@@ -112,7 +111,7 @@ def _resolved(
     request: Request,
     targets: Addresses,
 ) -> int:
-    """Resolve a request for each row, which the kernel finds in `sources`; how many could be."""
+    """Resolve a request for each row of `sources` by a kernel; return how many succeeded."""
     found = array_structs.kernel(kernel)
     if found is not None:
         dims = np.array(request.dims, np.int64)
@@ -127,7 +126,7 @@ def _resolved(
 
 
 def arranged(values: Any, keyed: bool, names: Sequence[Any], what: str) -> tuple[Any, ...]:
-    """As many values as tensors, in their order."""
+    """The values as a tuple in the order of the tensors; there must be one for each."""
     if keyed != is_mapping(values):
         kind = "a dict with the tensors' keys" if keyed else "a sequence"
         raise DTypeError(f"{what} must be {kind}, not {type(values).__name__} ({ASKED_BY})")
@@ -153,7 +152,7 @@ def _is_one(shapes: Any) -> bool:
     if is_a(shapes, np.ndarray):
         return shapes.ndim < 2
     if is_sequence(shapes):
-        # A range of 10**30 ints is one shape, too, and refused as such.
+        # A range of 10**30 ints is one shape, too, and refused later.
         return not any(is_sequence(t) or is_a(t, np.ndarray) for t in islice(shapes, MAX_INTS + 1))
     return True
 
@@ -161,11 +160,10 @@ def _is_one(shapes: Any) -> bool:
 def _tokens(
     rows: tuple[Any, ...], names: Sequence[Any] | None, what: str
 ) -> tuple[tuple[Any, ...], Addresses, Addresses]:
-    """The shapes, as tuples where they were no plain ones, all their ints, and where each begins.
+    """The shapes (others than plain ones as tuples), all their ints, and where each begins.
 
-    Each is read once: what it says may be another thing the next time. What int64
-    cannot hold, and no shape can mean, is INVALID. An error names the row by its name, if
-    it has one.
+    Each shape is read once, as it might change. Ints beyond int64 become INVALID. Errors name the
+    row by its name, if it has one.
     """
     found = array_structs.read_ints(rows)
     if found is not None:

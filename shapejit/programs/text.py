@@ -1,4 +1,4 @@
-"""A Program in words."""
+"""How a Program is printed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Arrays = tuple[tuple[int, ...], DType]  # the shape and dtype of arrays
 
 
 def described(source: Arrays, result: Arrays, route: Route) -> str:
-    """What a program that takes this route makes of what, how many bytes it moves, and how."""
+    """A Program in words: shapes, bytes moved, and the plan of each copy."""
     steps = [step.plan for step in route.copies]
     kinds = dict.fromkeys((str(source[1]), str(result[1])))
     shapes = f"{shape_text(source[0])} -> {shape_text(result[0])}"

@@ -1,4 +1,4 @@
-"""A function of one Tensor, run without data: what it does to the dims is written down."""
+"""Tracing: a function is called with a Tensor without data, which records its operations."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from .steps import scaled
 
 @dataclass(frozen=True)
 class Recorded(Layout):
-    """A Layout that remembers what was done to a row-major one: `ops`, and views since then.
+    """A Layout that records how it came from a row-major one: `ops`, and the views since then.
 
-    The `probe` is seen as this Layout is, so that all views since the last other operation
-    become one. Operations that change nothing are left out.
+    All views since the last other operation are recorded as one: the `probe` is the view of a
+    special Layout, from which they are read. Operations without effect are left out.
     """
 
     ops: tuple[Op, ...]
@@ -43,11 +43,11 @@ class Recorded(Layout):
         return Recorded(*where, ops, layout.shape, IndexMap.probe(layout.shape))
 
     def then(self, layout: Layout, *ops: Op) -> Recorded:
-        """`layout`, which `ops` make of this one."""
+        """`layout`, the result of `ops` on this one."""
         return Recorded.start(layout, *self.recorded(), *ops)
 
     def recorded(self) -> tuple[Op, ...]:
-        """All operations, the views since the last other one as one."""
+        """All operations; the views since the last other one are one."""
         if self.probe == IndexMap.probe(self.source) and not self.read_only:
             return self.ops
         name = READ_ONLY_VIEW if self.read_only else VIEW
@@ -58,13 +58,13 @@ class Recorded(Layout):
         return self.permute((1, 0))
 
     def after(self, ops: Sequence[Op], kind: DType) -> Recorded:
-        """This one, of a dtype, with what was done to another of its shape done, too."""
+        """This Layout, of elements of dtype `kind`, after `ops`."""
         made = route(ops, self, kind)
         seen = made.result
         return self.then(Layout.row_major(seen.shape, seen.bits) if made.fresh else seen, *ops)
 
     def reshape(self, shape: Sequence[int]) -> Recorded | None:
-        """As of any Layout."""
+        """As `Layout.reshape`, but recorded."""
         seen = Layout.reshape(self, shape)
         if seen is None or seen.shape == self.shape:
             return None if seen is None else self
@@ -72,7 +72,7 @@ class Recorded(Layout):
 
 
 def _recording(method: str) -> Callable[..., Recorded]:
-    """A view method of Layout whose calls are written down."""
+    """A view method of Layout whose calls are recorded."""
     view = getattr(Layout, method)
 
     @wraps(view)
@@ -92,7 +92,8 @@ for _method in VIEWS:
 class Traced(Tensor, traced=True):
     """A Tensor without data, with which a function is called once to record what it does.
 
-    Views, copies, casts and scales are recorded. What reads or joins elements raises TraceError.
+    Views, copies, casts and scales are recorded. Operations that read or join elements raise
+    TraceError.
     """
 
     __slots__ = ("trace",)
@@ -102,15 +103,15 @@ class Traced(Tensor, traced=True):
     def __init__(self, dtype: DType, layout: Recorded, trace: object) -> None:
         self.dtype = dtype
         self.layout = layout
-        self.trace = trace  # whoever runs the function: results of another trace are no use
+        self.trace = trace  # identifies this trace: a result must not come from another one
 
     def with_layout(self, layout: Layout) -> Traced:
-        """Another view of the data that will come."""
+        """Another view of the future data."""
         assert isinstance(layout, Recorded)
         return Traced(self.dtype, layout, self.trace)
 
-    def locked(self) -> Traced:
-        """The same: a route knows what has to be read-only."""
+    def readonly(self) -> Traced:
+        """The Tensor itself: the Route knows which results are read-only."""
         return self
 
     def reshaped(self, request: Request, copy: bool | None, out: object) -> Traced:
@@ -135,7 +136,7 @@ class Traced(Tensor, traced=True):
         return self.with_layout(self.layout.then(row_major, MADE_CONTIGUOUS))
 
     def inlined(self, ops: Sequence[Op], out: object) -> Traced:
-        """The operations of a program that the function calls."""
+        """Record the operations of a Program that the function calls."""
         _refuse(out)
         _, kind = checked_ops(tuple(ops), self.shape, self.dtype)
         return Traced(kind, self.layout.after(ops, self.dtype), self.trace)
@@ -149,7 +150,7 @@ class Traced(Tensor, traced=True):
         given: tuple[Any, ...],
         out: object,
     ) -> Traced:
-        """What `casts` does to a Tensor."""
+        """Record a conversion of `operations.casts`."""
         _refuse(out)
         if operands is not None:
             given = (*scaled(operands, kind), *given)
@@ -158,11 +159,11 @@ class Traced(Tensor, traced=True):
 
     @property
     def buffer(self) -> Bytes:  # type: ignore[override]  # a slot of Tensor, without memory here
-        """There is none."""
+        """Raises TraceError: there is no data."""
         self._no_data()
 
     def numpy(self, *_: Any, **__: Any) -> NoReturn:
-        """Refused."""
+        """Raises TraceError."""
         self._no_data()
 
     tobytes = unpack = __array__ = __reduce__ = numpy
@@ -184,7 +185,7 @@ def _refuse(out: object) -> None:
 
 
 def traced(fn: Callable[[Tensor], object], shape: Sequence[int], dtype: DType) -> tuple[Op, ...]:
-    """The operations that a function does to a tensor of a shape and dtype."""
+    """The operations of a function on a tensor of this shape and dtype."""
     trace = object()
     made = fn(Traced(dtype, Recorded.start(Layout.row_major(shape, dtype.bits)), trace))
     if not is_a(made, Traced) or made.trace is not trace:

@@ -1,4 +1,4 @@
-"""What a Program does, as a value: its source, its operations, and what they make of Layouts."""
+"""TracedFunction: what a Program does, as a value: its source's shape and dtype, its operations."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Self
 
+import numpy as np
+
 from ..arrays.tensor import Tensor, fixed_width
+from ..dtypes.promotion import AnyDtype
 from ..dtypes.table import DType
+from ..engine.routes import FOUND
 from ..engine.small_calls import Routes
-from ..errors import FormatError, ReshapeError, shape_text
+from ..errors import DTypeError, FormatError, ReshapeError, shape_text
 from ..planning.cast_plans import CastPlan
 from ..planning.plans import Plan
-from ..runtime.recent import Recent
 from ..shapes.layout import Layout, checked_shape
 from .fuse import Route
-from .map_routes import MapRoute
 from .ops import Op, batched, checked_ops
-from .sources import free_text
+from .sources import fits, free_text
 from .specialization import Specialization
 from .text import described
 from .trace import traced
 
-LENGTHS_KEPT = 64  # of a free dim 0 whose programs are remembered
-ROUTES_OF_SMALL_CALLS = 16  # slots for kinds of arrays whose calls are compiled ones
-SOURCES_KEPT = 16  # sources of other strides, and lengths of stacks, that a program remembers
+ROUTES_OF_SMALL_CALLS = 16  # slots for kinds of arrays with Routes in compiled code
 
 
 @dataclass(frozen=True)
@@ -41,17 +41,12 @@ class TracedFunction:
     fn: Callable[[Tensor], Tensor] | None = None
     _shape: tuple[int, ...] = field(init=False, compare=False, repr=False)
     _result_dtype: DType = field(init=False, compare=False, repr=False)
-    # What is found as the program runs; threads may find the same at once.
-    _specializations: Recent[tuple[Layout, bool], Specialization] = field(
-        init=False, compare=False, repr=False
-    )
-    # Of stacks of so many tensors, or if dim 0 is free, of lengths of it.
-    _programs: Recent[int, Self] = field(init=False, compare=False, repr=False)
-    _maps: Recent[object, MapRoute] = field(init=False, compare=False, repr=False)
+    # The start of the keys under which the one cache, FOUND, has what this program needs again.
+    _key: object = field(init=False, compare=False, repr=False)
     _small: Routes = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        # Programs come out of pickles, too: operations that leave their source are refused.
+        # A Program may come from a pickle: operations that leave their source are refused.
         free = self.fn is not None
         given = self.source_shape
         if free:
@@ -67,9 +62,7 @@ class TracedFunction:
         dtype, fill = fixed_width(self.dtype), object.__setattr__
         fill(self, "source_shape", (None, *shape) if free else shape)
         fill(self, "dtype", dtype)
-        fill(self, "_specializations", Recent(SOURCES_KEPT))
-        fill(self, "_programs", Recent(LENGTHS_KEPT if free else SOURCES_KEPT))
-        fill(self, "_maps", Recent(SOURCES_KEPT))
+        fill(self, "_key", object())
         fill(self, "_small", Routes(ROUTES_OF_SMALL_CALLS))
         made = ((), dtype) if free else checked_ops(self.ops, shape, dtype)
         fill(self, "_shape", made[0])
@@ -79,7 +72,7 @@ class TracedFunction:
 
     @property
     def free_dims(self) -> tuple[int, ...]:
-        """The dims of the source that have any length: (0,) or none.
+        """The dims of the source that may have any length: (0,) or ().
 
         >>> from shapejit import plan
         >>> plan((None, 2), "uint8", lambda t: t.T).free_dims
@@ -98,11 +91,12 @@ class TracedFunction:
             if self.source_shape[:1] != (length,):
                 raise ReshapeError(f"the program is of shape {shape_text(self.source_shape)}")
             return self
-        program = self._programs.get(length)
+        key = self._key, length
+        program: Self | None = FOUND.get(key)
         if program is None:
             shape = (length, *self.source_shape[1:])
             program = type(self)(shape, self.dtype, traced(self.fn, shape, self.dtype))
-            self._programs.put(length, program)
+            FOUND.put(key, program)
         return program
 
     def fitted(self, shape: tuple[int, ...]) -> Self | None:
@@ -115,7 +109,7 @@ class TracedFunction:
         """
         if self.fn is None:
             return self if shape == self.source_shape else None
-        return self.of(shape[0]) if shape and shape[1:] == self.source_shape[1:] else None
+        return self.of(shape[0]) if fits(shape, self.source_shape) else None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -181,30 +175,42 @@ class TracedFunction:
         return self.source_shape, self.dtype.name, self.ops, self.fn
 
     def _specialized(self, layout: Layout, as_tensors: bool) -> Specialization:
-        """What the program does to Tensors, or to ndarrays, of this Layout."""
-        key = layout, as_tensors
-        special = self._specializations.get(key)
+        """The Specialization for Tensors, or ndarrays, of this Layout."""
+        key = self._key, layout, as_tensors
+        special: Specialization | None = FOUND.get(key)
         if special is None:
-            special = Specialization(self.ops, layout, self.dtype, as_tensors)
-            self._specializations.put(key, special)
+            result = self._shape, self._kind(as_tensors)
+            special = Specialization(self.ops, layout, self.dtype, *result)
+            FOUND.put(key, special)
         return special
 
+    def _kind(self, as_tensors: bool) -> AnyDtype:
+        """The dtype of the results: a DType for Tensors, NumPy's for ndarrays."""
+        made = self._result_dtype
+        if as_tensors:
+            return made
+        if made.numpy is None and made is not self.dtype:
+            raise DTypeError(f"NumPy has no {made}: pass Tensors, shapejit.asarray(x)")
+        # No ndarray has a dtype that NumPy lacks: a check raises for the first one.
+        return np.dtype(np.void) if made.numpy is None else made.numpy
+
     def _route(self) -> Route:
-        """How the result of a row-major tensor is made."""
+        """The Route of a row-major source."""
         self._check_fixed()
         return self._specialized(Layout.row_major(self.source_shape, self.dtype.bits), True).route
 
     def _of_stacks(self, count: int) -> Self:
-        """The program of stacks of `count` tensors."""
-        program = self._programs.get(count)
+        """The Program for stacks of `count` tensors."""
+        key = self._key, count
+        program: Self | None = FOUND.get(key)
         if program is None:
             shape = count, *self.source_shape
             program = type(self)(shape, self.dtype, batched(self.ops, count))
-            self._programs.put(count, program)
+            FOUND.put(key, program)
         return program
 
     def _check_fixed(self) -> None:
-        """Refuse to say what depends on the length of dim 0."""
+        """Raise if dim 0 is free, for a fact that depends on its length."""
         if self.fn is not None:
             text = free_text(self.source_shape)
             raise ReshapeError(f"what a program of shape {text} makes depends on n: ask its of(n)")

@@ -1,6 +1,6 @@
-"""Kernels compiled beforehand: one row per kind of work, a small example of it.
+"""Kernels compiled ahead of time: one row per kind of work, with a small example of it.
 
-The kernels that an example needs are compiled, and kept on disk for other processes.
+The kernels that the example needs are compiled, and kept on disk for other processes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .batch import reshape_batch
 from .planned import plan
 from .target_shapes import resolve_batch
 
-SIDE = 1024  # of the matrices that are copied: too large for NumPy, and for one thread
+SIDE = 1024  # of the matrices that are copied: large enough for kernels and several threads
 UNITS = ("uint8", "uint16", "float32", "float64", "complex128")
 PACKED = ("uint1", "uint2", "uint3", "int4", "float6_e2m3fn")
 FLOATS = ("float32", "bfloat16", "float16")
@@ -136,7 +136,7 @@ def _schemes() -> Iterator[object]:
     for scheme in schemes.values():
         try:
             parts, _ = [scheme.encode(x) for x in ones]
-        except (FormatError, TypeError):  # it only decodes, or has settings without defaults
+        except (FormatError, TypeError):  # it cannot encode, or has settings without defaults
             continue
         for kind in ("bfloat16", "float32"):
             yield scheme.decode(parts, dtype=kind)
@@ -160,9 +160,9 @@ def warmup(only: Sequence[str] | None = None, *, processes: int | None = None) -
 
     `only` names rows of "copies", "joins", "packed" (narrower than a byte), "casts", "scales",
     "programs" (`plan`), "batches" (`reshape_batch`) and "schemes". `processes` processes compile
-    (default: one per core). Returns the seconds that each row took, while the others ran; kernels
-    that exist take next to none. Other processes find the kernels where
-    `NUMBA_CACHE_DIR` is the same, on the same processor, for the same version. Raises FormatError
+    (default: one per core). Returns the seconds that each row took, concurrently with the others;
+    kernels that exist take almost none. Other processes find the kernels if they have the same
+    `NUMBA_CACHE_DIR`, processor and versions. Raises FormatError
     for an unknown name.
 
     >>> warmup([])
@@ -173,7 +173,7 @@ def warmup(only: Sequence[str] | None = None, *, processes: int | None = None) -
         if name not in ROWS:
             raise FormatError(f"unknown work {name!r}: warmup takes {', '.join(ROWS)}")
     count = max(1, processes or len(usable_cores()))
-    # A thread per row, since it waits for one kernel after the other: all builders are busy.
+    # A thread per row, since each waits for one kernel at a time: this keeps all builders busy.
     with patience.force_kernels(), building.at_most(count), ThreadPoolExecutor(len(ROWS)) as pool:
         return dict(zip(names, pool.map(_warm, names), strict=True))
 
@@ -194,7 +194,7 @@ def names() -> tuple[Name, ...]:
 
 
 def _warm(name: str) -> float:
-    """Do the work of a row; the seconds that it took."""
+    """Do the work of a row; return the seconds that it took."""
     start = perf_counter()
     for _ in ROWS[name]():
         pass

@@ -1,4 +1,4 @@
-"""The account of a conversion: no tensor of a quantised weight is left behind without a word."""
+"""Checks that a conversion accounts for every tensor of each quantised weight."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .rows import BY_NAME
 
 __all__ = ["BUFFERS", "IRRELEVANT", "Held", "Quantised", "holds_codes", "unaccounted"]
 
-_CODE_BITS = 32  # of the widest words that codes are packed in; PyTorch's indices have 64
+_CODE_BITS = 32  # of the widest words of packed codes; PyTorch's indices have 64
 
-# Integers that are no codes: regular expressions of whole names, and what they are.
+# Integer tensors that are no codes: regular expressions of whole names, and what they are.
 BUFFERS = {
     r"(.*[._])?ids": "positions, types and numbers of tokens: position_ids (BERT, CLIP)",
     r"(.*\.)?tid2eid(\.weight)?|.*_tid2eid(\.weight)?": "experts of tokens (DeepSeek-V4)",
@@ -29,7 +29,7 @@ BUFFERS = {
 }
 _BUFFERS = re.compile("|".join(BUFFERS))
 
-# Tensors of a module beside the parts of its weight that say nothing of the weight.
+# Tensors of a module that are no parts of its weight.
 IRRELEVANT = {
     "bias": "added to the product",
     "input_scale": "scale of activations",
@@ -63,7 +63,7 @@ class Quantised(NamedTuple):
 
 
 class Held(NamedTuple):
-    """A tensor that stays as it is, its name before, and how many elements it has."""
+    """A tensor that is copied: its name in the source, and the number of its elements."""
 
     name: str
     dtype: DType
@@ -89,16 +89,16 @@ def holds_codes(x: Held) -> bool:
 def unaccounted(
     decoded: Iterable[Quantised], held: Mapping[str, Held], *, told: bool
 ) -> dict[str, str]:
-    """The tensors that need a quantised weight, or a config, that is no longer there, and why.
+    """Tensors that depend on a quantised weight or a config that is gone, each with the reason.
 
-    `decoded` are weights that are stored in another way now, `held` the tensors that are not,
-    by their names before. `told` says that a config, or weights as they were, still tell how
-    codes among these are to be read.
+    `decoded` are weights that are stored in another way now, `held` the tensors that are copied, by
+    their names in the source. `told`: a config, or weights that are copied, still describes how the
+    codes among these are read.
     """
     names, made = sorted(held), dict[str, str]()
     for weight in decoded:
-        base, joint, _ = parted(BY_NAME[weight.scheme], weight.codes)
-        start = base + joint if joint else f"{weight.codes}_"
+        base, separator, _ = parted(BY_NAME[weight.scheme], weight.codes)
+        start = base + separator if separator else f"{weight.codes}_"
         for name in islice(names, bisect_left(names, start), None):
             if not name.startswith(start):
                 break

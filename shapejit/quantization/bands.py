@@ -1,4 +1,4 @@
-"""A weight decoded a few rows at a time: which elements of its parts they need."""
+"""A weight decoded a few rows at a time (a band): which slices of its parts that needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from . import decoding, sizes
 from .forms import Form
 from .groups import Group
 
-# Parts of which a band does not lie together are read in bands that are so many times as large.
+# Bands that are not contiguous in a part are so many times as large.
 _APART = 16
 
 
@@ -29,7 +29,7 @@ class Slice(NamedTuple):
 class Band:
     """Rows `begin` to `end` (dim 0) of a decoded weight, and the slices of parts that they need.
 
-    Parts without a slice are needed as a whole; `group` has the sizes of this band.
+    Parts without a slice are needed whole; `group` has the sizes of this band.
     """
 
     begin: int
@@ -53,9 +53,8 @@ def bands(
 ) -> list[Band]:  # fmt: skip
     """Rows `begin` to `end` of a weight in bands of about `limit` elements.
 
-    Rows are indices of the decoded weight's dim 0, or of `axis` ("N"), those of a band a
-    multiple of `unit`; experts that are stacked come first. One band alone has all rows where
-    the form allows no others.
+    Rows are indices of the decoded weight's dim 0, or of `axis` ("N"); bands have multiples of
+    `unit` rows. Stacked experts come first. If the form allows no bands, one band has all rows.
     """
     if group.batch:
         return _of_experts(group, limit, begin, end)
@@ -111,7 +110,7 @@ def _of_experts(group: Group, limit: int, begin: int, end: int | None) -> list[B
 
 
 def sliced(group: Group, axis: str) -> dict[str, tuple[int, str]] | None:
-    """The dim of each part that follows `axis`, and its size; None where no bands are possible."""
+    """The dim of each part along `axis`, and its size; None if bands are impossible."""
     if axis == "n" or group.order is not None:
         return None
     used, found = _read(group.form), dict[str, tuple[int, str]]()
@@ -129,18 +128,18 @@ def sliced(group: Group, axis: str) -> dict[str, tuple[int, str]] | None:
 
 
 def _read(form: Form) -> set[str]:
-    """The parts whose numbers make a weight."""
+    """The parts with the numbers of a weight."""
     numbers = [form.codes, *form.scales, *form.offset, *([form.zeros] if form.zeros else [])]
     return {each.part for each in numbers}
 
 
 def unit_of(token: str, known: Mapping[str, int]) -> int:
-    """Of how many rows the size of a part is a whole number."""
+    """The number of rows whose slice of a part has a whole size."""
     return prod(sizes.value(by, known) or 1 for by in sizes.divisors(token))
 
 
 def count(token: str, known: Mapping[str, int], axis: str, rows: int) -> int:
-    """The size of a part's dim that so many rows need."""
+    """The size of a part's dim for `rows` rows."""
     found = sizes.value(token, {**known, axis: rows})
     assert found is not None
     return found

@@ -22,7 +22,7 @@ Known = dict[str, Any]
 
 
 def json_of(t: Tensor, name: str) -> Mapping[str, Any]:
-    """The object in a tensor of bytes; FormatError for anything else."""
+    """The JSON object in a tensor of bytes. Raises FormatError for anything else."""
     try:
         made = json.loads(t.tobytes())
     except (ValueError, RecursionError):
@@ -42,7 +42,7 @@ def weight_shape(tensors: Mapping[str, Tensor]) -> Known:
 
 
 def group_index(tensors: Mapping[str, Tensor]) -> Known:
-    """The elements per group, from the groups of all inputs: only the last has fewer."""
+    """The elements per group, from the group of each input; only the last group may be smaller."""
     if "g_idx" not in tensors:
         return {}
     groups = tensors["g_idx"].numpy().reshape(-1)
@@ -83,7 +83,7 @@ def nested_absmax(group: Group, numbers: Numbers) -> tuple[Tensor, str]:
 
 
 def read_by_gguf(name: str) -> Callable[[Group, Numbers], tuple[Tensor, str]]:
-    """What decodes a type by the gguf package, to float32."""
+    """A decoder of a GGUF type by the gguf package, to float32."""
 
     def read(group: Group, numbers: Numbers) -> tuple[Tensor, str]:
         try:
@@ -109,12 +109,12 @@ def times_row_scale(group: Group, numbers: Numbers) -> tuple[Tensor, str]:
 
 
 def one_127th(group: Group, numbers: Numbers) -> tuple[Tensor, str]:
-    """What bitsandbytes multiplies by instead of a division by 127."""
+    """bitsandbytes' factor in place of a division by 127."""
     return asarray(np.full((1, 1), 7.874015718698502e-3, np.float32)), "NK"
 
 
 def from_the_middle(group: Group, numbers: Numbers) -> tuple[Tensor, str]:
-    """One zero point that counts from the middle of unsigned codes."""
+    """A zero point that is stored relative to the middle of unsigned codes."""
     half = 1 << (group.bits(group.form.codes) - 1)
     zero = group.tensors[numbers.part].numpy().reshape(1, 1).astype(np.int16) + half
     if not 0 <= zero.item() < 2 * half:
@@ -129,7 +129,7 @@ def one(group: Group, numbers: Numbers) -> tuple[Tensor, str]:
 
 
 def comfy_format(name: str) -> Callable[[Mapping[str, Tensor]], Known]:
-    """What checks that ComfyUI's `comfy_quant`, where it is, names this format."""
+    """A check that ComfyUI's `comfy_quant`, if present, names this format."""
 
     def check(tensors: Mapping[str, Tensor]) -> Known:
         if "comfy_quant" in tensors:
@@ -142,7 +142,7 @@ def comfy_format(name: str) -> Callable[[Mapping[str, Tensor]], Known]:
 
 
 def comfy_quant(name: str) -> Callable[[Content, Mapping[str, int]], dict[str, Any]]:
-    """What writes ComfyUI's `comfy_quant`."""
+    """A writer of ComfyUI's `comfy_quant`."""
     return lambda content, known: {"comfy_quant": _bytes({"format": name})}
 
 
@@ -157,7 +157,7 @@ def groups_of_inputs(content: Content, known: Mapping[str, int]) -> dict[str, An
 
 
 def quant_parts(name: str) -> Callable[[Content, Mapping[str, int]], dict[str, Any]]:
-    """What writes bitsandbytes' table and JSON."""
+    """A writer of bitsandbytes' table and JSON."""
 
     def write(content: Content, known: Mapping[str, int]) -> dict[str, Any]:
         shape = content.shape if content.result is None else content.result

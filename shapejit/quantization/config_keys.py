@@ -13,12 +13,12 @@ from typing import Any
 
 from ..errors import quoted
 from ..runtime.ndarrays import is_mapping
-from .configuration import BESIDE, KEYS, sections
+from .configuration import KEYS, QUANTIZER_CONFIG_FILES, sections
 from .rows import ROWS
 
 __all__ = ["unknown_keys", "unknown_values"]
 
-# Keys that change no number of a stored weight, or repeat what its tensors tell.
+# Keys that do not change a stored weight, or repeat facts of its tensors.
 _HARMLESS = {
     "sizes that detection reads, and what the parts of a weight show by themselves":
         "bits num_bits w_bit nbits group_size q_group_size weight_block_size block_structure "
@@ -52,8 +52,8 @@ _HARMLESS = {
         "quant_library producer provider quantization_status global_compression_ratio "
         "autoround_version model_name_or_path model_file_base_name",
 }  # fmt: skip
-# The values that are understood, in lower case, where others lie in another way or mean others;
-# besides those that the rows of schemes know.
+# Accepted values, in lower case, of keys whose other values change layout or meaning; those of the
+# rows of schemes are accepted, too.
 _VALUES = {
     "quant_method": "fp8|fbgemm_fp8|compressed-tensors|sparseml|modelopt(_fp[48]|_mixed)?|gptq|awq|"
                     "mxfp4|bitsandbytes|(intel/)?auto-round|mlx",
@@ -75,12 +75,11 @@ _LAYOUTS: dict[str, set[str]] = {}
 for _row in ROWS:
     for _key, _known in _row.layouts.items():
         _LAYOUTS.setdefault(_key, set()).update(_known)
-# Keys of which only an empty value is understood: weights lie in another way, stand for others, or
-# not for all.
+# Keys that must be empty: other values change the layout or meaning of weights, or are incomplete.
 _EMPTY = ("transform_config", "sparsity_config", "rotation", "rotation_config", "hadamard_config",
           "is_marlin_format")  # fmt: skip
 _KNOWN = {*" ".join(_HARMLESS.values()).split(), *_VALUES, *_LAYOUTS, *_EMPTY, *KEYS}
-# Those that stand beside a model's own keys where a quantiser's file is all there is.
+# Keys of the model in a quantiser's file, if there is no other config.
 _ALONE = ("quant_method", "quant_algo", "checkpoint_format", "packing_format", "pack_dtype")
 
 Section = tuple[str, Mapping[str, Any]]
@@ -126,27 +125,29 @@ def _is_understood(key: str, value: Any) -> bool:
 
 
 def _is_empty(value: Any) -> bool:
-    """Whether a value holds nothing, at any depth."""
+    """Whether a value is empty, at any depth."""
     return not value or (is_mapping(value) and all(map(_is_empty, value.values())))
 
 
 def _is_module(key: str, value: Any) -> bool:
-    """Whether a key is the name of a module (MLX): its value are settings, or false."""
+    """Whether a key is the name of a module (MLX), whose value is its settings, or false."""
     return (is_mapping(value) and ("bits" in value or "group_size" in value)) or (
         isinstance(value, bool) and "." in key
     )
 
 
 def _sections(config: Mapping[str, Any]) -> Iterator[Section]:
-    """What a config says of weights, and where: also of groups, and files of quantisers."""
+    """The sections about weights and where they are: also of groups, and in files of quantisers."""
     for path, section in sections(config).items():
         yield ".".join(path), section
         yield from _groups(".".join(path), section)
-    yield from ((name, config[name]) for name in BESIDE if is_mapping(config.get(name)))
+    yield from (
+        (name, config[name]) for name in QUANTIZER_CONFIG_FILES if is_mapping(config.get(name))
+    )
 
 
 def _groups(where: str, section: Mapping[str, Any]) -> Iterator[Section]:
-    """The groups of compressed-tensors, and what they say of weights."""
+    """The groups of compressed-tensors, with their sections about weights."""
     groups = section.get("config_groups")
     for name, group in groups.items() if is_mapping(groups) else ():
         if is_mapping(group):

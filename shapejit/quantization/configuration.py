@@ -1,4 +1,4 @@
-"""What a checkpoint's config.json says about how its weights are stored."""
+"""What a checkpoint's config.json declares about how its weights are stored."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 from ..runtime.ndarrays import is_a, is_mapping
 
-# The keys under which a config, or the config of a part of the model, tells of quantised weights.
+# The keys of the quantisation sections of a config, or of the config of a part of the model.
 KEYS = ("quantization_config", "compression_config", "quantization")
-# The config of a model, and files of quantisers beside it, by which `configuration` has their
-# content: AutoAWQ's, AutoGPTQ's, nvidia-modelopt's.
+# The config of a model, and the config files of quantisers next to it (AutoAWQ's, AutoGPTQ's,
+# nvidia-modelopt's), whose content `configuration` has under their names.
 CONFIG = "config.json"
-BESIDE = ("quant_config.json", "quantize_config.json", "hf_quant_config.json")
-_PARTS = ("_config", *BESIDE)
+QUANTIZER_CONFIG_FILES = ("quant_config.json", "quantize_config.json", "hf_quant_config.json")
+_PARTS = ("_config", *QUANTIZER_CONFIG_FILES)
 COMFY = "_quantization_metadata"  # of ComfyUI's files: JSON in a string
 # The keys of config.json for each setting that `Scheme.decode` takes.
 _SETTINGS = {
@@ -27,17 +27,17 @@ _WORDS = ("quant_method", "format", "quant_algo", "strategy")
 # The keys that `Row.layouts` may have.
 _LAYOUTS = ("checkpoint_format", "format", "packing_format", "version", "actorder")
 _OF_MODELS = ("format", "version")  # a model's config.json has these for other facts, too
-# What tells that the cache of keys and values is quantised, and how its scales are called.
+# The keys that declare a quantised KV cache, and the names of its scales.
 _CACHE = ("kv_cache_scheme", "kv_cache_quant_algo")
 _CACHE_SCALES = ("k_scale", "v_scale", "q_scale", "kv_scale", "prob_scale")
 
 
 @dataclass(frozen=True)
 class Declared:
-    """What a config says: words that name methods, layouts by their keys, settings of weights.
+    """The facts in a config: words that name methods, layouts by key, and settings of weights.
 
-    `settings` are those of all weights, several where it tells of several groups of them;
-    `modules` have their own.
+    `settings` apply to all weights; there are several for several groups of weights. `modules` have
+    settings of their own.
     """
 
     config: Mapping[str, Any] = field(compare=False)
@@ -47,13 +47,13 @@ class Declared:
     modules: Mapping[str, Mapping[str, Any]]
 
     def settings_of(self, prefix: str) -> Iterator[Mapping[str, Any]]:
-        """The settings that a weight may have; a module's own ones replace those of all."""
+        """The possible settings of a weight; a module's own replace the general ones."""
         own = self.modules.get(prefix, {})
         yield from ({**settings, **own} for settings in self.settings)
 
     @property
     def tells(self) -> bool:
-        """Whether anything is said of quantised weights.
+        """Whether a config describes quantised weights.
 
         >>> declared({"quantization_config": {"quant_method": "fp8"}}).tells
         True
@@ -63,7 +63,7 @@ class Declared:
         return bool(self.words or self.modules or any(self.settings))
 
     def cache_scales(self, names: Iterable[str]) -> set[str]:
-        """Those names that are scales of a quantised cache of keys and values, if there is one.
+        """The names that are scales of a quantised KV cache, if the config declares one.
 
         >>> said = declared({"quantization": {"kv_cache_quant_algo": "FP8"}})
         >>> said.cache_scales(["q.weight", "q.k_scale"])
@@ -78,7 +78,7 @@ Part = tuple[tuple[str, ...], Mapping[str, Any]]
 
 
 def sections(config: Mapping[str, Any]) -> dict[tuple[str, ...], Mapping[str, Any]]:
-    """What a config says of quantised weights, wherever it stands, by the keys that lead there.
+    """The quantisation sections of a config, at any depth, by their path of keys.
 
     The configs of parts of the model, at any depth, have sections of their own.
 
@@ -94,7 +94,7 @@ def sections(config: Mapping[str, Any]) -> dict[tuple[str, ...], Mapping[str, An
 
 
 def is_part(key: object, value: object) -> bool:
-    """Whether a value in a config is the config of a part, or a file's, with sections of its own.
+    """Whether a value is the config of a part of the model, or of a file, with its own sections.
 
     >>> is_part("text_config", {}), is_part("quantization_config", {}), is_part("a_config", 1)
     (True, False, False)
@@ -103,14 +103,14 @@ def is_part(key: object, value: object) -> bool:
 
 
 def completed(section: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
-    """A section with the settings and layouts that only files beside config.json tell.
+    """A section completed by settings and layouts that only the files of quantisers have.
 
     >>> beside = {"quantize_config.json": {"bits": 4, "checkpoint_format": "gptq_v2"}}
     >>> completed({"bits": 8}, beside)
     {'bits': 8, 'checkpoint_format': 'gptq_v2'}
     """
     made = dict(section)
-    for beside in (config[name] for name in BESIDE if name in config):
+    for beside in (config[name] for name in QUANTIZER_CONFIG_FILES if name in config):
         for keys in (*_SETTINGS.values(), *zip(_LAYOUTS)):
             if made.keys().isdisjoint(keys):
                 made |= {key: beside[key] for key in keys if key in beside}
@@ -152,13 +152,13 @@ def declared(config: Mapping[str, Any]) -> Declared:
 
 
 def _told(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """All that is said of weights: sections, files of quantisers, the config itself."""
-    beside = [config[name] for name in BESIDE if is_mapping(config.get(name))]
+    """All descriptions of weights: sections, files of quantisers, the config itself."""
+    beside = [config[name] for name in QUANTIZER_CONFIG_FILES if is_mapping(config.get(name))]
     return [*sections(config).values(), *beside, config]
 
 
 def _weights(section: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """What compressed-tensors says of the weights of each group."""
+    """compressed-tensors' description of the weights of each group."""
     groups = section.get("config_groups")
     found = (
         [g.get("weights") for g in groups.values() if is_mapping(g)] if is_mapping(groups) else []

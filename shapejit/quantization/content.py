@@ -1,4 +1,4 @@
-"""What a weight is, whatever its scheme: codes, scales and zero points as plain arrays."""
+"""Content: a weight independent of its scheme: codes, scales and zero points as plain arrays."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ Array = NDArray[Any]
 class Content:
     """A weight of `shape`, (out, in) last or flat, with a scale for each block of `blocks`.
 
-    `codes` are of `bits` bits, a byte each, and mean `values`: "integer", a float's name, or
-    the values of a table. Integers count from 0 on. `scale` is in the dtype of the file;
-    all of them are multiplied by `factor`, or divided by it (`step`). `zeros` are one for
-    each scale, or one number; -0.0 for floats of which no zero is negative. Without `codes` they
-    and the scales are still to come: `scale` is one number of their dtype.
+    `codes` have `bits` bits, in a byte each; `values` is their meaning: "integer" (unsigned), the
+    name of a float dtype, or the values of a table. `scale` is in the dtype of the file; all scales
+    are multiplied by `factor`, or divided by it (`step`). `zeros` has one zero point per scale, or
+    one number (-0.0 for floats without negative zeros). If `codes` is None, codes and scales follow
+    later, and `scale` is one number of their dtype.
     """
 
     shape: tuple[int, ...]
@@ -49,7 +49,7 @@ class Content:
 
 
 def content_of(group: Group) -> Content:
-    """The content of the parts of a weight; FormatError for act-order and grids."""
+    """The Content of a weight's parts. Raises FormatError for act-order and grids."""
     form = group.form
     if form.codes.read is not None:
         raise fault(group.scheme, "is only decoded: its codes stand for points of a grid")
@@ -91,19 +91,19 @@ def content_of(group: Group) -> Content:
 
 
 def _of_each(group: Group, factor: Numbers) -> Array:
-    """The factor of all scales: of each expert, where they have the same one, too."""
+    """The factor of all scales, one per expert even if all are equal."""
     given = group.tensors[factor.part].numpy()
     return given if given.size > 1 else np.broadcast_to(given.reshape(()), group.batch)
 
 
 def code_bits(group: Group, numbers: Numbers) -> int:
-    """The bits that codes have where they are stored, in one plane or several."""
+    """The stored width of codes, over one or several planes."""
     planes = group.packing(numbers).planes if numbers.format else ()
     return sum(plane.bits for plane in planes) or group.bits(numbers)
 
 
 def _ordered(numbers: Axes, order: str) -> tuple[Tensor, tuple[int, ...]]:
-    """Numbers with the axes in an order, and the size of each axis."""
+    """Numbers with their axes in this order, and the size of each axis."""
     made = numbers.permuted(order)
     lead = made.sizes("*")
     shape = (*lead, *(prod(made.sizes(axis)) for axis in order[1:]))

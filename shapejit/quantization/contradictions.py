@@ -1,4 +1,4 @@
-"""What a checkpoint says twice, differently: signs that it will be read wrongly elsewhere."""
+"""Facts that a checkpoint states twice, differently: other programs may misread it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from .configuration import Declared
 from .groups import Group
 from .parts import Found
 
-# The projections that kernels run as one, with one global scale.
+# Projections that inference engines fuse, with one global scale.
 _PAIRS = (("gate_proj", "up_proj"), ("w1", "w3"))
 
 
 def contradictions(found: Sequence[Found], said: Declared) -> list[str]:
-    """Texts that name the tensors and say what is odd about them."""
+    """Warnings that name the tensors and the contradiction."""
     made = list[str]()
     factors = dict[str, float]()
     for each in found:
@@ -35,7 +35,7 @@ def contradictions(found: Sequence[Found], said: Declared) -> list[str]:
 
 
 def _factor(group: Group) -> float | None:
-    """The global scale of a weight that has one."""
+    """The global scale of a weight, if it has one."""
     for numbers in group.form.scales[1:]:
         if group.has(numbers) and group.tensors[numbers.part].size == 1:
             return float(np.asarray(group.tensors[numbers.part].numpy()).reshape(-1)[0])
@@ -61,8 +61,10 @@ def _of_one(found: Found, group: Group, said: Declared) -> list[str]:
             kind = group.tensors[part.key].dtype.name
             if kind != first:
                 made.append(f"{found.prefix}: {part.key} holds {first}, stored as {kind}")
-    if group.form.unsaid and not said.words and "K" not in found.parts.settings:
-        made.append(f"{found.prefix or found.parts.weight}: no config tells {group.form.unsaid}")
+    if group.form.assumption and not said.words and "K" not in found.parts.settings:
+        made.append(
+            f"{found.prefix or found.parts.weight}: no config tells {group.form.assumption}"
+        )
     swizzled = group.form.scales[0].format == "nvfp4:scale-swizzle"
     if swizzled and "comfy_quant" not in group.tensors and "comfyui" not in said.words:
         made.append(

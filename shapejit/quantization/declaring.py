@@ -1,4 +1,4 @@
-"""What a config says of weights in a scheme, as the loaders of the ecosystem read it."""
+"""The quantization_config of each scheme, as transformers, vLLM and other loaders read it."""
 
 from __future__ import annotations
 
@@ -76,30 +76,30 @@ _ROWS: dict[str, tuple[str, str, Callable[[Settings], dict[str, Any]]]] = {
 
 
 def declaration(scheme: str, settings: Settings, config: Mapping[str, Any]) -> dict[str, Any]:
-    """A config with what it says of weights in `scheme` in the place of what it said before.
+    """A config with its quantisation section replaced by that of weights in `scheme`.
 
     `settings` are those of the weights' parts, as `Scheme.decode` takes them. Raises
-    FormatError for schemes that no loader of configs knows.
+    FormatError for schemes that loaders do not find by a config.
 
     >>> declaration("mxfp4:gpt-oss", {}, {"model_type": "gpt_oss"})
     {'model_type': 'gpt_oss', 'quantization_config': {'quant_method': 'mxfp4'}}
     """
     if scheme not in _ROWS:
         known = ", ".join(_ROWS)
-        raise FormatError(f"{CONFIG} cannot tell of {scheme}, only of {known}")
+        raise FormatError(f"{CONFIG} cannot describe {scheme}, only {known}")
     key, names, made = _ROWS[scheme]
     lists = (each.get(name) for each in sections(config).values() for name in _LISTS)
     skipped = next((given for given in lists if given and isinstance(given, list)), [])
     try:
         said = made(settings)
     except KeyError as missing:
-        reason = f"{CONFIG} tells the {missing.args[0]} of {scheme}, which these weights lack"
+        reason = f"{CONFIG} must have the {missing.args[0]} of {scheme}, which these weights lack"
         raise FormatError(reason) from None
     return {**without(config), key: {**said, names: skipped} if skipped and names else said}
 
 
 def without(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A config that says nothing of quantised weights.
+    """A config without its quantisation sections.
 
     >>> without({"a": 1, "text_config": {"b": 2, "quantization_config": {}}})
     {'a': 1, 'text_config': {'b': 2}}
@@ -114,7 +114,7 @@ def without(config: Mapping[str, Any]) -> dict[str, Any]:
 def left_out(
     config: Mapping[str, Any], modules: Sequence[str], facts: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """A config that lists more modules as not quantised, and tells what files beside it told.
+    """A config that lists more modules as not quantised, and includes the files of quantisers.
 
     `facts` are those of `configuration`, with the files of quantisers.
 
@@ -132,7 +132,7 @@ def left_out(
 
 
 def of_dtype(config: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """A config with another dtype of the model, where it has one.
+    """A config with another dtype of the model, if it has one.
 
     >>> of_dtype({"dtype": "float16", "text_config": {"torch_dtype": "float16"}}, "bfloat16")
     {'dtype': 'bfloat16', 'text_config': {'torch_dtype': 'bfloat16'}}
@@ -144,6 +144,6 @@ def of_dtype(config: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _put(config: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
-    """A config with another value where the keys of the path lead."""
+    """A config with another value at the path of keys."""
     first, *rest = path
     return {**config, first: _put(config[first], rest, value) if rest else value}

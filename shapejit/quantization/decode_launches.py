@@ -1,4 +1,4 @@
-"""Runs the plans of weights that are decoded, by runs or by boxes: see `kernels.decodes`."""
+"""Run the plans of weights that are decoded, by runs or by boxes: see `kernels.decodes`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..engine.execution import conversion_code
-from ..kernels.constants import FOUND
 from ..planning import thresholds
 from ..planning.decode_boxes import BoxPlan, Spread
 from ..planning.decode_plans import DecodePlan
@@ -25,8 +24,8 @@ Codes = Sequence[Code | None]
 
 
 def _decode_codes(plan: DecodePlan) -> tuple[Codes, Codes]:
-    """What reads the units of each step, if it has any, and what converts its numbers."""
-    units = [step.lie.units and Code("unit_code", step.lie.units.unit) for step in plan.steps]
+    """The functions that read the units of each step, if any, and convert its numbers."""
+    units = [step.source.units and Code("unit_code", step.source.units.unit) for step in plan.steps]
     *before, last = (step.conversion for step in plan.steps)
     streamed = plan.total * plan.itemsize >= thresholds.STREAM_FROM
     return units, [*map(conversion_code, before), conversion_code(last, streamed)]
@@ -42,7 +41,7 @@ def _decode_launch(
 
 
 def run_decode(plan: DecodePlan, target: int) -> None:
-    """Decode a weight, row-major, to an address; whoever calls keeps all memory alive."""
+    """Decode a weight, row-major, to an address; the caller keeps all memory alive."""
     units, converts = _decode_codes(plan)
     addresses = ([address(code) if code else 0 for code in codes] for codes in (units, converts))
     launch = _decode_launch(plan, *plan.table(*addresses), units, converts)
@@ -61,7 +60,7 @@ def run_boxes(plan: BoxPlan, source: int, target: int, operands: Sequence[Spread
     launch, streamed, units, nbytes = _box_launch(plan, operands)
     shares = nbytes // SHARE if nbytes >= thresholds.PARALLEL_FROM else 1
     places = np.array([[source + plan.offset], [target]], np.int64)
-    depth = len(plan.table) + FOUND + len(plan.inner)
+    depth = len(plan.table) + len(plan.inner)
     run_launch(launch, streamed, places, units, units, shares, depth)
 
 
@@ -71,7 +70,7 @@ def box_names(plan: BoxPlan) -> tuple[Name, ...]:
 
 
 def _box_launch(plan: BoxPlan, operands: Sequence[Spread]) -> tuple[Launch, bool, int, int]:
-    """The kernel that decodes boxes, whether it streams, its units of work, the result's bytes."""
+    """The kernel that decodes boxes, whether it streams, its units of work, and bytes."""
     made, units, nbytes = plan.shuffle, int(plan.table[:, 0].prod()), plan.conversion.target.nbytes
     total = units * plan.rows * plan.run * nbytes
     streamed = total >= thresholds.STREAM_FROM

@@ -1,4 +1,4 @@
-"""Groups of stored tensors -> weights: codes are read where they lie, scaled, and written once."""
+"""Weights decoded from stored parts: codes are read in place, scaled, and written once."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _scaled(
             if stage is None:
                 stage, _ = outputs.new_bytes(some.size * t.dtype.bits)
             ordered = Layout.row_major(some.shape, t.dtype.bits)
-            some = some.ascontiguous(out=Tensor.trusted(stage, t.dtype, ordered))
+            some = some.ascontiguous(out=Tensor.unchecked(stage, t.dtype, ordered))
             zeros_of = None if whole.zero is None else whole.zero[of]
             operands = Operands(whole.conversion, whole.scale[of], zeros_of, whole.blocks)
         convert(some, into[rows], operands.conversion, operands, fresh=False)
@@ -84,11 +84,10 @@ Rows = tuple[slice, ...]
 
 
 def _passes(t: Tensor, blocks: Sequence[int] | None) -> Iterator[tuple[Rows, Rows]]:
-    """All codes, or some at a time that are put in order first and stay in a cache, by rows.
+    """Yield all codes, or bands of rows that are reordered first and stay in a cache.
 
-    With each come the rows of their scales, of which there is one for each of `blocks`. Kernels
-    that only move narrow codes follow any order at the speed of memory; those that
-    convert them as well follow only some.
+    Each comes with the rows of its scales, one for each of `blocks`. Kernels that only move narrow
+    codes follow any order at the speed of memory; kernels that also convert follow only some.
     """
     dense = not t.dtype.packed or (
         t.strides[-1] == t.dtype.bits and t.shape[-1] >= thresholds.SHORT
@@ -107,14 +106,14 @@ def _passes(t: Tensor, blocks: Sequence[int] | None) -> Iterator[tuple[Rows, Row
 def _spread(
     group: Group, dims: str, codes: Axes, numbers: Any
 ) -> tuple[Any, tuple[int, ...] | None]:
-    """Numbers with a dim for each dim of the codes, and the elements per number along each."""
+    """Numbers with as many dims as the codes, and the elements per number along each dim."""
     if not isinstance(numbers, Axes):
         return numbers, None
     return aligned(group, codes, numbers, sizes.steps(dims, group.known))
 
 
 def _by_input(group: Group, numbers: Any) -> Any:
-    """Scales or zero points of groups as those of each input, in the order that g_idx tells."""
+    """Scales or zero points of groups expanded to one per input, in the order of g_idx."""
     if not isinstance(numbers, Axes):
         return numbers
     t, groups = numbers.permuted("KN").tensor, group.order

@@ -1,4 +1,4 @@
-"""A whole checkpoint -> the groups of tensors that belong to one weight each, without guesses."""
+"""detect: the quantised weights of a checkpoint, and the tensors of each, without guesses."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from .naming import weight_name
 from .parts import Found, Parts, WeightNode
 from .rows import ROWS
 
-# Parts whose names tell of quantisation wherever they stand. Inputs of weights that have
-# modelopt's `pre_quant_scale` are multiplied by it, so that the weights mean others.
+# Names of parts that always belong to a quantised weight. modelopt's `pre_quant_scale` multiplies
+# the inputs of a weight, so its stored weight differs from the original one.
 _TELLING = {"pre_quant_scale"} | {
     name
     for row in ROWS
@@ -33,7 +33,7 @@ _TELLING = {"pre_quant_scale"} | {
 
 
 class _Names(NamedTuple):
-    """What a form is found by: the codes, how names of these end, the parts that they need."""
+    """How a form is recognised: its codes, the ends of their names, the parts that they need."""
 
     form: Form
     codes: Part
@@ -43,7 +43,9 @@ class _Names(NamedTuple):
 
 def _names(row: Row, form: Form) -> _Names:
     codes = form.part(form.codes.part)
-    ends = tuple(joint + n for n in codes.name.split("|") for joint in row.joints if codes.name)
+    ends = tuple(
+        separator + n for n in codes.name.split("|") for separator in row.separators if codes.name
+    )
     needed = [part for part in form.parts if part is not codes and not part.optional]
     return _Names(form, codes, ends, needed)
 
@@ -55,7 +57,7 @@ _CODES = ("float8_e4m3fn", "float8_e5m2", "float4_e2m1fn")
 
 
 class Unclear(NamedTuple):
-    """Tensors that look quantised: they fit several `schemes`, or none, for the `reason`."""
+    """Tensors that look quantised but fit several `schemes`, or none, and the `reason`."""
 
     names: tuple[str, ...]
     schemes: tuple[str, ...]
@@ -66,7 +68,7 @@ class Unclear(NamedTuple):
 
 
 class Detected(list[Found]):
-    """The groups of a checkpoint; `unclear` is what fits no scheme alone, `warnings` are texts.
+    """The weights of a checkpoint; `unclear` are tensors without one scheme, `warnings` texts.
 
     >>> Detected().unclear, Detected().warnings
     ([], [])
@@ -79,7 +81,7 @@ class Detected(list[Found]):
 
 
 class _Fit(NamedTuple):
-    """A scheme that a group of names fits, or why it does not."""
+    """A scheme that a group of names fits, or the reason why it does not."""
 
     row: Row
     form: Form
@@ -93,14 +95,15 @@ class _Fit(NamedTuple):
 def detect(tensors: Mapping[str, Any], config: Mapping[str, Any] | None = None) -> Detected:
     """The quantised weights among the tensors of a checkpoint, by names, dtypes, shapes, config.
 
-    `tensors` maps names to Tensors, ndarrays or tensors of gguf.GGUFReader, `config` is the
-    content of the model's config (or of a quantiser's file, or a file's metadata); what files of
-    quantisers beside the config say may stand in it under their names. What
-    `sj.load_file` returns of an ONNX model tells the nodes of its weights, too. The result is
-    a list of (prefix, scheme, parts) with two attributes: `unclear` has, by name, what fits
-    two schemes, or none although it looks quantised, and `warnings` what contradicts
-    itself. Parts carry the settings that the config tells: `schemes[scheme].decode(parts)`
-    needs no others. Raises DTypeError for what is no mapping.
+    `tensors` maps names to Tensors, ndarrays or tensors of gguf.GGUFReader. `config` is the content
+    of the model's config.json (or of a quantiser's file, or a file's metadata); it may also contain
+    the content of quantisers' files, under their names. For an ONNX model, pass the result of
+    `sj.load_file`, which knows the nodes of its weights.
+
+    The result is a list of (prefix, scheme, parts) with two attributes: `unclear` lists tensors
+    that fit two schemes, or look quantised but fit none; `warnings` lists contradictions. Parts
+    include the settings of the config, so that `schemes[scheme].decode(parts)` needs no others.
+    Raises DTypeError for arguments that are no mappings.
 
     >>> import numpy as np, shapejit as sj
     >>> ones = np.ones((4, 1), np.float32)
@@ -118,14 +121,14 @@ def detect(tensors: Mapping[str, Any], config: Mapping[str, Any] | None = None) 
 
 
 class _Tensors:
-    """The tensors of a checkpoint, their names, and those that were looked at last."""
+    """The tensors of a checkpoint by name, with a cache of those examined last."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self.given, self.names = given, frozenset(given)
         self.look = lru_cache(maxsize=64)(self._look)
 
     def _look(self, name: str) -> Tensor:
-        """The elements of a tensor, as far as they tell of weights."""
+        """A tensor as far as detection needs it."""
         x = self.given[name]
         made = getattr(x, "outline", None)
         if made is None:  # those of gguf.ReaderTensor are bytes in an attribute
@@ -134,7 +137,7 @@ class _Tensors:
 
 
 def detected(given: Mapping[str, Any], said: Declared) -> Detected:
-    """`detect` beside a config that says this."""
+    """`detect` with the facts of a config."""
     made, used, tensors = Detected(), set[str](), _Tensors(given)
     doubt = unknown_values(said.config)
     nodes: Sequence[WeightNode] = getattr(given, "weight_nodes", ())
@@ -181,9 +184,9 @@ def _found(fit: _Fit, group: Group) -> Found:
 
 
 def _fits(name: str, tensors: _Tensors, said: Declared, node: WeightNode | None) -> Iterator[_Fit]:
-    """The schemes whose codes `name` may be and whose other parts are there as well.
+    """The schemes whose codes `name` may be, and whose other parts exist.
 
-    `node` takes a weight that has this tensor, if one does: what it says goes before names.
+    `node` is the node of a graph with this tensor, if there is one: it takes precedence over names.
     """
     kind, dotted = getattr(tensors.given[name], "tensor_type", None), f".{name}"
     for row, known in zip(ROWS, _NAMES, strict=True):
@@ -205,7 +208,7 @@ def _fits(name: str, tensors: _Tensors, said: Declared, node: WeightNode | None)
                 continue
             if kind is not None or (names.codes.name and not dotted.endswith(names.ends)):
                 continue
-            named = _named(name, names, tensors, row.joints)
+            named = _named(name, names, tensors, row.separators)
             if named is None:
                 continue
             made = _fit(row, form, *named, tensors, said)
@@ -218,11 +221,11 @@ def _fits(name: str, tensors: _Tensors, said: Declared, node: WeightNode | None)
 
 
 def _named(
-    name: str, names: _Names, tensors: _Tensors, joints: str
+    name: str, names: _Names, tensors: _Tensors, separators: str
 ) -> tuple[dict[str, str], dict[str, str]] | None:
-    """The names of all parts beside codes of this name, and the keys that `Parts` gives them."""
+    """The names of all parts that belong to codes of this name, and their keys in `Parts`."""
     form, codes = names.form, names.codes
-    for base in _bases(name, codes, joints):
+    for base in _bases(name, codes, separators):
         if not all(_fills(_there(base, part, tensors), part, tensors) for part in names.needed):
             continue
         found = {part.key: _there(base, part, tensors) for part in form.parts} | {codes.key: name}
@@ -234,18 +237,18 @@ def _named(
 
 
 def _fills(name: str | None, part: Part, tensors: _Tensors) -> bool:
-    """Whether a part is there; one number is no table, which other forms have."""
+    """Whether a part exists; a single number is no table, as other forms have."""
     return name is not None and (part.dims != "1" or tensors.look(name).ndim < 2)
 
 
-def _bases(name: str, codes: Part, joints: str) -> Iterator[str]:
-    """What the names of the other parts begin with, beside codes of this name."""
+def _bases(name: str, codes: Part, separators: str) -> Iterator[str]:
+    """The beginnings of the names of other parts of codes with this name."""
     if not codes.name:
         if name.rpartition(".")[2] != "weight":
             yield f"{name}_"
         return
     for alias in codes.name.split("|"):
-        if name == alias or any(name.endswith(joint + alias) for joint in joints):
+        if name == alias or any(name.endswith(separator + alias) for separator in separators):
             yield name.removesuffix(alias)
 
 
@@ -254,7 +257,7 @@ def _there(base: str, part: Part, tensors: _Tensors) -> str | None:
 
 
 def _fit_of_node(row: Row, node: WeightNode, tensors: _Tensors) -> _Fit:
-    """Whether the tensors are such a group with the settings of the node."""
+    """Whether the tensors fit with the settings of the node."""
     names, settings = node.tensors, node.settings
     try:
         parts = {key: tensors.look(name) for key, name in names.items()}
@@ -269,14 +272,14 @@ def _fit(
     row: Row, form: Form, named: Mapping[str, str], keys: Mapping[str, str],
     tensors: _Tensors, said: Declared,
 ) -> _Fit:  # fmt: skip
-    """Whether the tensors are such a group, with any of the settings that the config tells.
+    """Whether the tensors fit with any of the settings in the config.
 
-    `named` has their names, and `keys` those that `Parts` gives them, by the keys of the form.
+    `named` are their names, and `keys` their keys in `Parts`, both by the keys of the form.
     """
     codes = named[form.codes.part]
     base, own = codes.rpartition(".")[0], set(named.values())
     names = {keys[form.codes.part]: codes} | {keys[part]: name for part, name in named.items()}
-    stems = {codes.rpartition(joint)[0] + joint for joint in row.joints}
+    stems = {codes.rpartition(separator)[0] + separator for separator in row.separators}
     stems = stems if form.codes.part else {f"{codes}_"}
     telling = (stem + other for stem in stems for other in _TELLING)
     beside = [name for name in telling if name in tensors.names and name not in own]
@@ -309,7 +312,7 @@ def _fit(
 
 
 def _settings_of(row: Row, form: Form, said: Declared, base: str) -> Iterator[Mapping[str, Any]]:
-    """The settings that a weight may have; without its node, it may have any bits."""
+    """The possible settings of a weight; without its node, any bits."""
     for settings in said.settings_of(base):
         if row.operator and "bits" not in settings:
             assert isinstance(form.codes.format, str)
@@ -319,7 +322,7 @@ def _settings_of(row: Row, form: Form, said: Declared, base: str) -> Iterator[Ma
 
 
 def _layout(row: Row, said: Declared) -> tuple[Mapping[str, int], str]:
-    """The settings that the layouts in the config stand for, or why the weights are no such."""
+    """The settings of the layouts in the config, or the reason why they exclude the scheme."""
     made = dict[str, int]()
     for key, known in row.layouts.items():
         for text in sorted(said.layouts.get(key, ())):
@@ -333,7 +336,7 @@ def _layout(row: Row, said: Declared) -> tuple[Mapping[str, int], str]:
 
 
 def _preferred(fits: list[_Fit], said: Declared) -> list[_Fit]:
-    """Those of the fits that agree best with the words of the config."""
+    """The fits that agree best with the words of the config."""
     known = said.words & _METHODS
     if known:
         agree = [len(known & fit.row.words) for fit in fits]
@@ -355,7 +358,7 @@ def _unclear(names: tuple[str, ...], right: list[_Fit], fits: list[_Fit]) -> Unc
 
 
 def _looks_quantised(name: str, x: Any) -> bool:
-    """Whether a tensor of no group has the name of a companion, or a dtype of codes."""
+    """Whether a tensor without a scheme has the name of a part, or a dtype of codes."""
     last = name.rpartition(".")[2]
     kind = str(getattr(x, "dtype", ""))
     if kind.startswith(("float8_", "float6_", "float4_")):

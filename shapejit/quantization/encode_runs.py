@@ -1,7 +1,7 @@
 """Weights encoded by a kernel: scales and codes in one pass over them, see `kernels.encodes`.
 
-Each rule of `rules` that it knows is a row here. What it does not do, NumPy does: other rules,
-codes in another order than that of the weight's rows, numbers that are not finite.
+Each rule of `rules` that the kernel supports is a row here. NumPy encodes the rest: other rules,
+codes that are not in the order of the weight's rows, numbers that are not finite.
 """
 
 from __future__ import annotations
@@ -52,24 +52,24 @@ def _range(least: float | None) -> Callable[[Wanted], Rule]:
 
 
 RULES: dict[rules.Rule, Callable[[Wanted], Rule]] = {
-    rules.by_most: _floats("most"),
+    rules.by_absmax: _floats("most"),
     rules.by_power: _floats("power", 1),
     rules.by_closest_power: _floats("power", 0.875),
     rules.by_lower_power: _floats("lower_power", 1),
-    rules.by_most_or_zero: _floats("most_or_zero"),
+    rules.by_absmax_or_zero: _floats("most_or_zero"),
     rules.by_two_levels: _floats("two_levels"),
     rules.by_two_levels_or_one: _floats("two_levels", 1),
     rules.by_two_inverses: _floats("two_inverses", 0.125),
     rules.by_range: _range(None),
     rules.by_range_or_least: _range(2.0**-23),
-    rules.by_widest: lambda wanted: Rule(WIDEST, float(1 << (wanted.bits - 1))),
+    rules.by_signed_absmax: lambda wanted: Rule(WIDEST, float(1 << (wanted.bits - 1))),
     rules.by_magnitude: lambda wanted: Rule("magnitude", 127),
 }
 
 
 class Fresh(NamedTuple):
-    """A part that is made anew: its dtype and shape, and what it has before codes and scales are
-    put there; None where these take all of it.
+    """A new part: its dtype and shape, and its bytes before codes and scales are written; None if
+    these fill it.
     """
 
     kind: Any
@@ -77,7 +77,7 @@ class Fresh(NamedTuple):
     before: NDArray[Any] | None
 
     def made(self) -> NDArray[Any]:
-        """Its memory."""
+        """New memory for the part."""
         made: NDArray[Any] = outputs.new_array(self.kind, self.shape)[0]
         if self.before is not None:
             made[...] = self.before
@@ -86,10 +86,10 @@ class Fresh(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Encoder:
-    """What encodes weights of one shape, (out, in) last, into the parts of a group, by one plan.
+    """An encoder of weights of one shape, (out, in) last, into the parts of a Group, by one plan.
 
-    A weight is so many `weights` of the plan. Codes begin at a byte of a part, and so do scales
-    unless they lie `apart`, as an array from which they are put into their part.
+    A weight counts as `weights` weights of the plan. Codes begin at a byte of a part. So do scales,
+    unless they are first written to an array `apart`, and from there to their part.
     """
 
     group: Group
@@ -105,18 +105,18 @@ class Encoder:
 
     @property
     def kind(self) -> Kind:
-        """Its kind for `patience`."""
+        """Its kind of work, for `patience`."""
         return "encode", self.plan, self._tops
 
     @cached_property
     def names(self) -> tuple[Name, ...]:
-        """The kernels that it takes."""
+        """The names of the kernels that it needs."""
         plans = filter(None, (self.plan, self._tops))
         return tuple(dict.fromkeys(name for plan in plans for name in _launch(plan).names))
 
     @cached_property
     def _tops(self) -> EncodePlan | None:
-        """What finds the largest magnitude of each weight, if that has to be known before."""
+        """The launch that finds the largest magnitude of each weight, if that is needed first."""
         unknown = self.rule in rules.FACTORS and self.wanted.amax is None
         made = self.plan.encoding
         if not unknown and made.rule.name != FIXED:
@@ -125,7 +125,7 @@ class Encoder:
         return plain_plan(only, self.total)
 
     def run(self, weight: Tensor, amax: np.float32 | None) -> Parts | None:
-        """Encode a weight; None where there are numbers that NumPy has to encode."""
+        """Encode a weight; None if it has numbers that NumPy has to encode."""
         turned = (*range(weight.ndim - 2), -1, -2) if self.group.form.result == "K N" else None
         x = (weight.permute_dims(turned) if turned else weight).ascontiguous()
         arrays = {key: part.made() for key, part in self.parts.items()}
@@ -142,7 +142,7 @@ class Encoder:
         return Parts(group.tensors, group.settings)
 
     def _factor(self, group: Group, source: int, amax: np.float32 | None) -> Floats | None:
-        """The factor of each weight, which is stored; None where NumPy has to find it."""
+        """The factor of each weight, which is stored; None if NumPy has to compute it."""
         plan = self._tops
         if plan is None and self.rule not in rules.FACTORS:
             return np.ones(self.weights, np.float32)
@@ -166,8 +166,8 @@ class Encoder:
 
 
 def encoder(group: Group, x: Tensor, rule: rules.Rule, wanted: Wanted) -> Encoder | None:
-    """What encodes weights like `x`, (out, in) last, into parts as they are laid out; None if no
-    kernel does.
+    """The Encoder of weights like `x`, (out, in) last, into parts that are laid out; None if there
+    is none.
     """
     form, (rows, columns), batch = group.form, x.shape[-2:], prod(group.batch)
     (tall, wide), planes = blocks_of(form, group.known, (rows, columns)), group.planes(form.codes)
@@ -176,7 +176,7 @@ def encoder(group: Group, x: Tensor, rule: rules.Rule, wanted: Wanted) -> Encode
     codes, scales = planes[0][0].permuted(f"*{form.axes}").tensor, _scales(group)
     made = _encoding(group, x, wanted, RULES[rule](wanted))
     # The one scale of a weight is known before its codes.
-    fixed = (tall, wide) == (rows, columns) and rows > 1 and rule is rules.by_most
+    fixed = (tall, wide) == (rows, columns) and rows > 1 and rule is rules.by_absmax
     weights = batch if fixed or rule in rules.FACTORS or rows % tall else 1
     total, apart = x.size // weights, None
     if fixed:
@@ -199,14 +199,14 @@ def encoder(group: Group, x: Tensor, rule: rules.Rule, wanted: Wanted) -> Encode
 
 
 def _begin(group: Group, key: str, numbers: Tensor | None, first: int) -> tuple[str, int]:
-    """A part, and the byte of it where numbers begin, `first` bytes on in their memory."""
+    """A part, and the byte at which its numbers begin; `first` is added to it."""
     if numbers is None:
         return key, 0
     return key, address_of(numbers.buffer) - address_of(group.tensors[key].numpy()) + first
 
 
 def _fresh(group: Group, key: str, x: NDArray[Any]) -> Fresh:
-    """A part as it is laid out; zeros are kept as one."""
+    """A Fresh part like one that is laid out; zeros are stored as one."""
     if takes_all(group, key, x.nbytes):
         return Fresh(x.dtype, x.shape, None)
     some = np.frombuffer(x.tobytes(), np.uint8).any()
@@ -214,7 +214,7 @@ def _fresh(group: Group, key: str, x: NDArray[Any]) -> Fresh:
 
 
 def _encoding(group: Group, x: Tensor, wanted: Wanted, rule: Rule) -> Encoding:
-    """What is done to each block; its size and how codes lie are the plan's."""
+    """The Encoding of each block; its size and the layout of codes are in the plan."""
     codes, bits = group.form.codes, wanted.bits
     kind, integers = group.kind(codes), wanted.values == "integer"
     target = Number("uint", bits) if integers else number_of(dtype(wanted.values))
@@ -225,7 +225,7 @@ def _encoding(group: Group, x: Tensor, wanted: Wanted, rule: Rule) -> Encoding:
 
 
 def _scales(group: Group) -> Tensor | None:
-    """The stored scales in the order of the weight's rows; None where a kernel cannot write so."""
+    """The stored scales in the order of the weight's rows; None if a kernel cannot write them."""
     planes = group.planes(group.form.scales[0])
     if planes is None or len(planes) > 1:
         return None
@@ -240,7 +240,7 @@ def _launch(plan: EncodePlan) -> Launch:
 
 
 def _run(plan: EncodePlan, begins: Sequence[int], factor: Floats) -> bool:
-    """Encode weights from, and to, some addresses; whether all their numbers are finite."""
+    """Encode weights between addresses; return whether all numbers are finite."""
     count, units = factor.size, plan.boxes * plan.bands
     places, rare = np.zeros((5, count), np.int64), np.zeros(count, np.int64)
     steps = (*plan.steps, factor.itemsize, rare.itemsize)

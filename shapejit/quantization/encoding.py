@@ -1,4 +1,4 @@
-"""Weights -> the parts of a scheme, by the rule of one of its forms."""
+"""Weights encoded as the parts of a scheme, by the rule of one of its forms."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _meant(
     settings: Mapping[str, Any],
     amax: np.float32 | None,
 ) -> tuple[Group, Tensor, Wanted]:
-    """The parts that a weight becomes, without tensors, the weight, and what codes are to be."""
+    """The empty parts of a weight, the weight, and the codes that are wanted."""
     given = dict(settings)
     symmetric, codes = flag(given.pop("symmetric", True)), given.pop("dtype", None)
     scale = given.pop("scale_dtype", None)
@@ -72,7 +72,7 @@ def _meant(
 
 
 def _by_kernel(group: Group, weight: Tensor, wanted: Wanted) -> Encoder | None:
-    """What encodes weights of this shape and dtype; None if no kernel does."""
+    """The Encoder of weights of this shape and dtype; None if there is none."""
     form = group.form
     shape = group.sizes(" ".join(form.axes))
     zeros = form.zeros is not None and not form.part(form.zeros.part).optional
@@ -119,20 +119,23 @@ def _form(scheme: str, forms: tuple[Form, ...], codes: object, known: Mapping[st
 
 
 def _own_dtypes(form: Form) -> list[str]:
-    """The dtypes of codes that are elements of their part."""
+    """The dtypes of codes that are stored unpacked, as elements of their part."""
     if form.codes.dtype:
         return []
     return form.part(form.codes.part).kinds
 
 
 def _shape(scheme: str, form: Form, weight: Tensor) -> tuple[int, ...]:
-    """The shape of a weight with (out, in) last or flat, padded as the form wants it."""
+    """The shape of a weight, (out, in) last or flat, padded as the form requires."""
     if weight.dtype.kind != "float":
         raise DTypeError(f"{scheme}: a weight has a float dtype, not {weight.dtype}")
     if form.result == "n":
         return (weight.size,)
     if weight.ndim < 2:
         raise fault(scheme, f"stores weights of 2 dims or more, not {shape_text(weight.shape)}")
+    whole = not form.part(form.scales[0].part).dims  # one scale for all
+    if not weight.shape[-1] or (whole and not weight.size):
+        raise fault(scheme, f"has no scale for a weight of {shape_text(weight.shape)}")
     *batch, rows, columns = weight.shape
     if form.result == "K N":
         rows, columns = columns, rows
@@ -140,24 +143,24 @@ def _shape(scheme: str, form: Form, weight: Tensor) -> tuple[int, ...]:
 
 
 def _turned(ndim: int) -> tuple[int, ...]:
-    """The dims with the last two exchanged."""
+    """The dims with the last two swapped."""
     return (*range(ndim - 2), ndim - 1, ndim - 2)
 
 
 def _rows(scheme: str, form: Form, weight: Tensor) -> NDArray[np.float32]:
-    """A weight as float32, (out, in) last or flat, padded as the form wants it."""
+    """A weight as float32, (out, in) last or flat, padded as the form requires."""
     made = np.asarray(cast(weight, "float32").numpy())
-    if form.result == "n":
-        return made.reshape(-1)
     if not np.isfinite(made).all():
         raise fault(scheme, "stores no infinities and NaNs")
+    if form.result == "n":
+        return made.reshape(-1)
     made = made.swapaxes(-1, -2) if form.result == "K N" else made
     pads = [(0, 0)] * (made.ndim - 2) + [(0, -n % form.multiple) for n in made.shape[-2:]]
     return np.pad(made, pads) if form.multiple > 1 else np.ascontiguousarray(made)
 
 
 def _scale_kind(scheme: str, form: Form, given: object) -> str:
-    """The dtype of scales: the form's own, the one that is asked for, or the first of several."""
+    """The dtype of scales: the requested one, or the form's first."""
     first = form.scales[0]
     kinds = [first.dtype] if first.dtype else form.part(first.part).kinds
     if given is None:

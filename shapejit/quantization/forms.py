@@ -1,4 +1,4 @@
-"""What a row of the table of schemes says."""
+"""The classes of the table of schemes: Row, Form and Part."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ..packings.packing import Check, Packing, Plane
 class Part(NamedTuple):
     """A tensor of a scheme.
 
-    `name` and `dtypes` are alternatives between bars, of which the first is written. `dims`
-    are its sizes (see `sizes`), after any dims of stacked experts; "?" is any shape. A
-    `flat` one may have them as one dim.
+    `name` and `dtypes` are alternatives separated by bars; the first one is used for writing.
+    `dims` are its sizes (see `sizes`), after any dims of stacked experts; "?" is any shape. A
+    `flat` part may have them as one dim.
     """
 
     name: str
@@ -27,12 +27,12 @@ class Part(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The first of its names, by which `Numbers` and a Group know it."""
+        """The first of its names, its key in `Numbers` and in a Group."""
         return self.name.partition("|")[0]
 
     @property
     def kinds(self) -> list[str]:
-        """The dtypes, the one that is written first."""
+        """The dtypes, the one for writing first."""
         return self.dtypes.split("|")
 
 
@@ -69,7 +69,7 @@ class Form:
     reads settings from parts. `rounds` says what the reference rounds to the type of the
     result before the end: "" nothing, "scales" or "product". `rule` encodes, in blocks of
     the sizes that are `chosen` unless the caller says others, weights padded to a `multiple`;
-    `writes` makes the parts that say how a weight is stored. `unsaid` is what only a config
+    `writes` makes the parts that say how a weight is stored. `assumption` is what only a config
     tells, and what is taken without one; of the settings and parts `asks` a checkpoint must have
     one, since shapes alone fit several widths of codes.
     """
@@ -88,12 +88,12 @@ class Form:
     multiple: int = 1
     writes: Callable[[Any, Mapping[str, int]], dict[str, Any]] | None = None
     usual: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    unsaid: str = ""
+    assumption: str = ""
     asks: tuple[str, ...] = ()
 
     @property
     def axes(self) -> str:
-        """The axes of a weight, out first: "NK", or "n" of one that is flat."""
+        """The axes of a weight, outputs first: "NK", or "n" for a flat weight."""
         return "n" if self.result == "n" else "NK"
 
     @property
@@ -102,26 +102,26 @@ class Form:
         return "*" + "".join(size[0] for size in self.result.split())
 
     def part(self, key: str) -> Part:
-        """The part that Numbers call `key`."""
+        """The part with this `key`."""
         return next(part for part in self.parts if part.key == key)
 
 
 @dataclass(frozen=True)
 class Row:
-    """A scheme: its name, the words of a config that speak for it, and where its facts stand.
+    """A scheme: its name, the words of a config that indicate it, and its reference.
 
-    `layouts` are what a config may say, under some keys, of how the weights lie, and the
-    settings that each value stands for. `joints` come between a prefix and the names of parts;
-    `file_type` is the type that a GGUF file tells for each of its tensors, `operator` the
-    operator of the nodes of ONNX that take such weights. The prefix and `weight` make the name
-    of the same weight where it is not quantised; behind the joint "_" the prefix alone does.
+    `layouts` are values of some keys of a config that describe how weights are stored, and the
+    settings that each implies. `separators` may stand between a prefix and the name of a part.
+    `file_type` is the type of such tensors in a GGUF file, `operator` the ONNX operator that takes
+    such weights. The name in the unquantised model is the prefix and `weight`; after the separator
+    "_", the prefix alone.
     """
 
     name: str
     config: str
     source: str
     forms: tuple[Form, ...]
-    joints: str = "."
+    separators: str = "."
     layouts: Mapping[str, Mapping[str, Mapping[str, int]]] = field(
         default_factory=lambda: MappingProxyType({})
     )

@@ -29,7 +29,7 @@ def _row(name: str, size: int, nbytes: int, codes: str, order: str | Packing,
 
 
 def _beside(step: int, skip: int, kind: str = "float16", size: int = 32) -> Numbers:
-    """One number per block of `size` elements and `step` bytes, `skip` bytes behind its begin."""
+    """One number per block of `size` elements and `step` bytes, `skip` bytes after its start."""
     bits = 8 if "8" in kind else 16
     return Numbers("weight", f"N K/{size}", kind, packing(f"c -> (c*{step}) @{skip}", bits=bits))
 
@@ -66,13 +66,13 @@ GGUF_ROWS = (
     _row("nvfp4:gguf", 64, 36, _E2M1, _NVFP4,
          (Numbers("weight", "N K/16", _E4M3, packing("(c t4) -> (c*36 t)", bits=8)),
           Numbers("scale", "")),
-         Part("scale", "float32", "", optional=True), zero=-0.0, rule=rules.by_most_or_zero),
+         Part("scale", "float32", "", optional=True), zero=-0.0, rule=rules.by_absmax_or_zero),
     _row("gguf:q4_0", 32, 18, "uint4", "gguf:q4_0", (_beside(18, 0),), zero=8,
-         rule=rules.by_widest),
+         rule=rules.by_signed_absmax),
     _row("gguf:q4_1", 32, 20, "uint4", "gguf:q4_1", (_beside(20, 0),), offset=(_beside(20, 2),),
          rule=rules.by_minimum),
     _row("gguf:q5_0", 32, 22, "uint8", "gguf:q5_0", (_beside(22, 0),), zero=16,
-         rule=rules.by_widest),
+         rule=rules.by_signed_absmax),
     _row("gguf:q5_1", 32, 24, "uint8", "gguf:q5_1", (_beside(24, 0),), offset=(_beside(24, 2),),
          rule=rules.by_minimum),
     _row("gguf:q8_0", 32, 34, "int8", "gguf:q8_0", (_beside(34, 0),),

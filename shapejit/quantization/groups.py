@@ -31,7 +31,7 @@ class Axes(NamedTuple):
     axes: str
 
     def permuted(self, order: str) -> Axes:
-        """The view with the axes in another order, the dims of each as they are."""
+        """The view with the axes in another order; the dims of each axis keep theirs."""
         at = sorted(range(len(self.axes)), key=lambda k: order.index(self.axes[k]))
         return Axes(self.tensor.permute_dims(at), "".join(self.axes[k] for k in at))
 
@@ -57,8 +57,8 @@ def axes_of(dims: str) -> str:
 class Group:
     """The tensors of one weight, matched with a form: `known` are its sizes and settings.
 
-    `batch` are the dims of stacked experts, `shape` that of the decoded weight; `keys` are those
-    under which the tensors were given.
+    `batch` are the dims of stacked experts, `shape` is that of the decoded weight; `keys` are the
+    keys of the arguments.
     """
 
     scheme: str
@@ -76,9 +76,9 @@ class Group:
 
     @property
     def order(self) -> NDArray[np.int64] | None:
-        """The group of each input, where `g_idx` has another order than theirs (GPTQ's act-order).
+        """The group of each input, if `g_idx` is not in order (GPTQ's act-order); else None.
 
-        Raises FormatError for groups that there are not.
+        Raises FormatError for groups that do not exist.
         """
         if "g_idx" not in self.tensors:
             return None
@@ -92,7 +92,7 @@ class Group:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The sizes that the parts alone may leave open, as `decode` takes them."""
+        """The settings for `decode` that the parts alone may not determine."""
         names = {"b": "bits", "g": "group_size", "v": "version", "K": "K"}
         made: dict[str, Any] = {name: self.known[k] for k, name in names.items() if k in self.known}
         if "m" in self.known and "k" in self.known:
@@ -100,7 +100,7 @@ class Group:
         return made
 
     def has(self, numbers: Numbers | None) -> bool:
-        """Whether the part of the numbers is there."""
+        """Whether the part of these numbers exists."""
         return numbers is not None and numbers.part in self.tensors
 
     def bits(self, numbers: Numbers) -> int:
@@ -108,7 +108,7 @@ class Group:
         return self.known["b"] if "{b}" in numbers.dtype else self.kind(numbers).bits
 
     def kind(self, numbers: Numbers) -> DType:
-        """The dtype of the numbers; codes of 5 and 7 bits have none, and a byte each."""
+        """The dtype of the numbers; codes of 5 and 7 bits, which have none, get a byte each."""
         if not numbers.dtype and numbers.part in self.tensors:
             return self.tensors[numbers.part].dtype
         if not numbers.dtype:
@@ -123,7 +123,7 @@ class Group:
 
     @property
     def values(self) -> Any:
-        """What codes mean: "integer", a float's name, or the values of a table."""
+        """The meaning of codes: "integer", the name of a float dtype, or the values of a table."""
         kind = self.kind(self.form.codes)
         return self.form.codes.table or ("integer" if self.integers else kind.name)
 
@@ -133,7 +133,7 @@ class Group:
         return (*self.batch, *(size for size in found if size is not None))
 
     def numbers(self, numbers: Numbers) -> Axes:
-        """The numbers where they lie, or codes of a byte each where no view has them."""
+        """A view of the numbers; if there is none, codes of a byte each."""
         if numbers.read is not None:
             return Axes(*numbers.read(self, numbers))
         t, kind = self.tensors[numbers.part], self.kind(numbers)
@@ -155,7 +155,7 @@ class Group:
         return Axes(Tensor(data, kind, stored.layout), self._axes(numbers, stored.parts[0]))
 
     def planes(self, numbers: Numbers) -> list[tuple[Axes, int]] | None:
-        """Some bits of numbers each, where they lie, and the first of these bits.
+        """The planes of the numbers: a view of some of their bits, and the lowest of these.
 
         None for numbers that are computed, or padded.
         """
@@ -169,12 +169,12 @@ class Group:
             layout = part.layout(stored.logical)
             if layout is None or stored.words:
                 return None
-            plane = Tensor.trusted(data, replace(CODES, bits=part.bits), layout)
+            plane = Tensor.unchecked(data, replace(CODES, bits=part.bits), layout)
             made.append((Axes(plane, self._axes(numbers, part)), part.low))
         return made
 
     def stored(self, numbers: Numbers, kind: DType) -> StoredLayout:
-        """How packed numbers are stored; FormatError for blocks that the format has not."""
+        """How packed numbers are stored. Raises FormatError for blocks that the format lacks."""
         row, shape, bits = self.packing(numbers), self.sizes(numbers.dims), self.bits(numbers)
         kind = kind if kind.bits == bits else replace(kind, bits=bits)
         return row.stored_rows(shape, kind, self.known["g"] if row.blocks else None)
@@ -213,7 +213,7 @@ def _stream(data: Any, shape: tuple[int, ...], bits: int) -> NDArray[np.uint8]:
 
 
 def _begin(t: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """The first elements along each dim, where there are more."""
+    """The first elements along each dim, if there are more."""
     longer = t.ndim == len(shape) and all(n >= m for n, m in zip(t.shape, shape, strict=True))
     return t[tuple(slice(size) for size in shape)] if longer and t.shape != shape else t
 
@@ -224,7 +224,7 @@ def fault(scheme: str, text: str) -> FormatError:
 
 
 def any_of(sizes: Sequence[int]) -> str:
-    """Sizes of which one is meant, for a message.
+    """Alternative sizes, for a message.
 
     >>> any_of((2, 3, 4)), any_of([8])
     ('2, 3 or 4', '8')

@@ -1,4 +1,4 @@
-"""The tensors of one weight as a form of a scheme: which is which, and the sizes they tell."""
+"""The tensors of one weight matched to the parts of a form, and the sizes that follow."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ from .groups import Group, any_of, fault
 from .naming import fused_key
 
 _LETTERS = {"N": " rows", "K": " columns", "b": " bits"}  # of the weight, of a code
-_SHARED = re.compile("/[a-z]$|/.*/")  # sizes that are rounded up by a setting, or twice, tell least
+_SHARED = re.compile(
+    "/[a-z]$|/.*/"
+)  # sizes that are rounded up by a setting, or twice, determine least
 
 
 def matched(
     scheme: str, forms: tuple[Form, ...], parts: Mapping[str, Tensor], settings: Mapping[str, int]
 ) -> Group:
-    """The parts as the first form that they fit; FormatError with what each one needs."""
+    """The parts as the first form that they fit. Raises FormatError with what each form needs."""
     reasons = dict[str, FormatError]()
     for form in forms:
         try:
@@ -38,7 +40,7 @@ def matched(
 
 
 def _keys(scheme: str, form: Form, parts: Mapping[str, Tensor]) -> dict[str, str]:
-    """The keys under which the parts of a form were given, by those of the form."""
+    """The given keys of the parts of a form, by the keys of the form."""
     keys, left = dict[str, str](), dict(parts)
     for part in form.parts:
         key = _key(part, left)
@@ -62,7 +64,7 @@ def fitted(
     keys: Mapping[str, str],
     settings: Mapping[str, int],
 ) -> Group:
-    """Tensors by the keys of a form, given under `keys`; FormatError if they do not fit."""
+    """Tensors by the keys of a form, given under `keys`. Raises FormatError if they do not fit."""
     for name, t in tensors.items():
         part = form.part(name)
         if t.dtype.name not in part.kinds:
@@ -86,7 +88,7 @@ def fitted(
 
 
 def _key(part: Part, parts: Mapping[str, Tensor]) -> str | None:
-    """The key under which a part was given: a name of it, or one that ends in it."""
+    """The given key of a part: one of its names, or a longer one that ends in it."""
     if not part.name:
         return fused_key(parts)
     names = part.name.split("|")
@@ -132,7 +134,7 @@ def _sizes(
 
 
 def _sizes_text(wanted: Sequence[str], known: Mapping[str, int]) -> str:
-    """Dims as the form has them, and what their letters stand for."""
+    """Dims in the letters of the form, and the meaning of these."""
     dims = " ".join(wanted)
     letters = [each for each in dict.fromkeys(dims) if each in known]
     told = ", ".join(f"{each}={known[each]}{_LETTERS.get(each, '')}" for each in letters)
@@ -142,7 +144,7 @@ def _sizes_text(wanted: Sequence[str], known: Mapping[str, int]) -> str:
 def _solved(
     pairs: list[tuple[str, int]], known: dict[str, int], usual: Mapping[str, int]
 ) -> dict[str, int]:
-    """All names that follow from sizes, those that are given, and the usual ones."""
+    """All sizes that follow from shapes, given settings and usual values."""
     while True:
         for size, found in pairs:
             made = sizes.solved(size, found, known)
@@ -156,7 +158,7 @@ def _solved(
             known[name] = usual[name]
 
 
-# The sizes that each setting stands for, by the letters of `sizes`.
+# The sizes that each setting defines, by the letters of `sizes`.
 SETTINGS = {
     "N": "N",
     "K": "K",
@@ -170,7 +172,7 @@ SETTINGS = {
 
 
 def sizes_of(scheme: str, given: Mapping[str, Any]) -> dict[str, int]:
-    """The sizes that settings tell; FormatError for unknown names and sizes below 1."""
+    """The sizes that settings define. Raises FormatError for unknown names and sizes below 1."""
     known = dict[str, int]()
     for key, value in given.items():
         if key not in SETTINGS:
@@ -188,7 +190,7 @@ def sizes_of(scheme: str, given: Mapping[str, Any]) -> dict[str, int]:
 def group_of(
     scheme: str, forms: tuple[Form, ...], parts: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> Group:
-    """The parts matched with a form; settings given here come before those of the parts."""
+    """The Group of parts matched with a form; `settings` override those of the parts."""
     if not is_mapping(parts):
         raise DTypeError(f"{scheme}: parts must be a mapping, not {type(parts).__name__}")
     known = sizes_of(scheme, {**getattr(parts, "settings", {}), **settings})

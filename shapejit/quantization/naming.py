@@ -1,4 +1,4 @@
-"""Names: of a weight that is not quantised, and of the parts that a scheme stores it in."""
+"""Names of weights in the unquantised model, and of the parts that a scheme stores."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _WEIGHT = "weight"
 
 
 def weight_name(row: Row, codes: str) -> str:
-    """The name of a weight, in the unquantised model, whose codes have this name.
+    """The name in the unquantised model of the weight whose codes have this name.
 
     >>> from .rows import BY_NAME as rows
     >>> weight_name(rows["awq"], "layers.0.q.qweight")
@@ -18,14 +18,14 @@ def weight_name(row: Row, codes: str) -> str:
     >>> weight_name(rows["mxfp4:gpt-oss"], "mlp.experts.down_proj_blocks")
     'mlp.experts.down_proj'
     """
-    base, joint, alias = parted(row, codes)
-    if not joint:
+    base, separator, alias = parted(row, codes)
+    if not separator:
         return base or row.weight or alias
-    return f"{base}.{row.weight}" if joint == "." and row.weight else base
+    return f"{base}.{row.weight}" if separator == "." and row.weight else base
 
 
 def parted(row: Row, codes: str) -> tuple[str, str, str]:
-    """The prefix of codes, the joint, and the part's own name; a name of others is all prefix.
+    """Split the name of codes into prefix, separator and part; other names are all prefix.
 
     >>> from .rows import BY_NAME as rows
     >>> parted(rows["mxfp4:gpt-oss"], "mlp.experts.down_proj_blocks")
@@ -35,14 +35,14 @@ def parted(row: Row, codes: str) -> tuple[str, str, str]:
         for alias in filter(None, form.part(form.codes.part).name.split("|")):
             if codes == alias:
                 return "", "", alias
-            for joint in row.joints:
-                if codes.endswith(joint + alias):
-                    return codes.removesuffix(joint + alias), joint, alias
+            for separator in row.separators:
+                if codes.endswith(separator + alias):
+                    return codes.removesuffix(separator + alias), separator, alias
     return codes, "", ""
 
 
 def part_name(row: Row, weight: str, key: str) -> str:
-    """The name of a part of a weight, of which the unquantised model has the name `weight`.
+    """The name of a part of the weight that the unquantised model calls `weight`.
 
     >>> from .rows import BY_NAME as rows
     >>> part_name(rows["awq"], "layers.0.q.weight", "qweight")
@@ -57,7 +57,7 @@ def part_name(row: Row, weight: str, key: str) -> str:
 
 
 def fused_key(keys: Iterable[str]) -> str | None:
-    """The key of codes that have no name of their own: those of the other parts begin with it.
+    """The key of codes without a name of their own: the names of other parts begin with it.
 
     >>> fused_key(["gate_up_proj_scale_inv", "gate_up_proj"])
     'gate_up_proj'

@@ -1,4 +1,4 @@
-"""The operands of a weight: its scales, multiplied up, and its zero points."""
+"""The operands of a weight: the products of its scales, and its zero points."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ FLOAT32 = dtype("float32")
 
 
 def multiplied(group: Group, numbers: Sequence[Numbers], kind: DType | None = None) -> Axes:
-    """Scales, or offsets, as the parts give them, or their products in float32.
+    """Scales or offsets as stored, or their products in float32.
 
-    Every one of them, and each product, is rounded to `kind` if that is given.
+    Each of them, and each product, is rounded to `kind` if that is given.
     """
     first, *others = numbers
     made = group.numbers(first)
@@ -46,7 +46,7 @@ def multiplied(group: Group, numbers: Sequence[Numbers], kind: DType | None = No
 
 
 def zero_points(group: Group) -> Any:
-    """Zero points as Axes, the one number of all codes, or None."""
+    """Zero points as Axes, or one number for all codes, or None."""
     form = group.form
     if form.zeros is None or not group.has(form.zeros):
         return 1 << (group.bits(form.codes) - 1) if form.zero == "half" else form.zero
@@ -64,7 +64,7 @@ def zero_points(group: Group) -> Any:
 def aligned(
     group: Group, codes: Axes, numbers: Axes, step: Mapping[str, int]
 ) -> tuple[Tensor, tuple[int, ...]]:
-    """`_spread` where each number is that of `step` codes along each axis, or of all of them."""
+    """`_spread` for numbers of `step` codes along each axis, or of all codes."""
     if numbers.tensor.size == 1:
         step = {**step, "*": prod(group.batch)}
     found = numbers.permuted("".join(dict.fromkeys(codes.axes)))
@@ -77,7 +77,7 @@ def aligned(
 
 
 def _blocks(group: Group, factors: Sequence[int], step: int) -> list[int]:
-    """How `step` elements of an axis cover its factors, the last ones first."""
+    """How `step` elements of an axis are divided among its factors, the last ones first."""
     made = list[int]()
     for k in reversed(range(len(factors))):
         size = factors[k]

@@ -1,4 +1,4 @@
-"""The tensors of one weight as they are given and found: by the last components of their names."""
+"""Parts: the tensors of one quantised weight, by the last components of their names."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ if TYPE_CHECKING:
 class Parts(dict[str, Any]):
     """The tensors of one weight by the last components of their names, and its settings.
 
-    `settings` are facts of a checkpoint's configuration: bits, group_size. Of tensors that
-    come from a checkpoint, `names` are their whole names, by the keys of the parts,
-    `weight` is the name of the weight where it is not quantised, and `group` what they were
-    found to be.
+    `settings` come from a checkpoint's configuration: bits, group_size. For tensors of a
+    checkpoint, `names` are their whole names by the keys of the parts, `weight` is the name of the
+    weight in the unquantised model, and `group` the Group that they were matched as.
     """
 
     def __init__(
@@ -36,11 +35,11 @@ class Parts(dict[str, Any]):
 
 
 class WeightNode(NamedTuple):
-    """A node of a graph that takes a quantised weight, as the file of the graph has it.
+    """A node of an ONNX graph with a quantised weight as input.
 
-    `tensors` are the names of the weight's tensors by the operator's own names of its inputs,
-    the codes first; `settings` those of its attributes that `Scheme.decode` takes. `fault` is
-    why the weight is not read, if it is not.
+    `tensors` are the names of the weight's tensors by the operator's names of its inputs, the codes
+    first; `settings` are the attributes that `Scheme.decode` takes. `fault` is the reason why the
+    weight cannot be read, if there is one.
     """
 
     operator: str

@@ -1,4 +1,4 @@
-"""The schemes: one row for each way in which checkpoints store quantised weights.
+"""The table of schemes: a row for each way in which checkpoints store quantised weights.
 
 N are a weight's output features, K its inputs; b bits per code, g elements per scale.
 """
@@ -55,7 +55,7 @@ def _fp8(scale: Part, dims: str, **rest: Any) -> Form:
 
 
 def _fused(scale: Part, dims: str, codes: str = "N K", **rest: Any) -> Form:
-    """float8 of stacked experts: their name is the module's, with which those of scales begin."""
+    """float8 of stacked experts: codes have the module's name, names of scales begin with it."""
     return Form(
         (Part("", _FP8, codes), scale, _INPUT), Numbers("", codes), (Numbers(scale.key, dims),),
         result=codes, **rest,
@@ -105,14 +105,14 @@ ROWS = (
     Row("fp8:block", "fp8 compressed-tensors block",
         "compressed-tensors, entrypoints/convert/converters/fp8block_dequantizer.py", (
         _fp8(Part("weight_scale_inv|weight_scale", _SINGLES, "N/m K/k"), "N/m K/k",
-             usual=_BLOCKS, rule=rules.by_most),
+             usual=_BLOCKS, rule=rules.by_absmax),
         _fp8(Part("weight_scale_inv", _SINGLES, "N/N K/K"), "N/N K/K"),
         # transformers, integrations/finegrained_fp8.py, FP8Experts; a scale for gate, one for up
         _fused(Part("scale_inv", _SINGLES, "N/m K/k"), "N/m K/k", usual=_BLOCKS),
         _fused(Part("scale_inv", _SINGLES, "N/m K/K"), "N/m K/K"))),
     Row("fp8:channel", "compressed-tensors fbgemm_fp8 channel",
         "compressed-tensors, compressors, FloatQuantizationCompressor", (
-        _fp8(Part("weight_scale", _SINGLES, "N K/K"), "N K/K", rule=rules.by_most),
+        _fp8(Part("weight_scale", _SINGLES, "N K/K"), "N K/K", rule=rules.by_absmax),
         _fp8(Part("weight_scale", _SINGLES, "N K/g"), "N K/g"),
         # transformers, integrations/fbgemm_fp8.py, FbgemmFp8Llama4TextExperts: gate_up, down
         _fused(Part("scale", _SINGLES, "K/K N"), "K/K N", "K N"),
@@ -120,7 +120,7 @@ ROWS = (
     Row("fp8:tensor", "fp8 compressed-tensors modelopt comfyui tensor",
         "nvidia-modelopt, torch/quantization/qtensor/fp8_tensor.py, FP8QTensor.dequantize", (
         _fp8(Part("weight_scale|qscale_weight", _SINGLES, ""), "N/N K/K", rounds="scales",
-             tells=computed.comfy_format("float8_e4m3fn"), rule=rules.by_most),
+             tells=computed.comfy_format("float8_e4m3fn"), rule=rules.by_absmax),
         _fp8(Part("weight_scale_inv", _SINGLES, "1", flat=True), "N/N K/K"),
         _fused(Part("weight_scale", _SINGLES, ""), "N/N K/K", rounds="scales"))),
     Row("int8:compressed-tensors", "compressed-tensors",
@@ -157,7 +157,7 @@ ROWS = (
         "transformers, integrations/mxfp4.py, convert_moe_packed_tensors", (
         _scaled(Part("blocks", "uint8", "N K/32 16"),
                 Numbers("blocks", "N K", _E2M1, "gpt-oss:blocks"),
-                Part("scales", f"uint8|{_E8M0}", "N K/32"), _E8M0, result="K N"),), joints="._",
+                Part("scales", f"uint8|{_E8M0}", "N K/32"), _E8M0, result="K N"),), separators="._",
         weight=""),
     Row("nvfp4:modelopt", "modelopt",
         "nvidia-modelopt, torch/quantization/qtensor/nvfp4_tensor.py, NVFP4QTensor.dequantize",
@@ -209,7 +209,7 @@ ROWS = (
              Numbers("qzeros", "N K/g", "uint{b}", "gptq:qzeros@v{v}"), usual={"v": 1},
              tells=computed.group_index, rule=rules.by_range, chosen=_GROUP,
              writes=computed.groups_of_inputs,
-             unsaid="how zero points are stored: less one (v1) is taken"),),
+             assumption="how zero points are stored: less one (v1) is taken"),),
         layouts={"checkpoint_format": _GPTQ, "format": _GPTQ, "packing_format": _AUTOROUND,
                  "version": {}}),
     Row("awq", "awq", "GPTQModel, quantization/awq/utils/packing_utils.py, dequantize_gemm", (
@@ -232,11 +232,11 @@ ROWS = (
                   Part("zero_points|qzeros", kinds, dims, optional=True, flat=True)),
                  Numbers("B", "N K", "uint{b}", "onnx:matmulnbits"), (Numbers("scales", "N K/g"),),
                  Numbers("zero_points", "N K/g", "uint{b}", _ROW_OF_ZEROS),
-                 zero="half", result="K N", usual={"b": 4}, rule=rules.by_widest,
+                 zero="half", result="K N", usual={"b": 4}, rule=rules.by_signed_absmax,
                  chosen={"g": 32},
-                 unsaid="how many inputs there are: all of whole blocks are taken")
+                 assumption="how many inputs there are: all of whole blocks are taken")
             for kinds, dims in (("uint8", "N K/g*b/8"), (_SINGLES, "N K/g"))
-        ), joints="._", operator="com.microsoft.MatMulNBits"),
+        ), separators="._", operator="com.microsoft.MatMulNBits"),
     Row("bnb:int8", "bitsandbytes", "bitsandbytes, functional.py, int8_vectorwise_dequant", (
         Form((Part("weight", "int8", "N K"), Part("SCB", "float32", "N"),
               Part("weight_format", "uint8", "", optional=True)),
@@ -249,10 +249,10 @@ ROWS = (
               Part("biases", _FLOATS, "N K/g")),
              Numbers("weight", "N K", "uint{b}", "mlx"), (Numbers("scales", "N K/g"),),
              offset=(Numbers("biases", "N K/g"),), rounds="product", usual={"g": 64, "b": 4},
-             rule=rules.by_edge, asks=("bits", "group_size")),
+             rule=rules.by_mlx_affine, asks=("bits", "group_size")),
         *(_scaled(Part("weight", "uint32|int32", f"N K*{bits}/32"),
                   Numbers("weight", "N K", codes, "mlx"), Part("scales", "uint8", dims), scale,
-                  rule=rules.by_most_or_zero if scale == _E4M3 else rules.by_upper_power)
+                  rule=rules.by_absmax_or_zero if scale == _E4M3 else rules.by_upper_power)
           for bits, codes, dims, scale in (
               (4, _E2M1, "N K/32", _E8M0), (4, _E2M1, "N K/16", _E4M3), (8, _E4M3, "N K/32", _E8M0)
           )))),

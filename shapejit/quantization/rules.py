@@ -1,4 +1,4 @@
-"""Quantising weights of floats: a scale for each block, then the nearest code for each number.
+"""Quantising floats: the rules by which each scheme chooses a scale per block, and the codes.
 
 A scheme's row names the rule that its reference follows. The arithmetic is float32.
 """
@@ -23,7 +23,7 @@ from .content import Content
 Values = NDArray[np.float32]
 Array = NDArray[Any]
 ONE = np.float32(1)
-_SHORT = 256  # elements of a block that is turned
+_SHORT = 256  # elements of a block that is transposed
 _E8M0 = dtype("float8_e8m0fnu").codes
 
 
@@ -42,7 +42,7 @@ class Blocks:
 
     @cached_property
     def low(self) -> Values:
-        """The least number of each block; the dims of its elements have size 1."""
+        """The smallest number of each block; the dims of elements have size 1."""
         return self._reduced(np.min)
 
     @cached_property
@@ -52,7 +52,7 @@ class Blocks:
 
     @cached_property
     def _turned(self) -> Values | None:
-        """Blocks along rows with their elements one below the other: 3 times as fast to reduce."""
+        """Blocks along rows, transposed: reductions are 3 times as fast."""
         size = self.blocks[-1]
         if not 1 < size <= _SHORT or max(self.blocks[:-1], default=1) > 1:
             return None
@@ -80,7 +80,7 @@ class Blocks:
 
     @property
     def widest(self) -> Values:
-        """The number of largest magnitude of each block, the first where there are two."""
+        """The number of largest magnitude of each block, with its sign; the first of equal ones."""
         last = np.moveaxis(self.x, self.axes, range(-len(self.axes), 0))
         rows = last.reshape(-1, prod(self.blocks))
         low, high = self.low.reshape(-1), self.high.reshape(-1)
@@ -106,7 +106,7 @@ class Blocks:
 
 
 class Coded(NamedTuple):
-    """Codes, scales and what else a rule finds, in the shapes of Blocks."""
+    """The results of a rule (codes, scales and so on) in the shapes of Blocks."""
 
     codes: Array
     scale: Array
@@ -117,7 +117,7 @@ class Coded(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """What codes are to be: integers of `bits`, or the dtype or table `values`."""
+    """The wanted codes: integers of `bits`, or the dtype or table `values`."""
 
     bits: int
     values: Any
@@ -155,7 +155,7 @@ def top_of(values: str) -> np.float32:
     return np.float32({"float8_e4m3fn": 448, "float8_e5m2": 57344, "float4_e2m1fn": 6}[kind.name])
 
 
-def by_most(blocks: Blocks, wanted: Wanted) -> Coded:
+def by_absmax(blocks: Blocks, wanted: Wanted) -> Coded:
     """scale = largest magnitude / largest code; blocks of zeros have the scale 1."""
     scale = blocks.most / top_of(wanted.values)
     scale = as_kind(np.where(scale == 0, ONE, scale), wanted.scale)
@@ -163,9 +163,9 @@ def by_most(blocks: Blocks, wanted: Wanted) -> Coded:
 
 
 def by_power(blocks: Blocks, wanted: Wanted, up_from: float = 1) -> Coded:
-    """OCP MX, section 6.3: scale = 2**(floor(log2(largest magnitude)) - the largest code's).
+    """OCP MX, section 6.3: scale = 2**(floor(log2(largest magnitude)) - largest exponent).
 
-    The power is the next one where the magnitude is at least `up_from` times that.
+    The next power is taken if the magnitude is at least `up_from` times that of this one.
     """
     most = blocks.most
     mantissa, exponent = np.frexp(most)
@@ -182,7 +182,7 @@ def by_closest_power(blocks: Blocks, wanted: Wanted) -> Coded:
 
 
 def by_upper_power(blocks: Blocks, wanted: Wanted) -> Coded:
-    """MLX: the least power of two from largest magnitude / largest code on; no negative zeros."""
+    """MLX: the smallest power of two >= largest magnitude / largest code; no negative zeros."""
     most = blocks.most / top_of(wanted.values)
     stored = np.ceil(np.log2(np.where(most == 0, ONE, most))) + 127
     scale = np.clip(stored, 0, 254).astype(np.uint8).view(_E8M0)
@@ -190,7 +190,7 @@ def by_upper_power(blocks: Blocks, wanted: Wanted) -> Coded:
     return Coded(_unsigned_zeros(codes, wanted), scale)
 
 
-def by_most_or_zero(blocks: Blocks, wanted: Wanted) -> Coded:
+def by_absmax_or_zero(blocks: Blocks, wanted: Wanted) -> Coded:
     """MLX's and GGUF's NVFP4: scale = largest magnitude / 6; no negative zeros."""
     scale = as_kind(blocks.most / top_of(wanted.values), wanted.scale)
     codes = nearest(blocks.x * inverse(scale.astype(np.float32)), wanted.values)
@@ -249,7 +249,7 @@ def by_table(blocks: Blocks, wanted: Wanted) -> Coded:
 
 
 def by_range(blocks: Blocks, wanted: Wanted, least: float | None = None) -> Coded:
-    """GPTQ: from the least to the largest number, 0 included; blocks of zeros as if up to 1."""
+    """GPTQ: from the smallest to the largest number, 0 included; blocks of zeros as if up to 1."""
     top = np.float32((1 << wanted.bits) - 1)
     half = np.float32(1 << (wanted.bits - 1))
     low, high = np.minimum(blocks.low, 0), np.maximum(blocks.high, 0)
@@ -268,8 +268,8 @@ def by_range_or_least(blocks: Blocks, wanted: Wanted) -> Coded:
     return by_range(blocks, wanted, 2.0**-23)
 
 
-def by_widest(blocks: Blocks, wanted: Wanted) -> Coded:
-    """GGUF Q4_0, Q5_0 and MatMulNBits: the number of largest magnitude becomes the least code."""
+def by_signed_absmax(blocks: Blocks, wanted: Wanted) -> Coded:
+    """GGUF Q4_0, Q5_0, MatMulNBits: the number of largest magnitude becomes the smallest code."""
     if not wanted.symmetric:
         return by_range(blocks, wanted)
     half = np.float32(1 << (wanted.bits - 1))
@@ -280,7 +280,7 @@ def by_widest(blocks: Blocks, wanted: Wanted) -> Coded:
 
 
 def by_minimum(blocks: Blocks, wanted: Wanted) -> Coded:
-    """GGUF Q4_1 and Q5_1: offset = least number, scale = (largest - least) / largest code."""
+    """GGUF Q4_1 and Q5_1: offset = smallest number, scale = (largest - smallest) / largest code."""
     top = np.float32((1 << wanted.bits) - 1)
     scale = (blocks.high - blocks.low) / top
     codes = np.trunc((blocks.x - blocks.low) * inverse(scale) + np.float32(0.5))
@@ -299,8 +299,8 @@ def by_magnitude(blocks: Blocks, wanted: Wanted) -> Coded:
     return Coded(codes, as_kind(scale, wanted.scale), 128)
 
 
-def by_edge(blocks: Blocks, wanted: Wanted) -> Coded:
-    """MLX: from the edge of larger magnitude on; 0 is a multiple of the scale from there."""
+def by_mlx_affine(blocks: Blocks, wanted: Wanted) -> Coded:
+    """MLX: codes count from the end of larger magnitude, a multiple of the scale: 0 is exact."""
     top, low, high = np.float32((1 << wanted.bits) - 1), blocks.low, blocks.high
     down = np.abs(low) > np.abs(high)
     scale = np.maximum((high - low) / top, np.float32(1e-7))
@@ -330,11 +330,11 @@ FACTORS: dict[Rule, Callable[[Array], Array]] = {
 }
 """The factor of all scales by the rules that have one, given the largest magnitude of all."""
 
-_BAND = 1 << 18  # elements whose blocks, scales and codes stay in a cache
+_BAND = 1 << 18  # elements at a time: their blocks, scales and codes stay in a cache
 
 
 def encoded(x: Values, blocks: tuple[int, ...], rule: Rule, wanted: Wanted) -> Content:
-    """The content that a rule makes of a weight, (out, in) last or flat, some rows at a time."""
+    """The Content of a weight, (out, in) last or flat, encoded by a rule some rows at a time."""
     if wanted.amax is None and rule in FACTORS and x.ndim == len(blocks) and x.size:
         wanted = wanted._replace(amax=max(x.max(), -x.min()))
     row = x.size // max(1, len(x))

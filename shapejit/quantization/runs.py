@@ -1,7 +1,7 @@
-"""Weights whose codes lie in units, in the order of the result: decoded in one pass.
+"""Weights decoded in one pass: their codes are stored in units, in the order of the result.
 
-Runs of the result are decoded one by one. Their scales are fetched from where they lie,
-multiplied and converted on a stage in the cache, then their codes: see `kernels.decodes`.
+Runs of the result are decoded one by one. Their scales are read in place, multiplied and converted
+on a stage in the cache; then their codes are: see `kernels.decodes`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..kernels.numbers import Conversion
 from ..operations.casts import cast
 from ..planning.casts import VECTOR
 from ..planning.decode_boxes import Spread, box_plan
-from ..planning.decode_plans import MOST, DecodePlan, Lie, Operand, Step, decode_plan
+from ..planning.decode_plans import MOST, DecodePlan, Operand, Step, StoredNumbers, decode_plan
 from ..planning.units import units_of
 from ..runtime.kernel_names import Name
 from ..runtime.launches import address_of
@@ -35,22 +35,22 @@ from .operands import multiplied, zero_points
 
 FLOAT32 = dtype("float32")
 _NUMBER = number_of(FLOAT32)
-FEW_ALIKE = 16  # numbers with one factor that are worth a loop of their own
+FEW_ALIKE = 16  # numbers with one factor that justify a loop
 
 
 class UnfitError(Exception):
-    """Numbers that do not lie in the order of the result."""
+    """Numbers that are not in the order of the result."""
 
 
 class Decoding(NamedTuple):
-    """What decodes a weight, and the kernels that it takes."""
+    """A decoder of one weight, and the kernels that it needs."""
 
     names: tuple[Name, ...]
     run: Callable[[], None]
 
 
 def decoding(group: Group, target: Tensor) -> Decoding | None:
-    """What decodes a weight into a Tensor, row-major; None where it is not fit."""
+    """The Decoding of a weight into a row-major Tensor; None if it does not fit."""
     if group.order is not None:
         return None
     program, place = _Program(group, target), place_of(target)[0] // 8
@@ -81,7 +81,7 @@ class _Program:
     def plan(self) -> DecodePlan | None:
         """The plan of all steps."""
         form = self.group.form
-        codes = self._lie(form.codes)
+        codes = self._stored(form.codes)
         if codes.units is None or codes.per != 1:
             raise UnfitError
         if form.codes.table:
@@ -99,14 +99,14 @@ class _Program:
         return decode_plan(self.steps, self.total)
 
     def in_boxes(self, place: int) -> Decoding | None:
-        """What decodes codes that are to be transposed, to an address; None if they are not fit."""
+        """A decoder of codes that have to be transposed; None if they do not fit."""
         group, form = self.group, self.group.form
         planes, found = group.planes(form.codes), zero_points(group)
         if planes is None or len(planes) > 1 or form.codes.table or form.offset:
             return None
         whole, _ = planes[0]
         if whole.permuted(self.order).tensor.contiguous:
-            return None  # nothing is to be transposed
+            return None  # no transposition is needed
         kind, known = group.kind(form.codes), group.known
         blocks = sizes.steps(form.scales[0].dims, known)
         block = tuple(min(blocks[axis], known[axis]) for axis in self.order[1:])
@@ -138,7 +138,7 @@ class _Program:
         return Decoding(box_names(plan), run)
 
     def _spreads(self, found: Axes, block: Sequence[int]) -> list[Spread]:
-        """Where the float32 of each expert's blocks lie; none where they are not even."""
+        """The addresses of the float32 scales of each expert; empty if irregular."""
         t = found.tensor if found.tensor.dtype is FLOAT32 else cast(found.tensor, FLOAT32)
         self.kept.append(t)
         experts, *sides = (Axes(t, found.axes).side(axis) for axis in self.order)
@@ -158,45 +158,45 @@ class _Program:
         return [Spread(place, steps[0], steps[1]) for place in places]
 
     def _product(self, numbers: Sequence[Numbers]) -> Operand:
-        """Numbers multiplied up, as `multiplied` does it."""
+        """The product of several numbers, as in `multiplied`."""
         first, *others = (each for each in numbers if each is numbers[0] or self.group.has(each))
         try:
-            lie = self._lie(first)
+            source = self._stored(first)
         except UnfitError:
             return self._array(multiplied(self.group, numbers), first)
         if len(others) > 1:
             raise UnfitError
-        return self._scaled(lie, others[0]) if others else self._floats(lie)
+        return self._scaled(source, others[0]) if others else self._floats(source)
 
-    def _scaled(self, lie: Lie, other: Numbers) -> Operand:
-        """Numbers times others, their negatives, or divided by them."""
+    def _scaled(self, source: StoredNumbers, other: Numbers) -> Operand:
+        """Numbers times others or their negatives, or divided by them."""
         negative, over = other.step == "-", other.step == "/"
-        factors = self._lie(other)
-        if factors.per < FEW_ALIKE * lie.per:
-            factors = self._lie(other, factors.per // lie.per)
+        factors = self._stored(other)
+        if factors.per < FEW_ALIKE * source.per:
+            factors = self._stored(other, factors.per // source.per)
         if over and not _divides(self.group.numbers(other).tensor):
             raise UnfitError
         minus = self._constant(-1.0, self.total, 1) if negative else None
         factor = self._floats(factors, minus)
-        return self._taken(lie, "quantize" if over else "dequantize", factor)
+        return self._taken(source, "quantize" if over else "dequantize", factor)
 
-    def _floats(self, lie: Lie, factor: Operand | None = None) -> Operand:
+    def _floats(self, source: StoredNumbers, factor: Operand | None = None) -> Operand:
         """Numbers in float32, times a factor if there is any."""
         if factor is not None:
-            return self._taken(lie, "dequantize", factor)
-        if lie.units is None and lie.number == _NUMBER:
-            return Operand(lie.address, 4, lie.per)
-        return self._taken(lie, "cast", None)
+            return self._taken(source, "dequantize", factor)
+        if source.units is None and source.number == _NUMBER:
+            return Operand(source.address, 4, source.per)
+        return self._taken(source, "cast", None)
 
-    def _taken(self, lie: Lie, step: str, factor: Operand | None) -> Operand:
+    def _taken(self, source: StoredNumbers, step: str, factor: Operand | None) -> Operand:
         """The result of one more step, on the stage."""
-        lies = "" if factor is None else self._lies(factor.per, lie.per)
-        made = Conversion(lie.number, _NUMBER, 32, step, lies)
-        self.steps.append(Step(lie, made, factor))
-        return Operand(len(self.steps) - 1, 0, lie.per, True)
+        lies = "" if factor is None else self._lies(factor.per, source.per)
+        made = Conversion(source.number, _NUMBER, 32, step, lies)
+        self.steps.append(Step(source, made, factor))
+        return Operand(len(self.steps) - 1, 0, source.per, True)
 
     def _lies(self, per: int, of: int) -> str:
-        """How numbers for `per` elements lie beside those for `of`, if a loop can follow them."""
+        """The pattern in which numbers for `per` elements go with those for `of`."""
         if per != of and per // of < VECTOR and per != self.total:
             raise UnfitError
         return "each" if per == of else "blocks"
@@ -212,13 +212,13 @@ class _Program:
         return self._array(zero, self.group.form.zeros), "float"
 
     def _constant(self, value: float, per: int, count: int) -> Operand:
-        """One number for all."""
+        """One number for all elements."""
         made = np.full(count, value, np.float32)
         self.kept.append(made)
         return Operand(address_of(made), 0, per)
 
     def _array(self, found: Axes, numbers: Numbers) -> Operand:
-        """Numbers that were computed, as an array in the order of the result."""
+        """Computed numbers as an array in the order of the result."""
         made = self._floats_of(found)
         return made._replace(per=self._per(numbers, self.total // made.per))
 
@@ -230,8 +230,8 @@ class _Program:
         self.kept.append(made)
         return Operand(address_of(made), 4, self.total // made.size)
 
-    def _lie(self, numbers: Numbers, times: int = 1) -> Lie:
-        """Where numbers lie, each of them so many times."""
+    def _stored(self, numbers: Numbers, times: int = 1) -> StoredNumbers:
+        """Where numbers are stored, each counted `times` times."""
         planes, kind = self.group.planes(numbers), self.group.kind(numbers)
         if planes is None:
             raise UnfitError
@@ -242,11 +242,11 @@ class _Program:
         address = address_of(planes[0][0].tensor.buffer)
         whole = first.contiguous_bytes and kind.bits >= 8
         if whole and not others and times == 1:
-            return Lie(number, address + first.offset // 8, None, per)
+            return StoredNumbers(number, address + first.offset // 8, None, per)
         units = units_of([(_in_bytes(_repeated(layout, times)), low) for layout, low in layouts])
         if units is None or units.unit.size % number.nbytes:
             raise UnfitError
-        return Lie(number, address, units, per // times)
+        return StoredNumbers(number, address, units, per // times)
 
     def _per(self, numbers: Numbers, count: int) -> int:
         """The elements of the result for each of `count` numbers."""
@@ -267,13 +267,13 @@ class _Program:
 
 
 def _divides(t: Tensor) -> bool:
-    """Whether numbers are fit to divide by."""
+    """Whether all numbers can be divided by."""
     values = np.asarray(t.numpy())
     return bool(np.isfinite(values).all() and (values != 0).all())
 
 
 def _repeated(layout: Layout, times: int) -> Layout:
-    """Each element so many times."""
+    """Each element repeated."""
     if times == 1:
         return layout
     return Layout.of((*layout.shape, times), (*layout.strides, 0), layout.offset, layout.bits)

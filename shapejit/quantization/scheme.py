@@ -1,8 +1,8 @@
-"""Scheme: what the public table maps a name to."""
+"""Scheme: the values of the public table: decode, encode and convert one weight."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..arrays.tensor import Tensor
@@ -12,7 +12,6 @@ from ..runtime.ndarrays import is_a
 from . import decoding
 from .content import content_of
 from .encoding import encode
-from .experts import apart, interleaved, one_by_one, stacked
 from .forms import Row
 from .groups import Group, fault
 from .matching import group_of, sizes_of
@@ -45,7 +44,7 @@ class Scheme:
 
     @property
     def source(self) -> str:
-        """Where the facts stand: the reference's file and function.
+        """The reference: its project, file and function.
 
         >>> import shapejit as sj
         >>> sj.schemes["awq"].source
@@ -55,7 +54,7 @@ class Scheme:
 
     @property
     def project(self) -> str:
-        """The project whose reference that is, which writes such weights.
+        """The project that writes such weights, whose code is the reference.
 
         >>> import shapejit as sj
         >>> sj.schemes["awq"].project
@@ -65,7 +64,7 @@ class Scheme:
 
     @property
     def library(self) -> str:
-        """The package that decodes it; "" where kernels do.
+        """The package that decodes it; "" if shapejit's kernels do.
 
         >>> import shapejit as sj
         >>> sj.schemes["awq"].library, sj.schemes["gguf:iq4_nl"].library
@@ -76,7 +75,7 @@ class Scheme:
 
     @property
     def encodes(self) -> bool:
-        """Whether `encode` makes such weights.
+        """Whether `encode` can quantise to this scheme.
 
         >>> import shapejit as sj
         >>> sj.schemes["awq"].encodes, sj.schemes["gguf:iq4_nl"].encodes
@@ -86,7 +85,7 @@ class Scheme:
 
     @property
     def converts(self) -> bool:
-        """Whether `convert` takes weights of other schemes to it.
+        """Whether `convert` can store weights of other schemes in it.
 
         >>> import shapejit as sj
         >>> sj.schemes["awq"].converts, sj.schemes["gguf:iq4_nl"].converts
@@ -106,15 +105,15 @@ class Scheme:
         rounding: str = "once",
         **settings: Any,
     ) -> Tensor:
-        """The weight that the tensors `parts` stand for, as bfloat16, float16 or float32.
+        """Decode the tensors `parts` of one weight to bfloat16, float16 or float32.
 
-        `parts` maps the last components of names in a checkpoint to Tensors or ndarrays;
-        `settings` (`bits`, `group_size` in elements, ...) are only needed where shapes leave
-        them open. The arithmetic is float32, its result rounded once, to `dtype`; with
-        `rounding="reference"` intermediate results are rounded where those of `source`
-        are. `out`, a Tensor of the result's shape and dtype, C-contiguous, is filled and
-        returned. Raises FormatError for parts that are missing or do not fit and for other
-        dtypes, DTypeError and ReshapeError for an `out` that is not fit.
+        `parts` maps the last components of names in a checkpoint to Tensors or ndarrays. `settings`
+        (`bits`, `group_size` in elements, ...) are only needed if shapes do not determine them. The
+        arithmetic is float32, and the result is rounded once, to `dtype`; with
+        `rounding="reference"` intermediate results are rounded where `source` rounds them. `out` (a
+        C-contiguous Tensor of the result's shape and dtype) is filled and returned. Raises
+        FormatError for parts that are missing or do not fit and for other dtypes, DTypeError and
+        ReshapeError for an `out` that does not fit.
 
         >>> import numpy as np, shapejit as sj
         >>> codes = np.array([[0x76543210, 0x0EDCBA98]], np.int32)
@@ -130,16 +129,15 @@ class Scheme:
         return decoding.decode(group, kind, out, kind if rounding == "reference" else None)
 
     def encode(self, x: Any, **settings: Any) -> dict[str, Tensor]:
-        """The parts that store a weight: each number by the nearest code of its block.
+        """Quantise a weight by round to nearest: return its parts.
 
-        `x`, an ndarray or Tensor of floats, has the shape that `decode` gives, after any
-        dims of stacked experts. `settings` are those of `decode`, and `symmetric` (True;
-        integer codes of a range around 0), `scale_dtype` (the dtype of scales where the
-        scheme allows several), `dtype` (that of the codes, where the scheme has several) and
-        `amax` (the largest magnitude of all weights that share the global scale of NVFP4).
-        Scales follow the rule of the reference; nothing is calibrated. Raises FormatError
-        for shapes and settings that the scheme cannot store, and for schemes that are
-        only decoded, DTypeError for what are no floats.
+        `x` is an ndarray or Tensor of floats, of the shape that `decode` returns, after any dims of
+        stacked experts. `settings` are those of `decode`, and: `symmetric` (default True: integer
+        codes of a range around 0), `scale_dtype` and `dtype` (of scales and codes, if the scheme
+        allows several), `amax` (the largest magnitude of all weights that share NVFP4's global
+        scale). Scales follow the rule of the reference; nothing is calibrated. Raises FormatError
+        for shapes and settings that the scheme cannot store, and for schemes that are only
+        decoded; DTypeError for other dtypes than floats.
 
         >>> import numpy as np, shapejit as sj
         >>> parts = sj.schemes["gguf:q8_0"].encode(np.ones((2, 32), np.float32))
@@ -151,12 +149,11 @@ class Scheme:
     def convert(
         self, parts: Mapping[str, Any], to: str | Scheme, **settings: Any
     ) -> dict[str, Tensor]:
-        """The same weight as another scheme stores it: the same codes and scales, exactly.
+        """Store the weight in another scheme, with exactly the same codes and scales.
 
         `parts` and `settings` are those of `decode`; `to` is a Scheme or its name. Raises
-        FormatError, which says what the other scheme cannot hold: another width of codes,
-        other blocks, zero points, scales that its dtype would round, act-order;
-        UnknownNameError.
+        FormatError, which says what the other scheme cannot hold (the width of codes, the blocks,
+        zero points, scales that its dtype would round, act-order), and UnknownNameError.
 
         >>> import numpy as np, shapejit as sj
         >>> parts = sj.schemes["mxfp4:gpt-oss"].encode(np.ones((32, 2), np.float32))
@@ -167,64 +164,6 @@ class Scheme:
         wanted = sizes_of(target.name, settings)
         group = self._group(parts, {**settings, **getattr(parts, "settings", {})})
         return written(target.name, target.row.forms, content_of(group), wanted)
-
-    def stack(self, experts: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
-        """The parts of one weight of each expert, stacked along a new first dim.
-
-        Raises FormatError unless there are some, of the same parts, shapes and dtypes.
-
-        >>> import numpy as np, shapejit as sj
-        >>> scheme = sj.schemes["fp8:channel"]
-        >>> experts = [scheme.encode(np.eye(4, dtype=np.float32)) for _ in range(3)]
-        >>> scheme.stack(experts)["weight"].shape
-        (3, 4, 4)
-        """
-        return stacked([self._group(parts, {}) for parts in experts])
-
-    def unstack(self, parts: Mapping[str, Any], **settings: Any) -> list[dict[str, Tensor]]:
-        """The parts of each expert of stacked ones, as views: the inverse of `stack`.
-
-        `settings` are those of `decode`. Raises FormatError for parts without a dim of experts.
-
-        >>> import numpy as np, shapejit as sj
-        >>> scheme = sj.schemes["fp8:channel"]
-        >>> both = scheme.stack([scheme.encode(np.eye(4, dtype=np.float32))] * 2)
-        >>> [parts["weight"].shape for parts in scheme.unstack(both)]
-        [(4, 4), (4, 4)]
-        """
-        return [*one_by_one(self._group(parts, settings))]
-
-    def interleave(
-        self, gate: Mapping[str, Any], up: Mapping[str, Any], **settings: Any
-    ) -> dict[str, Tensor]:
-        """The parts of one weight whose rows are those of gate and up in turns, gate first.
-
-        `settings` are those of `decode`. Raises FormatError where the two differ in shapes,
-        dtypes or global scales.
-
-        >>> import numpy as np, shapejit as sj
-        >>> scheme = sj.schemes["fp8:channel"]
-        >>> gate = scheme.encode(np.eye(4, dtype=np.float32))
-        >>> both = scheme.interleave(gate, gate)
-        >>> both["weight"].shape, [parts["weight"].shape for parts in scheme.deinterleave(both)]
-        ((8, 4), [(4, 4), (4, 4)])
-        """
-        return interleaved(self._group(gate, settings), self._group(up, settings))
-
-    def deinterleave(
-        self, parts: Mapping[str, Any], **settings: Any
-    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """The parts of gate (even rows) and up (odd rows), as views: undoes `interleave`.
-
-        Raises FormatError for an odd number of rows, and for scales of blocks that have both.
-
-        >>> import numpy as np, shapejit as sj
-        >>> scheme = sj.schemes["fp8:channel"]
-        >>> gate, up = scheme.deinterleave(scheme.encode(np.eye(4, dtype=np.float32)))
-        >>> gate["weight"].numpy().argmax(axis=1).tolist(), up["weight"].shape
-        ([0, 2], (2, 4))
-        """
-        return apart(self._group(parts, settings))
 
     def _group(self, parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Group:
         return group_of(self.name, self.row.forms, parts, settings)

@@ -14,7 +14,7 @@ _STEP = re.compile(r"([*/]?)(\w+)")
 
 
 def value(size: str, known: Mapping[str, int]) -> int | None:
-    """The size, None where a name is unknown.
+    """The size; None if a name is unknown.
 
     >>> value("K*b/32", {"K": 40, "b": 4}), value("K/g", {"K": 40})
     (5, None)
@@ -29,9 +29,9 @@ def value(size: str, known: Mapping[str, int]) -> int | None:
 
 
 def solved(size: str, found: int, known: Mapping[str, int]) -> tuple[str, int] | None:
-    """The one unknown name and its value, where the size is `found`; None if it is unclear.
+    """The only unknown name, and its value if the size is `found`; None if it is ambiguous.
 
-    Where sizes were rounded up, it is the largest value.
+    If sizes were rounded up, it is the largest value.
 
     >>> solved("K*b/32", 5, {"b": 4}), solved("K/g", 3, {"K": 96}), solved("K/g", 3, {"K": 97})
     (('K', 40), ('g', 32), None)

@@ -9,7 +9,7 @@ from .detection import detect
 from .rows import ROWS
 from .scheme import Scheme
 
-# Who writes such weights, by what they are decoded, and whether the other ways are open.
+# The project that writes such weights, what decodes them, whether they can be encoded or converted.
 _COLUMNS: dict[str, Callable[[Scheme], str]] = {
     "project": lambda scheme: scheme.project,
     "decode": lambda scheme: f"library {scheme.library}" if scheme.library else "kernel",

@@ -1,4 +1,4 @@
-"""A content -> the parts of a scheme; what its form cannot hold exactly is refused."""
+"""A Content written as the parts of a scheme; raises if its form cannot hold it exactly."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Array = NDArray[Any]
 def written(
     scheme: str, forms: tuple[Form, ...], content: Content, known: Mapping[str, int]
 ) -> Parts:
-    """The parts of a content in the first form that holds it; FormatError if none does."""
+    """The parts of a Content in the first form that can hold it. Raises FormatError if none can."""
     reasons = list[str]()
     for form in forms:
         try:
@@ -43,7 +43,7 @@ def written(
 def is_written(form: Form) -> bool:
     """Whether weights can be stored in a form.
 
-    That is where no number is computed from several parts, or of scales in two levels of blocks.
+    They cannot if numbers are computed from several parts, or scales have two levels of blocks.
     """
     numbers = (form.codes, *form.scales, *form.offset, *filter(None, (form.zeros,)))
     read = any(each.read is not None for each in numbers)
@@ -52,7 +52,7 @@ def is_written(form: Form) -> bool:
 
 
 def laid_out(scheme: str, form: Form, content: Content, known: Mapping[str, int]) -> Group:
-    """The parts of a content in a form; without codes they have room for these and for scales."""
+    """The parts of a Content in a form; without codes, with room for codes and scales."""
     if not is_written(form):
         raise fault(scheme, "is only decoded")
     rank = len(form.axes)
@@ -77,7 +77,7 @@ def laid_out(scheme: str, form: Form, content: Content, known: Mapping[str, int]
 
 
 def _sized(form: Form, content: Content, known: Mapping[str, int]) -> dict[str, int]:
-    """The sizes of a form for a content: those of its blocks where the form leaves them open."""
+    """The sizes of a form for a Content; its blocks define those that the form leaves open."""
     axes, shape = form.axes, content.shape[len(content.batch) :]
     made = {**form.usual, **known, **dict(zip(axes, shape, strict=False)), "b": content.bits}
     for size in form.scales[0].dims.split():
@@ -88,7 +88,7 @@ def _sized(form: Form, content: Content, known: Mapping[str, int]) -> dict[str, 
 
 
 def _check_codes(group: Group, content: Content) -> None:
-    """FormatError unless the codes mean the same, in blocks of the same shape."""
+    """Raise FormatError unless codes have the same meaning, in blocks of the same shape."""
     form, codes = group.form, group.form.codes
     values, bits = group.values, code_bits(group, codes)
     widths = group.packing(codes).bits if codes.format else ()
@@ -103,14 +103,14 @@ def _check_codes(group: Group, content: Content) -> None:
 
 
 def _words(values: Any, widths: Sequence[int]) -> str:
-    """What codes mean, for a message."""
+    """The meaning of codes, for a message."""
     if values == "integer":
         return f"an integer of {any_of(widths)} bits"
     return values if isinstance(values, str) else f"one of {len(values)} values"
 
 
 def _factor(group: Group, content: Content, factors: list[Numbers]) -> dict[Numbers, Array]:
-    """What stands for the factor of all scales, with the same products: itself, or its inverse."""
+    """The stored factor of all scales, with the same products: itself, or its inverse."""
     if not factors:
         if content.factor is not None and (content.factor != 1).any():
             raise fault(group.scheme, "has no global scale")
@@ -135,7 +135,7 @@ def _factor(group: Group, content: Content, factors: list[Numbers]) -> dict[Numb
 
 
 def _zeros(group: Group, content: Content) -> Array | None:
-    """Zero points to store; None where the form needs none."""
+    """The zero points to store; None if the form needs none."""
     form, kind = group.form, group.kind(group.form.codes)
     if content.values != "integer":
         return None
@@ -159,7 +159,7 @@ def _zeros(group: Group, content: Content) -> Array | None:
 
 
 def _parts(group: Group, content: Content, values: Mapping[Numbers, Array]) -> dict[str, Tensor]:
-    """The tensors of the parts that hold codes, values, and what the form says of itself."""
+    """The tensors of the parts with codes and values, and of those that describe the form."""
     form, made = group.form, dict[str, Array]()
     extra = {} if form.writes is None else form.writes(content, group.known)
     used = {numbers.part for numbers in (form.codes, *values)}
@@ -193,7 +193,7 @@ def _array(
 ) -> Array:
     """The array of a part: zeros, in a dtype that holds the values exactly.
 
-    It is not cleared where codes and scales that are still `to_come` take all of it.
+    It is not cleared if codes and scales that are still `to_come` fill it.
     """
     kinds = part.kinds
     name = kinds[0]
@@ -213,7 +213,7 @@ def _array(
 
 
 def takes_all(group: Group, key: str, nbytes: int) -> bool:
-    """Whether codes or scales, or both, take all bytes of a part."""
+    """Whether codes, scales or both fill all bytes of a part."""
     form = group.form
     there = [numbers for numbers in (form.codes, form.scales[0]) if numbers.part == key]
     bits = sum(prod(group.sizes(each.dims)) * code_bits(group, each) for each in there)
@@ -221,12 +221,12 @@ def takes_all(group: Group, key: str, nbytes: int) -> bool:
 
 
 def _floats(group: Group, numbers: Numbers, kind: object) -> bool:
-    """Whether these are zero points that may be packed, but are floats of a dtype here."""
+    """Whether these are zero points that other forms pack, but that are floats here."""
     return numbers is group.form.zeros and dtype(kind).kind == "float"
 
 
 def _exact(x: Array, name: str) -> bool:
-    """Whether a dtype has all the numbers."""
+    """Whether a dtype can represent all the numbers."""
     with np.errstate(all="ignore"):
         made = x.astype(dtype(name).numpy)
     wide = np.float64
@@ -234,12 +234,12 @@ def _exact(x: Array, name: str) -> bool:
 
 
 def put(group: Group, numbers: Numbers, x: Array) -> None:
-    """Put numbers, (out, in) last, into parts that are laid out."""
+    """Write numbers, (out, in) last, into parts made by `laid_out`."""
     _write(group, numbers, {numbers.part: group.tensors[numbers.part].numpy()}, x)
 
 
 def _write(group: Group, numbers: Numbers, made: Mapping[str, Array], x: Array) -> None:
-    """Put numbers, (out, in) last, where the part has them."""
+    """Write numbers, (out, in) last, to their places in the part."""
     into = made[numbers.part]
     if axes_of(numbers.dims) == "KN":
         x = x.swapaxes(-1, -2)
@@ -258,14 +258,14 @@ def _write(group: Group, numbers: Numbers, made: Mapping[str, Array], x: Array) 
 
 
 def _exactly(group: Group, what: str, x: Array, kind: np.dtype[Any]) -> Array:
-    """Numbers in a dtype; FormatError if that does not hold them all."""
+    """Numbers cast to a dtype. Raises FormatError if that is inexact."""
     if not _exact(x, kind.name):
         raise fault(group.scheme, f"{what} is {kind}, which does not hold {x.dtype} exactly")
     return x.astype(kind)
 
 
 def _pack(group: Group, numbers: Numbers, into: Array, x: Array) -> None:
-    """Put numbers into an array as their format has them."""
+    """Pack numbers into an array in their format."""
     memory, bits, shape = into.reshape(-1).view(np.uint8), group.bits(numbers), x.shape
     if bits != group.kind(numbers).bits:  # 5 and 7 bits
         _pack_stream(x, memory, bits, shape)
@@ -283,7 +283,7 @@ def _pack(group: Group, numbers: Numbers, into: Array, x: Array) -> None:
 
 
 def _place(x: Array, memory: Array, layout: Any) -> None:
-    """Numbers of whole bytes to where a Layout has them."""
+    """Write numbers of whole bytes to the places of a Layout."""
     strides = tuple(stride // 8 for stride in layout.strides)
     view = np.ndarray(layout.shape, x.dtype, memory.data, layout.offset // 8, strides)
     view[...] = x.reshape(layout.shape)

@@ -1,5 +1,5 @@
-"""What runs beneath everything else: kernels loaded, threads, launches, memory of results.
+"""Infrastructure: loading of kernels, threads, launches, memory of results, the system.
 
-It knows nothing of tensors. What a kernel does stands in `kernels/`, whether it runs in `engine`;
-here is how it is built, found on disk, loaded and given to threads.
+It knows nothing of tensors. `kernels/` has what a kernel does, `engine/` decides whether it runs;
+here kernels are requested from builders, found on disk, loaded, and run on threads.
 """

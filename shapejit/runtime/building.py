@@ -1,9 +1,9 @@
-"""Builder processes, which are asked for kernels through a pipe; a crash of one is no crash here.
+"""Builder processes, which are sent the names of kernels through a pipe; they may crash safely.
 
-A thread per builder starts it, hands it what was asked for, and waits for the answers. It ends a
-builder that has had nothing to do for a while. Where no process can be started, the thread builds
-by itself. If a builder ends, hangs or sends rubbish, its kernels are retried once, in another one;
-if that fails as well, they are marked as failed.
+A thread per builder starts it, sends it requests, and waits for the answers. It ends a builder that
+is idle for a while. If no process can be started, the thread compiles by itself. If a builder ends,
+hangs or sends garbage, its kernels are retried once, in another one; if that fails, too, they are
+marked as failed.
 """
 
 from __future__ import annotations
@@ -29,10 +29,12 @@ from .system import PerProcess, register_at_fork
 
 IDLE = 10.0  # seconds after which a builder is no longer kept
 SILENCE = 60.0  # seconds without a sign of life after which it is ended
-WAITS = 12  # in which these are waited for: if all are stopped meanwhile, that is one wait
-GRACE = 1.0  # seconds that one which fails has to end by itself
-TRIES = 2  # builders that may fail at one kernel
-NICE = 4  # a builder beside what this process does; more starves it on busy cores
+WAITS = (
+    12  # into which SILENCE is divided: while all processes are stopped, only one of them passes
+)
+GRACE = 1.0  # seconds for a failing builder to end by itself
+TRIES = 2  # builders that try to compile a kernel
+NICE = 4  # niceness of a builder; more would starve it on busy cores
 
 LOGGER = logging.getLogger("shapejit")
 
@@ -55,8 +57,8 @@ class Builders:
         self._waiting = self._count = 0
 
     def ask(self, names: Names, answer: Answer, urgent: bool = False) -> None:
-        """Let kernels be built; `answer` is called for each of them, on another thread."""
-        if self.most > 1 < len(names):  # builders divide them
+        """Have kernels built; `answer` is called for each of them on another thread."""
+        if self.most > 1 < len(names):  # divided among builders
             for name in names:
                 self.ask((name,), answer, urgent)
             return
@@ -99,7 +101,7 @@ class Builders:
 def _built(
     process: _Process | None, names: list[Name], answer: Answer, urgent: bool
 ) -> _Process | None:
-    """Answer for all names; the builder that did so last, if there is one."""
+    """Answer for all names; return the last builder, if there is one."""
     failures = 0
     while names:
         process = process or _started(urgent)
@@ -129,7 +131,7 @@ class _Process:
         variables = {k: v for k, v in os.environ.items() if k != "NUMBA_DISABLE_JIT"}
         options: dict[str, Any] = {"process_group": 0} if os.name == "posix" else {}
         python, paths, at = sys.executable, [p for p in sys.path if isinstance(p, str)], ":"
-        if other := os.environ.get("SHAPEJIT_BUILDER"):  # which has packages of its own
+        if other := os.environ.get("SHAPEJIT_BUILDER"):  # an interpreter with packages of its own
             python, paths, at = other, [str(object_files.PACKAGE.parent)], ":0"
             variables = {k: v for k, v in variables.items() if not k.startswith("PYTHON")}
             variables |= {"SHAPEJIT_TARGET": processor.triple(), "NUMBA_CPU_NAME": processor.name()}
@@ -147,11 +149,11 @@ class _Process:
                 os.setpriority(os.PRIO_PROCESS, self.process.pid, NICE)
 
     def build(self, names: list[Name], answer: Answer) -> str:
-        """Take names away, and hand over an answer for each; what is wrong if some are left."""
+        """Process `names`, removing each with its answer; return what failed if some are left."""
         try:
             content = pickle.dumps(tuple(names))
             assert self.process.stdin is not None
-            with suppress(BrokenPipeError):  # it ended, as its answers will say
+            with suppress(BrokenPipeError):  # it ended; reading its answers shows that
                 self.process.stdin.write(len(content).to_bytes(4, "little") + content)
             while names:
                 error, code = self._answer()
@@ -161,7 +163,7 @@ class _Process:
         return ""
 
     def _answer(self) -> tuple[str, bytes | None]:
-        """An error or "", and the code if the builder has no folder for it."""
+        """The error or "", and the code if the builder could not store it."""
         while True:
             line = self._line().strip()
             if line:
@@ -178,7 +180,7 @@ class _Process:
         raise ValueError(f"it gave no sign of life for {SILENCE:.0f} seconds")
 
     def _listen(self) -> None:
-        """Take its lines; whoever else has its end of the pipe keeps only this thread waiting."""
+        """Read its lines. If another process holds its end of the pipe, only this thread waits."""
         pipe = self.process.stdout
         assert pipe is not None
         line = b"\n"
@@ -190,7 +192,7 @@ class _Process:
         pipe.close()
 
     def end(self, seconds: float = SILENCE) -> None:
-        """Let it go: it has nothing more to do, and so many seconds to see that."""
+        """Close its pipe, and kill it unless it ends within `seconds`."""
         assert self.process.stdin is not None
         with suppress(OSError):
             self.process.stdin.close()
@@ -204,7 +206,7 @@ class _Process:
 
 
 def _started(urgent: bool) -> _Process | None:
-    """A new builder; None where the system starts no processes, or would start another program."""
+    """A new builder; None if processes cannot be started, or would run another program."""
     if not sys.executable or getattr(sys, "frozen", False):
         return None
     with suppress(OSError):
@@ -213,7 +215,7 @@ def _started(urgent: bool) -> _Process | None:
 
 
 def _build_here(names: Sequence[Name], answer: Answer) -> None:
-    """Build on this thread, which imports numba."""
+    """Compile on this thread, which imports numba."""
     for name in names:
         code, error = None, ""
         try:
@@ -228,15 +230,15 @@ _builders = PerProcess(Builders)
 
 
 def builders() -> Builders:
-    """Those of this process; a forked child has its own."""
+    """The Builders of this process; a forked child has its own."""
     return _builders.value
 
 
 @atexit.register
 def _leave() -> None:
-    """Let builders finish what they do without this process."""
+    """At exit, let builders finish their work without this process."""
     for process in _running:
-        process.returncode = 0  # or Python would warn that it still runs
+        process.returncode = 0  # otherwise Python would warn that it still runs
         if process.stdin is not None:
             with suppress(OSError):
                 process.stdin.close()
@@ -244,7 +246,7 @@ def _leave() -> None:
 
 @contextmanager
 def at_most(count: int) -> Iterator[None]:
-    """Let so many builders work at once meanwhile."""
+    """A context that allows `count` builders at once."""
     own = builders()
     before, own.most = own.most, max(own.most, count)
     try:
@@ -254,9 +256,9 @@ def at_most(count: int) -> Iterator[None]:
 
 
 def _after_fork() -> None:
-    """Leave builders to the parent, and close their pipes: else they would not see it go."""
+    """Leave builders to the parent, and close their pipes, so that they notice when it ends."""
     for process in _running:
-        process.returncode = 0  # no child of this process
+        process.returncode = 0  # not a child of this process
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
                 with suppress(OSError):

@@ -1,14 +1,13 @@
-"""Actions that signals and forks cannot interrupt: kernels are asked for and loaded by them.
+"""Actions that signals and forks cannot interrupt, such as imports and the loading of kernels.
 
 An exception raised by a signal handler (KeyboardInterrupt) in the middle of an import or of
 LLVM can end the process or break it for good. Python runs signal handlers on the
 main thread only, so each of these actions gets a thread of its own, and the caller
-waits for it. An interrupt ends the wait; the action goes on, and the next call finds
-what it made.
+waits for it. An interrupt ends the wait; the action continues, and the next call finds
+its result.
 
-One action runs at a time, under a lock that a fork takes first: a child would wait
-for ever for the locks of LLVM, of imports and of logging, if they were held by a
-thread that it did not inherit.
+One action runs at a time, under a lock that a fork acquires first. Otherwise a child could wait
+forever for locks of LLVM, imports or logging, held by a thread that it did not inherit.
 """
 
 from __future__ import annotations
@@ -35,23 +34,23 @@ _PACKAGE = __name__.partition(".")[0]
 Outcome = tuple[Any, BaseException | None]
 Work = Callable[[], Outcome]
 
-_PAUSE = 0.2  # seconds after which who waits looks whether the thread is still there
+_PAUSE = 0.2  # seconds between two checks of a waiting caller that the thread is alive
 
 _lock: Any = threading.RLock()  # Any: its _is_owned is known to threading.Condition only
 _waiting: WeakSet[SimpleQueue[Any]] = WeakSet()
 
 
 def apart(action: Callable[..., Result], *arguments: Any) -> Result:
-    """Return or raise what a call of `action` does, made on another thread under the lock.
+    """Call `action` on another thread, under the lock; return or raise what it does.
 
     An exception of a signal handler ends the wait, but not the action.
     """
-    if _lock._is_owned():  # one action calls for another
+    if _lock._is_owned():  # an action within an action
         return action(*arguments)
     outcomes: SimpleQueue[Outcome | None] = SimpleQueue()
     _waiting.add(outcomes)
     outcome = None
-    while outcome is None:  # None: this is a forked child, and the thread its parent's
+    while outcome is None:  # None: this is a forked child, and the thread is its parent's
         outcome = _awaited(outcomes, _started(outcomes, action, arguments))
     result, fault = outcome
     if fault is None:
@@ -63,30 +62,30 @@ def apart(action: Callable[..., Result], *arguments: Any) -> Result:
 
 
 def begin(action: Callable[..., object], *arguments: Any) -> None:
-    """The same without waiting for it; nobody hears of what it raises."""
+    """The same without waiting; its exceptions are lost."""
     _started(SimpleQueue(), action, arguments)
 
 
 def _started(
     outcomes: SimpleQueue[Outcome | None], action: Callable[..., Any], arguments: tuple[Any, ...]
 ) -> ref[Work]:
-    """Let a thread work; the reference is dead when the thread has ended, whatever of."""
+    """Start a thread; the returned weak reference dies when it ends for any reason."""
 
     def act(work: Work) -> None:
-        with _lock:  # whoever gets the lock for a fork finds the outcome delivered
+        with _lock:  # once a fork has the lock, the outcome is delivered
             outcomes.put(work())
 
-    # Nobody but the thread holds it. CPython 3.11 leaks `act` where there is no memory for it.
+    # Only the thread refers to it. CPython 3.11 leaks `act` if there is no memory for it.
     work = partial(_outcome, action, arguments)
     try:
         start_new_thread(act, (work,))
-    except RuntimeError:  # the system has no more threads, or the interpreter ends
+    except RuntimeError:  # no more threads, or the interpreter is ending
         act(work)
     return ref(work)
 
 
 def _awaited(outcomes: SimpleQueue[Outcome | None], work: ref[Work]) -> Outcome | None:
-    """What the thread delivers; without memory it may end before it calls anything."""
+    """The outcome of the thread, which may end early if memory runs out."""
     while True:
         ended = work() is None
         with suppress(Empty):
@@ -103,7 +102,7 @@ def _outcome(action: Callable[..., Any], arguments: tuple[Any, ...]) -> Outcome:
 
 
 def module(name: str) -> ModuleType:
-    """The module `shapejit.<name>`, for names that are imported when they are first asked for.
+    """Import the module `shapejit.<name>`: for names that are imported on first access.
 
     >>> module("errors").__name__
     'shapejit.errors'
@@ -115,24 +114,24 @@ def module(name: str) -> ModuleType:
 
 
 def under_way() -> bool:
-    """Whether this thread takes an action, or holds up those of others."""
+    """Whether this thread runs an action, or holds the lock."""
     return bool(_lock._is_owned())
 
 
 def hold_at_exit() -> None:
-    """Let the end of the interpreter wait for what is under way, before whatever ends then.
+    """At exit, wait for the current action before later exit handlers run.
 
-    Exit handlers run in reverse: this is called when a library is imported that has some.
+    Exit handlers run in reverse order: this is called after importing a library that has some.
     """
     atexit.unregister(_hold)
     atexit.register(_hold)
 
 
 def _hold() -> None:
-    """Take the lock, whatever signal handlers raise meanwhile.
+    """Acquire the lock, whatever signal handlers raise in the meantime.
 
-    A fork waits thus for the thread, and so does the end of the interpreter, which
-    must not take LLVM's memory away beneath it.
+    Forks wait for the thread in this way, and so does the end of the interpreter, which must not
+    free LLVM's memory while the thread uses it.
     """
     interrupt = None
     if _lock._is_owned():
@@ -143,7 +142,7 @@ def _hold() -> None:
         except BaseException as fault:
             interrupt = fault
     if interrupt is not None:
-        raise interrupt  # Python reports it: neither forks nor exits can be refused
+        raise interrupt  # Python prints it: neither a fork nor an exit can be prevented
 
 
 def _after_fork() -> None:

@@ -1,4 +1,4 @@
-"""Limits of the control groups that this process is in (Linux, cgroup v2).
+"""Limits of the control groups of this process (Linux, cgroup v2).
 
 Read without pathlib, which takes 5 ms to import.
 """
@@ -9,7 +9,7 @@ from contextlib import suppress
 
 
 def limits(name: str) -> list[list[str]]:
-    """The words of the file `name` of this process's group and of each group around it.
+    """The words of the file `name` in this process's group and in each group above it.
 
     >>> limits("there is no such limit")
     []

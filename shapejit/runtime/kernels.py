@@ -1,8 +1,8 @@
 """Which kernels are ready, and how one that is ready is called.
 
-A kernel is built by a builder (`building`), or read from disk (`object_files`), and loaded
-(`loading`); only `wait` waits for that. Calling a kernel that is not ready raises: check with
-`ready` or `find` first. With the JIT off kernels are plain Python, and always ready.
+A kernel is compiled by a builder (`building`) or read from disk (`object_files`), and loaded
+(`loading`); only `wait` blocks until that is done. Calling a kernel that is not ready raises: check
+with `ready` or `find` first. With the JIT off kernels are plain Python, and always ready.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ Run = Callable[[Any, Any, Any, int], object]  # places, work, span, stage
 # Fills the first words of a table, and runs the Entry at an address with it.
 RUN = Call("entries.run", ("i", "a", *STARTS), "i", held=False)
 WORDS = 8  # of `STARTS`, in the table of an Entry
-_PAUSE = 0.005  # seconds after which who waits for kernels looks whether they are there
+_PAUSE = 0.005  # seconds between two checks of a thread that waits for kernels
 
 _addresses: dict[Name, int] = {}  # of kernels that are ready
 _missing: set[Name] = set()  # not on disk when this process looked
-_coming: set[Name] = set()  # that are being looked for
+_coming: set[Name] = set()  # that another thread is loading from disk
 _asked: set[Name] = set()
 _failed: dict[Name, str] = {}
 _files: dict[Name, str] = {}  # that kernels were loaded from
-_told = False  # that kernels cannot be kept
+_told = False  # whether the warning that kernels cannot be kept was issued
 _recorded: dict[Name, None] | None = None
 
 
@@ -56,7 +56,7 @@ def vector() -> int:
 
 
 def kind(argument: Any) -> str:
-    """The kind of an argument, as an Entry has it; a tag is its own."""
+    """The kind of an argument of an Entry; that of a tag is the tag itself."""
     if isinstance(argument, str):
         return argument
     return "at"[argument.ndim - 1] if isinstance(argument, np.ndarray) else "i"
@@ -71,12 +71,12 @@ def ready(names: Iterable[Name]) -> bool:
 
 
 def loaded() -> int:
-    """How many kernels are ready: as long as that is the same, so are all answers of `find`."""
+    """How many kernels are ready: while it is unchanged, so are all results of `find`."""
     return len(_addresses)
 
 
 def find(names: Iterable[Name]) -> bool:
-    """Load those of them that are on disk; whether all are ready now."""
+    """Load those that are on disk; return whether all are ready now."""
     if not _are_unknown(names):
         return ready(names)
     wanted = [name for name in names if name not in _missing or name in _coming]
@@ -87,7 +87,7 @@ def find(names: Iterable[Name]) -> bool:
 
 
 def look_for(names: Iterable[Name]) -> bool:
-    """Let those of them that are on disk be loaded, and wait for nothing; as `find`."""
+    """As `find`, but loading happens on another thread, and is not waited for."""
     if not _are_unknown(names):
         return ready(names)
     wanted = [name for name in names if not {name} & (_missing | _coming)]
@@ -98,7 +98,7 @@ def look_for(names: Iterable[Name]) -> bool:
 
 
 def _are_unknown(names: Iterable[Name]) -> bool:
-    """Whether the disk may have some that are not ready; not while they are recorded."""
+    """Whether the disk may have some that are not ready; False within `recorded`."""
     if ready(names):
         return False
     if _recorded is not None:
@@ -107,14 +107,14 @@ def _are_unknown(names: Iterable[Name]) -> bool:
 
 
 def ask(names: Iterable[Name], urgent: bool = False) -> None:
-    """Let a builder make those of them that are not ready, each once, and wait for nothing."""
+    """Ask a builder for those that are not ready, once each, without waiting."""
     wanted = [name for name in names if name not in _addresses and name not in _asked]
     if wanted and _recorded is None:
         apart(_ask, wanted, urgent)
 
 
 def _ask(names: Sequence[Name], urgent: bool) -> None:
-    """Ask for those of them that no other thread has asked for meanwhile."""
+    """Ask for those that no other thread has asked for in the meantime."""
     wanted = tuple(name for name in names if name not in _asked)
     _asked.update(wanted)
     if wanted:
@@ -122,13 +122,13 @@ def _ask(names: Sequence[Name], urgent: bool) -> None:
 
 
 def wait(names: Sequence[Name]) -> bool:
-    """The same, and wait until all of them are ready or have failed; whether they are ready."""
+    """As `ask`, then wait until all are ready or have failed; return whether they are ready."""
     if find(names):
         return True
     # At the end of the interpreter what would be waited for waits for this.
     if _recorded is not None or under_way():
         return False
-    # Without a lock: a signal's handler may fork here, and the child has to ask anew.
+    # Without a lock: a signal handler may fork here, and the child has to ask again.
     while not all(name in _addresses or name in _failed for name in names):
         ask(names, urgent=True)
         sleep(_PAUSE)
@@ -137,7 +137,7 @@ def wait(names: Sequence[Name]) -> bool:
 
 @contextmanager
 def recorded() -> Iterator[dict[Name, None]]:
-    """The names of all kernels that are looked for meanwhile; none of them is ready."""
+    """A context that records the names of all kernels looked for; none of them is ready in it."""
     global _recorded
     _recorded = made = dict[Name, None]()
     try:
@@ -149,7 +149,7 @@ def recorded() -> Iterator[dict[Name, None]]:
 class KernelState(NamedTuple):
     """The state of a kernel: "missing", "asked for", "ready" or "failed".
 
-    `reason` says why it failed, `file` where it was loaded from: "" if it came from the builder.
+    `reason` is why it failed; `file` is where it was loaded from, or "" if a builder sent it.
     """
 
     state: str
@@ -160,9 +160,8 @@ class KernelState(NamedTuple):
 def kernel_status() -> dict[str, KernelState]:
     """The state of each kernel that this process has asked for, by the name of its object file.
 
-    A kernel that is "missing" is not on disk, and its work is not worth a compilation yet: NumPy
-    does that. The files are in the folder that `NUMBA_CACHE_DIR` names or beside the package, or
-    in this user's own cache.
+    A "missing" kernel is not on disk, and NumPy has not spent enough time on its work yet to have
+    it compiled. Files are in `NUMBA_CACHE_DIR`, or next to the package, or in the user's cache.
 
     >>> {kernel.state for kernel in kernel_status().values()} <= {"ready", "missing", "asked for"}
     True
@@ -176,7 +175,7 @@ def kernel_status() -> dict[str, KernelState]:
 
 
 def _load(names: Sequence[Name]) -> None:
-    """Load those of them that are on disk, each once."""
+    """Load those that are on disk, once each."""
     for name in names:
         if name not in _addresses and name not in _missing:
             _missing.add(name)  # unless what follows finds it
@@ -186,7 +185,7 @@ def _load(names: Sequence[Name]) -> None:
 
 
 def _read(name: Name) -> str:
-    """Load a kernel from disk; what is wrong with it, if anything."""
+    """Load a kernel from disk; return the reason if that fails."""
     found = object_files.read(name)
     if found is None:
         return "what its builder wrote is not there, or damaged"
@@ -195,7 +194,7 @@ def _read(name: Name) -> str:
 
 
 def _take(name: Name, code: bytes) -> str:
-    """Load what could not be kept."""
+    """Load code that was sent, since it could not be kept on disk."""
     global _told
     if not _told:
         _told = True
@@ -215,11 +214,11 @@ def _link(name: Name, label: str, code: bytes) -> str:
 
 
 def _arrived(name: Name, code: bytes | None, error: str) -> None:
-    """Load what a builder made."""
+    """Load the result of a builder."""
     if not error:
         try:
             error = apart(_read, name) if code is None else apart(_take, name, code)
-        except Exception as fault:  # there is no memory for a thread
+        except Exception as fault:  # no memory for a thread
             error = f"{type(fault).__name__}: {fault}"
     if error:
         if error not in _failed.values():
@@ -229,7 +228,7 @@ def _arrived(name: Name, code: bytes | None, error: str) -> None:
 
 
 def _after_fork() -> None:
-    """What the parent asked for is the parent's."""
+    """Forget what the parent has asked for."""
     _asked.intersection_update(_addresses)
     _coming.clear()
 
@@ -241,20 +240,20 @@ register_at_fork(after_in_child=_after_fork)
 
 
 def bound(entry: Entry, arguments: Sequence[Any]) -> Run:
-    """A kernel with all that stands behind its first four arguments, in the order of `kinds`."""
+    """A kernel with all arguments after the first four, in the order of `kinds`."""
     if not compiled():
         return _interpreter().bound(entry, arguments)  # type: ignore[no-any-return]  # loaded by name
     begin, run, table = _addresses[entry], called(RUN), table_of(arguments)
 
     def run_with(places: Any, work: Any, span: Any, stage: int) -> None:
-        assert arguments is not None  # whose arrays the table has the addresses of
+        assert arguments is not None  # the table has addresses of its arrays
         run(begin, table.copy(), places, work, span, stage)
 
     return run_with
 
 
 def table_of(arguments: Sequence[Any]) -> NDArray[np.int64]:
-    """The table of an Entry for these arguments, which have to live; its first words are 0."""
+    """The table of an Entry for these arguments (keep them alive); its first words are 0."""
     words = [0] * WORDS
     for argument in arguments:
         if isinstance(argument, np.ndarray):
@@ -267,7 +266,7 @@ def table_of(arguments: Sequence[Any]) -> NDArray[np.int64]:
 
 
 def address(function: Function | Code | Entry) -> int:
-    """Where the machine code of a function is, for kernels to call; 0 if it is not ready."""
+    """The address of a function's machine code, for kernels to call; 0 if it is not ready."""
     if not compiled():
         return _interpreter().address(function)  # type: ignore[no-any-return]  # loaded by name
     return _addresses.get(function, 0)
@@ -275,7 +274,7 @@ def address(function: Function | Code | Entry) -> int:
 
 @cache
 def called(call: Call) -> Callable[..., Any]:
-    """A kernel that takes and returns what the Call says."""
+    """The Python function that calls the kernel of a Call."""
     if not compiled():
         return _interpreter().called(call)  # type: ignore[no-any-return]  # loaded by name
     return loading.builtin(call, _addresses[call])

@@ -1,4 +1,4 @@
-"""A kernel with all its arguments, run by as many threads as are free."""
+"""Launches: a kernel with all its arguments, run on as many threads as are free."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _stages = threading.local()
 
 Addresses = NDArray[np.int64]
 
-SHARE = 64 * 1024  # bytes that a thread takes at a time; of 64 to 512 KiB the fastest
-PER_THREAD = 16  # shares of a thread, at most: more would cost more than they even out
+SHARE = 64 * 1024  # bytes that a thread takes at a time: the fastest of 64 to 512 KiB
+PER_THREAD = 16  # shares per thread, at most: more cost more than they balance
 
 
 def address_of(x: NDArray[Any]) -> int:
@@ -31,10 +31,10 @@ def address_of(x: NDArray[Any]) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Launch:
-    """A kernel, and what it takes behind `places`, `work`, `span` and `stage`.
+    """A kernel, and its arguments after `places`, `work`, `span` and `stage`.
 
-    A stage has `stage` bytes; unless `staged`, there is one only to stream. `bits`:
-    places are bit addresses.
+    A stage has `stage` bytes; unless `staged`, it exists only for streaming. `bits`: places are
+    bit addresses.
     """
 
     entry: Entry
@@ -42,7 +42,7 @@ class Launch:
     stage: int
     staged: bool
     bits: bool
-    others: tuple[Name, ...]  # kernels whose addresses stand in tables
+    others: tuple[Name, ...]  # kernels whose addresses are in tables
 
     @cached_property
     def run(self) -> Run:
@@ -51,12 +51,12 @@ class Launch:
 
     @property
     def names(self) -> tuple[Name, ...]:
-        """All kernels that it takes."""
+        """The names of all kernels that it needs."""
         others = (a for a in self.arguments if isinstance(a, Function | Code))
         return (self.entry, *others, *self.others, RUN, workers.JOB_AFTER)
 
     def given(self, *arguments: Any) -> Launch:
-        """The same with others of the same kinds."""
+        """The same launch with other arguments of the same kinds."""
         return replace(self, arguments=arguments)
 
 
@@ -82,7 +82,7 @@ def run_launch(
     shares: int,
     depth: int,
 ) -> None:
-    """Run a kernel, `count` units of work per tensor in so many shares, `depth` loops deep."""
+    """Run a kernel: `count` units of work per tensor, divided into shares, with `depth` loops."""
     work = np.zeros(WORK, np.int64)
     work[UNITS], work[TOTAL], work[STREAMED] = count, units, streamed
     stage_bytes = launch.stage if streamed or launch.staged else 0
@@ -108,10 +108,10 @@ def run_launch(
 
 
 def stage_memory(nbytes: int) -> tuple[NDArray[np.uint8], int]:
-    """Memory with a stage of so many bytes, and the address where that begins.
+    """Memory for a stage of `nbytes` bytes, and the address where the stage begins.
 
-    The page before it is free: short blocks reach back. The memory is this thread's own
-    until it is given back. A nested call, as of a signal's handler, takes memory of its own.
+    The page before it may be written: short blocks reach back. The memory belongs to this thread
+    until it is returned; a nested call, as in a signal handler, has its own.
     """
     stage: NDArray[np.uint8] | None = _stages.__dict__.pop("free", None)
     if stage is None or stage.size < nbytes + 2 * PAGE:

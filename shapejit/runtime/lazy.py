@@ -1,4 +1,4 @@
-"""Properties that are computed when they are first asked for, and kept."""
+"""Properties that are computed on first access, and kept."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Value = TypeVar("Value")
 def cached_property(compute: Callable[[Any], Value]) -> functools.cached_property[Value]:
     """functools.cached_property without the lock that it has before Python 3.12.
 
-    That one is shared by all instances: a child forked while another thread computes
-    the property would wait for it for ever. Here two threads may both compute it.
+    All instances share that lock: a child that is forked while another thread computes the property
+    would wait forever. Here two threads may both compute it.
     """
     made = functools.cached_property(compute)
     made.lock = nullcontext()  # type: ignore[attr-defined]  # gone since Python 3.12

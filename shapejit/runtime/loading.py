@@ -1,4 +1,4 @@
-"""Object code becomes functions of this process, by LLVM's linker and without numba."""
+"""Loading of object code as functions of this process, by LLVM's linker and without numba."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def _linker() -> Any:
 
 
 def linked(name: Name, label: str, code: bytes) -> int:
-    """The address of the function `label` in an object file; RuntimeError if LLVM refuses it.
+    """The address of the function `label` in an object file; RuntimeError if LLVM rejects it.
 
-    Not by several threads at once, and not where a signal may strike: see `compilation`.
+    Call it from one thread at a time, and only where signals cannot interrupt: see `compilation`.
     """
     from llvmlite import binding
 
@@ -43,7 +43,7 @@ def linked(name: Name, label: str, code: bytes) -> int:
             function = getattr(ctypes.pythonapi, text)
             library.import_symbol(text, ctypes.cast(function, ctypes.c_void_p).value)
     made = library.link(_linker(), f"{label}_{next(_numbers)}")
-    made.detach()  # or LLVM would take away its memory with it
+    made.detach()  # otherwise LLVM would free its memory with it
     return int(made[label])
 
 
@@ -51,7 +51,7 @@ _run = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
 
 
 def run_by_table(address: int) -> Callable[[int], int]:
-    """What runs an Entry at this address, given that of its table; without the GIL."""
+    """A function that runs the Entry at this address with a table's address, without the GIL."""
     return _run(address)
 
 
@@ -67,11 +67,11 @@ class _Method(ctypes.Structure):
 
 
 METH_FASTCALL = 0x0080
-_methods: list[_Method] = []  # a builtin function keeps no reference to its own
+_methods: list[_Method] = []  # a builtin function does not keep its own alive
 
 
 def builtin(name: Call, address: int) -> Callable[..., Any]:
-    """The Python function that calls the kernel at this address with objects as they are."""
+    """The Python function that passes objects unconverted to the kernel at this address."""
     _methods.append(_Method(name.kernel.encode(), address, METH_FASTCALL, None))
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p,) * 3

@@ -1,4 +1,4 @@
-"""Where ndarrays enter the package, as exact ndarrays; and which shapes they can have."""
+"""Array arguments as exact ndarrays, and the shapes that ndarrays can have."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _MOST_BYTES = 2**63 - 1
 
 
 def is_a(x: object, kind: type[T]) -> TypeIs[T]:
-    """`isinstance` by the object's own type, whatever its `__class__` says that it is."""
+    """`isinstance` by the actual type, ignoring `__class__`."""
     return issubclass(type(x), kind)
 
 
 def is_sequence(x: object) -> TypeIs[Sequence[Any]]:
-    """`is_a` of any sequence; mypy wants no abstract class there."""
+    """`is_a` for sequences; mypy accepts no abstract class there."""
     return issubclass(type(x), Sequence)
 
 
 def is_mapping(x: object) -> TypeIs[Mapping[Any, Any]]:
-    """`is_a` of any mapping."""
+    """`is_a` for mappings."""
     return issubclass(type(x), Mapping)
 
 
@@ -56,16 +56,16 @@ def plain(x: Any) -> NDArray[Any]:
 
 
 def unwrapped(x: Any) -> Any:
-    """`plain` of an ndarray, a scalar of NumPy's as an array without dims, all else as it is."""
+    """`plain` of an ndarray; a NumPy scalar as a 0-D array; other objects unchanged."""
     if is_a(x, np.ndarray):
         return plain(x)
     return np.asarray(x) if issubclass(type(x), np.generic) else x
 
 
 def possible(shape: Sequence[int], itemsize: int) -> bool:
-    """Whether NumPy has arrays of this shape, of elements of so many bytes.
+    """Whether an ndarray may have this shape, with elements of `itemsize` bytes.
 
-    It counts dims of size 0 as if they were 1.
+    NumPy counts dims of size 0 as if they were 1.
 
     >>> possible((1,) * 64, 8), possible((1,) * 65, 8), possible((0, 2**62), 8)
     (True, False, False)

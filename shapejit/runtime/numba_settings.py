@@ -1,4 +1,4 @@
-"""What numba's configuration says: where numba is not imported, its environment variables."""
+"""numba's configuration; while numba is not imported, its environment variables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CONFIG = "numba.core.config"
 
 
 def text(name: str) -> str | None:
-    """What the variable `name` says, if anything."""
+    """The value of the variable `name` as text, or None."""
     found = _loaded(name)
     return os.environ.get(name) if found is None else str(found)
 
@@ -24,7 +24,7 @@ def number(name: str, default: int) -> int:
 
 
 def _loaded(name: str) -> Any:
-    """What numba itself says, which a program may have changed; None if it is not imported."""
+    """numba's own value, which a program may have changed; None if numba is not imported."""
     config = sys.modules.get(CONFIG)
     names = name, name.removeprefix("NUMBA_")
     return next((vars(config)[n] for n in names if n in vars(config)), None) if config else None

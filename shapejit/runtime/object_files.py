@@ -1,9 +1,9 @@
-"""Object code on disk: where it is stored, what identifies it, and whether it may be loaded.
+"""Object files: where object code is stored, what identifies it, whether it may be loaded.
 
 A file is a checksum followed by an object file. The checksum is keyed with all that the code
 depends on (sources, versions, processor) and with the kernel's name, so a file that is damaged,
-stale or of another kernel counts as missing. Object code runs in the process that loads it: it is
-loaded only from folders that nobody but this user and root may write.
+outdated or of another kernel counts as missing. Object code runs in the process that loads it: it
+is loaded only from folders that only this user and root may write.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ PATIENCE = 120.0  # seconds that a builder waits for another one, which may hang
 
 @cache
 def stamp(level: str = "") -> bytes:
-    """A digest of all that object code depends on beside the kernel's name.
+    """A digest of everything that object code depends on, except the kernel's name.
 
-    The modules that kernels share with the rest of the package import nothing of it themselves
-    (a test of the architecture sees to that): so an error's text, say, is no part of this.
+    The modules that kernels share with the rest of the package import nothing from it (see
+    tests/test_architecture.py), so that the text of an error, say, does not change the digest.
     """
     digest = blake2b(repr(_surroundings(level)).encode())
     kernels, builder = PACKAGE / "kernels", PACKAGE / "builder"
@@ -51,7 +51,7 @@ def stamp(level: str = "") -> bytes:
 
 
 def _surroundings(level: str) -> tuple[object, ...]:
-    """Interpreter, system, processor and versions; of a wheel's objects the level alone."""
+    """Interpreter, system, processor and versions; for objects of a wheel, the level only."""
     common = platform.python_implementation(), *sys.version_info[:2], processor.triple()
     if level:
         return (*common, level)
@@ -60,7 +60,7 @@ def _surroundings(level: str) -> tuple[object, ...]:
 
 
 def _version(name: str) -> bytes:
-    """What a package says of its version, without importing it; nothing if it is not there."""
+    """The version of a package, without importing it; empty if it is not installed."""
     found = find_spec(name)
     if found is None or found.origin is None:
         return b""
@@ -69,7 +69,7 @@ def _version(name: str) -> bytes:
 
 @cache
 def symbol(name: Name, level: str = "") -> str:
-    """What the function of a kernel is called in its object file, and the file without ".o"."""
+    """The name of a kernel's function in its object file, and of that file without ".o"."""
     text = name.writer if isinstance(name, Code) else name.kernel
     digest = blake2b(repr(name).encode(), digest_size=12, key=stamp(level)[:64]).hexdigest()
     return f"shapejit_{text.replace('.', '_')}_{digest}"
@@ -77,7 +77,7 @@ def symbol(name: Name, level: str = "") -> str:
 
 @cache
 def folder() -> Path | None:
-    """Where object files are written; None: there is no folder that may be trusted."""
+    """The folder where object files are written; None if no folder can be trusted."""
     for place in _choices():
         with suppress(OSError):
             place.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -87,9 +87,9 @@ def folder() -> Path | None:
 
 
 def _choices() -> list[Path]:
-    """The folder that NUMBA_CACHE_DIR names, or else the one beside the kernels; this user's own.
+    """`NUMBA_CACHE_DIR`, or else the folder next to the kernels; then the user's cache.
 
-    The second is for whoever may not write to the first.
+    The second one is used if the first is not writable.
     """
     given = os.environ.get("NUMBA_CACHE_DIR")
     first = Path(given, "shapejit") if given else PACKAGE / "kernels" / "__pycache__"
@@ -98,13 +98,13 @@ def _choices() -> list[Path]:
 
 @cache
 def _folders() -> list[Path]:
-    """Where object files are read."""
+    """The folders from which object files are read."""
     choices, own = _choices(), folder()
     return choices[: choices.index(own) + 1] if own else choices
 
 
 def _cache_home() -> Path:
-    """The folder of this user's caches."""
+    """The cache folder of this user."""
     if os.name == "nt":
         return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData/Local")
     if sys.platform == "darwin":
@@ -113,7 +113,7 @@ def _cache_home() -> Path:
 
 
 def trusted(path: Path) -> bool:
-    """Whether nobody but this user and root may write there."""
+    """Whether only this user and root may write to `path`."""
     if not hasattr(os, "getuid"):
         return True  # Windows: a user's folders are the user's
     found = path.stat()
@@ -121,7 +121,7 @@ def trusted(path: Path) -> bool:
 
 
 class Stored(NamedTuple):
-    """An object file: where it lies, what its function is called, and its code."""
+    """An object file: its path, the name of its function, and its code."""
 
     path: Path
     label: str
@@ -129,9 +129,9 @@ class Stored(NamedTuple):
 
 
 def read(name: Name) -> Stored | None:
-    """The object file of a kernel, if it is there and whole.
+    """The object file of a kernel, if it exists and is intact.
 
-    What a wheel carries for a level of processors is taken where this processor has none.
+    Objects of a wheel, for a level of processors, are used if there is none for this processor.
     """
     places = [(place, "") for place in _folders()]
     places += [(OBJECTS / level, level) for level in processor.levels()]
@@ -149,13 +149,13 @@ def read(name: Name) -> Stored | None:
 
 
 def is_kept(name: Name) -> bool:
-    """Whether `read` finds what this processor's builder wrote."""
+    """Whether `read` finds the file of this processor's builder."""
     found = read(name)
     return found is not None and found.label == symbol(name)
 
 
 def write(name: Name, code: bytes, place: Path | None = None, level: str = "") -> bool:
-    """Keep object code for other processes, if that can be; whether it was."""
+    """Store object code for other processes; return whether that succeeded."""
     place = place or folder()
     if place is None:
         return False
@@ -164,9 +164,9 @@ def write(name: Name, code: bytes, place: Path | None = None, level: str = "") -
         handle, temporary = tempfile.mkstemp(suffix=".tmp", dir=place)
         with open(handle, "wb") as file:
             file.write(_checksum(name, level, code) + code)
-        os.chmod(temporary, 0o644)  # for whoever may read the folder
+        os.chmod(temporary, 0o644)  # for everyone who may read the folder
         os.replace(temporary, place / f"{symbol(name, level)}.o")
-    except OSError:  # a full disk, a folder that is gone: it can always be built
+    except OSError:  # a full disk, or a folder that was removed: it can be built again
         with suppress(OSError):
             os.unlink(temporary)
         return False
@@ -175,7 +175,7 @@ def write(name: Name, code: bytes, place: Path | None = None, level: str = "") -
 
 @contextmanager
 def claimed(label: str) -> Iterator[None]:
-    """Wait while another process has this label, `PATIENCE` seconds at most."""
+    """Wait while another process holds this label, for at most `PATIENCE` seconds."""
     place = folder()
     if place is None:
         yield

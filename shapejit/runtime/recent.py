@@ -1,4 +1,4 @@
-"""A small dictionary that forgets what was put first: a cache of bounded size."""
+"""A cache of bounded size: a dictionary that drops its oldest entries."""
 
 from __future__ import annotations
 
@@ -10,61 +10,53 @@ Value = TypeVar("Value")
 
 
 class Recent(Generic[Key, Value]):
-    """The last `size` entries, or as many as weigh no more; threads may use it at once.
+    """The last entries, as many as weigh at most `size`. It is thread-safe.
 
-    >>> recent = Recent(2)
-    >>> for n in range(3):
-    ...     recent.put(n, str(n))
-    >>> 0 in recent, recent.get(2)
-    (False, '2')
-
-    With `weigh`, `size` bounds the sum of what it returns for the values:
+    `weigh` returns the weight of a value.
 
     >>> recent = Recent(7, weigh=len)
     >>> for text in ("ab", "cde", "fghi"):
     ...     recent.put(text, text)
-    >>> "ab" in recent, "cde" in recent
-    (False, True)
+    >>> "ab" in recent, recent.get("cde")
+    (False, 'cde')
     """
 
-    def __init__(self, size: int, weigh: Callable[[Value], int] | None = None) -> None:
+    def __init__(self, size: int, weigh: Callable[[Value], int]) -> None:
         self.size = size
         self.weigh = weigh
         self._entries: dict[Key, Value] = {}
-        self._put = 0  # what was put since `_forget` last looked weighs, and what it left
+        self._put = 0  # the weight after the last `_forget`, plus what was put since
         self.get = self._entries.get
 
     def __contains__(self, key: Key) -> bool:
         return key in self._entries
 
     def put(self, key: Key, value: Value) -> None:
-        """Remember an entry, and forget the oldest ones if there are too many."""
+        """Add an entry; drop the oldest ones if there are too many."""
         self._entries[key] = value
-        self._put += 1 if self.weigh is None else self.weigh(value)
+        self._put += self.weigh(value)
         if self._put > self.size:
             self._forget()
 
     def _forget(self) -> None:
-        """Forget the oldest entries if there are too many: an eighth, or each would take long.
+        """If there are too many entries, drop the oldest eighth: one by one would take too long.
 
-        All are weighed anew: a total that is kept exact would need a lock, which a fork may find
-        taken.
+        All entries are weighed again: an exact running total would need a lock, which a fork could
+        find held.
         """
         left = self.weight()
         if left > self.size:
             for key, value in list(self._entries.items()):
-                left -= 1 if self.weigh is None else self.weigh(value)
-                self._entries.pop(key, None)  # another thread may have forgotten it
+                left -= self.weigh(value)
+                self._entries.pop(key, None)  # another thread may have dropped it
                 if left <= self.size - self.size // 8:
                     break
         self._put = left
 
     def weight(self) -> int:
-        """The number of entries, or the sum of what they weigh."""
-        if self.weigh is None:
-            return len(self._entries)
+        """The sum of the weights of all entries."""
         return sum(map(self.weigh, list(self._entries.values())))
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Drop all entries."""
         self._entries.clear()

@@ -1,10 +1,10 @@
-"""Memory of dropped results, which is kept for a while and used for new ones.
+"""The memory of freed results, kept for a while and reused for new ones.
 
 The page faults of the first write to new memory take longer than the copy itself. A block is free
-when it has no references but ours: every view of an ndarray holds the array that it is a view of.
-Blocks are taken out of their queue while they are looked at, so that no two threads find the same
-one; there are no locks for a fork or a signal's handler to find taken. A forked child has copies of
-its own.
+when only this module refers to it: every view of an ndarray refers to the array that it views.
+Blocks are removed from their queue while they are examined, so no two threads find the same one,
+and there are no locks that a fork or a signal handler could find held. A forked child has its own
+copies.
 """
 
 from __future__ import annotations
@@ -28,26 +28,28 @@ from .control_group import limits
 from .workers import IDLE, when_idle
 
 VARIABLE = "SHAPEJIT_RESULT_CACHE"
-PART = 32  # of the machine's memory: what is remembered by default, 1 / PART of it
-# Bytes: malloc keeps smaller pieces itself, and a call would notice our 3 us.
+PART = 32  # by default, 1 / PART of the memory that the process may use is kept
+# Bytes: malloc keeps smaller blocks itself, and our 3 us would matter.
 FROM = 512 * 1024
-HUGE = 2 * 1024 * 1024  # bytes of a huge page, whose fault takes as long as five of 4 KiB
-STEPS = 4  # sizes of blocks between a power of two and the next; and sizes that may be taken
+HUGE = (
+    2 * 1024 * 1024
+)  # bytes of a huge page, whose fault takes as long as those of five pages of 4 KiB
+STEPS = 4  # block sizes per power of two; and the number of larger sizes that may be reused
 LOOKS = 8  # for a free block at either end of a queue
-SECONDS = IDLE  # that a block is remembered for after it was last given away
+SECONDS = IDLE  # that a block is kept for after its last use
 
 Bytes = NDArray[np.uint8]
 
 
 class Block(NamedTuple):
-    """Memory that was given away as a result's at a time (seconds)."""
+    """Memory that was allocated for a result, and when (seconds)."""
 
     memory: Bytes
     since: float
 
 
 class ResultMemory:
-    """Blocks that were given away, of no more than `most` bytes in all.
+    """Blocks that were allocated for results, of at most `most` bytes in total.
 
     >>> memory = ResultMemory(1 << 24)
     >>> first, fresh = memory.take(1 << 20)
@@ -68,14 +70,14 @@ class ResultMemory:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of all blocks; summed anew: a running total would need a lock."""
+        """The bytes of all blocks, summed each time: a running total would need a lock."""
         blocks = self._blocks.copy()
         return sum(map(mul, blocks, map(len, blocks.values())))
 
     def take(self, nbytes: int) -> tuple[Bytes, bool] | None:
-        """Memory of at least so many bytes, and whether it is fresh; None: it is not our size.
+        """Memory of at least `nbytes` bytes, and whether it is fresh; None for sizes not kept here.
 
-        It is the caller's as long as it, or any view of it, is alive.
+        It belongs to the caller as long as it, or any view of it, is alive.
         """
         if not FROM <= nbytes <= self.most:
             return None
@@ -86,19 +88,19 @@ class ResultMemory:
         queues = filter(None, map(self._blocks.get, sizes))
         found = next(filter(None, map(_unused, queues)), None)
         memory = found.memory if found else _mapped(sizes[0], nbytes)
-        if memory is None:  # the system has no more
+        if memory is None:  # out of memory
             self.forget(0)
             return None
         self._blocks.setdefault(memory.size, deque()).append(Block(memory, now))
         blocks = self._blocks.copy()  # now: another thread may not have seen what we looked at
-        if sum(map(mul, blocks, map(len, blocks.values()))) > self.most:  # `nbytes`, written out
+        if sum(map(mul, blocks, map(len, blocks.values()))) > self.most:  # `nbytes`, inlined
             self.forget(self.most)
         return memory, found is None
 
     def forget(self, most: int) -> None:
-        """Forget those that were given away first until no more than `most` bytes are left.
+        """Forget the oldest blocks until at most `most` bytes are left.
 
-        Memory of results that are alive goes back to the system when they are dropped.
+        The memory of live results is returned to the system when these are dropped.
         """
         while self.nbytes > most:
             with suppress(IndexError, ValueError):  # other threads may empty queues
@@ -106,7 +108,7 @@ class ResultMemory:
                 min(first, key=lambda blocks: blocks[0].since).popleft()
 
     def forget_old(self) -> bool:
-        """Forget blocks that were given away more than `SECONDS` ago; whether others are left."""
+        """Forget blocks last used more than `SECONDS` ago; return whether others are left."""
         self._looked = now = monotonic()
         for blocks in list(self._blocks.values()):
             for _ in range(len(blocks)):
@@ -118,13 +120,13 @@ class ResultMemory:
 
 
 def _unused(blocks: deque[Block]) -> Block | None:
-    """A block at either end of a queue that nothing else refers to, taken out of it.
+    """Remove and return a free block near either end of a queue; None if there is none.
 
-    The last ones given away may be in a cache still, the first ones are likely to be free.
+    The last ones may still be in a cache, the first ones are most likely to be free.
     """
     for take, put in ((blocks.pop, blocks.extend), (blocks.popleft, blocks.extendleft)):
         used, found = list[Block](), None
-        with suppress(IndexError):  # there are no more, or another thread has taken them
+        with suppress(IndexError):  # the queue is empty, or another thread has emptied it
             while found is None and len(used) < LOOKS:
                 block = take()
                 if _references(block) == _FREE:
@@ -139,19 +141,19 @@ def _unused(blocks: deque[Block]) -> Block | None:
 
 @lru_cache(maxsize=64)
 def _sizes(nbytes: int) -> range:
-    """The sizes of blocks that serve for so many bytes, the least one first."""
+    """The sizes of blocks that may hold `nbytes` bytes, smallest first."""
     step = 1 << max((nbytes - 1).bit_length() - STEPS.bit_length(), 0)
     if nbytes >= HUGE:
-        step = max(step, HUGE)  # the system puts such memory on the bounds of huge pages
+        step = max(step, HUGE)  # the system aligns such memory to huge pages
     size = -(-nbytes // step) * step
     return range(size, size + STEPS * step, step)
 
 
 def _mapped(size: int, nbytes: int) -> Bytes | None:
-    """New memory, in huge pages as far as the bytes that are wanted fill two and more.
+    """New memory, in huge pages if it fills at least two of them.
 
-    Of less the pages are made at once: one by one, as they are written, took 1.3 times as
-    long for a whole first result of 1 MiB.
+    Otherwise its pages are created at once: creating them one by one on first write made a first
+    result of 1 MiB take 1.3 times as long.
     """
     huge = nbytes >= 2 * HUGE
     try:
@@ -164,12 +166,12 @@ def _mapped(size: int, nbytes: int) -> Bytes | None:
 
 
 def _references(block: Block) -> tuple[int, int]:
-    """The references to a block's memory and to what that is a view of."""
+    """The number of references to a block's memory and to the object that it views."""
     return sys.getrefcount(block.memory), sys.getrefcount(block.memory.base)
 
 
 def _default() -> int:
-    """The bytes that `VARIABLE` says, or a part of the memory that this process may use."""
+    """The bytes in the environment variable `VARIABLE`, or 1 / `PART` of the available memory."""
     given = os.environ.get(VARIABLE)
     if given is not None:
         if not given.strip().isdecimal():
@@ -183,7 +185,7 @@ _FREE = _references(Block(np.ndarray(1, np.uint8, mmap(-1, 1)), 0.0))
 
 @cache
 def kept() -> ResultMemory:
-    """The memory of this process's results."""
+    """The ResultMemory of this process."""
     return ResultMemory(_default())
 
 

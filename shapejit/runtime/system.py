@@ -1,6 +1,6 @@
-"""What differs between Linux, macOS and Windows, with a portable fallback for each.
+"""Everything that differs between Linux, macOS and Windows, with portable fallbacks.
 
-No other module asks which system it runs on. Where a fallback does less, its docstring says so.
+No other module asks which system it runs on. Docstrings say where a fallback does less.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ except ImportError:  # Windows
 
 Value = TypeVar("Value")
 
-_POSIX = _fcntl is not None  # of the three, all but Windows
-_O_BINARY = getattr(os, "O_BINARY", 0)  # Windows would turn line feeds into two bytes
+_POSIX = _fcntl is not None  # all but Windows
+_O_BINARY = getattr(os, "O_BINARY", 0)  # Windows would translate line feeds
 _O_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _O_NONBLOCK = getattr(os, "O_NONBLOCK", 0)
 _PRIVATE = getattr(mmap, "MAP_PRIVATE", 0) | getattr(mmap, "MAP_ANONYMOUS", 0)
 _MAP_POPULATE = getattr(mmap, "MAP_POPULATE", 0)
 
 _READ = 1 << 30  # bytes of a read: macOS refuses 2 GiB
-_COPIED_READ = 1 << 23  # the same where the bytes are copied
-_MEMORY = 8 << 30  # bytes of a machine that does not say how many it has
+_COPIED_READ = 1 << 23  # the same if the bytes are copied
+_MEMORY = 8 << 30  # assumed if the machine's memory is unknown
 
 # Whether a file can be renamed while it is open.
 RENAMES_OPEN_FILES = _POSIX
-# Whether processes can open each other's memory by the descriptor that they have of it.
+# Whether a process can open another one's memory by its descriptor.
 SHARES_MEMORY = (
     hasattr(os, "memfd_create") and hasattr(os, "pidfd_open") and os.path.isdir("/proc/self/fd")
 )
-# The signals that end a process which does not handle them: Windows has no terminal to lose.
+# The signals that end a process by default; Windows has no SIGHUP.
 ENDING: tuple[signal.Signals, ...] = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )
@@ -53,13 +53,13 @@ ENDING: tuple[signal.Signals, ...] = tuple(
 
 
 def register_at_fork(**hooks: Callable[[], object]) -> None:
-    """`os.register_at_fork`, where processes fork."""
+    """`os.register_at_fork`, if processes can fork."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(**hooks)
 
 
 class PerProcess(Generic[Value]):
-    """What each process makes for itself: a forked child has not its parent's `value`.
+    """A `value` that each process creates for itself: a forked child does not use its parent's.
 
     >>> PerProcess(list).value
     []
@@ -71,7 +71,7 @@ class PerProcess(Generic[Value]):
         register_at_fork(after_in_child=self.renew)
 
     def renew(self) -> None:
-        """Make it anew."""
+        """Create it again."""
         self.value = self.make()
 
 
@@ -86,7 +86,7 @@ usable_cores: Callable[[], set[int]] = (
 
 
 def bind(thread: int, cores: Iterable[int]) -> bool:
-    """Let a thread run on these cores only; whether the system lets it."""
+    """Let a thread run on these cores only; return whether the system allows it."""
     with suppress(OSError, AttributeError):
         os.sched_setaffinity(thread, cores)
         return True
@@ -102,7 +102,7 @@ def getcpu() -> Callable[[], int] | None:
 
 
 def load_average() -> float | None:
-    """How many processes wanted a core in the last minute; None where nobody counts them."""
+    """The load average of the last minute; None if the system has none."""
     return os.getloadavg()[0] if hasattr(os, "getloadavg") else None
 
 
@@ -110,7 +110,7 @@ def load_average() -> float | None:
 
 
 def memory_size() -> int:
-    """The bytes of this machine's memory; 8 GiB where the system does not say."""
+    """The bytes of this machine's memory; 8 GiB if unknown."""
     try:
         size = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
@@ -119,7 +119,7 @@ def memory_size() -> int:
 
 
 def new_pages(nbytes: int, now: bool) -> mmap.mmap:
-    """Private memory, whose pages are made `now` or, as everywhere else, when they are written."""
+    """Private memory, whose pages are created `now` or, if not supported, on first write."""
     if not _PRIVATE:
         return mmap.mmap(-1, nbytes)
     return mmap.mmap(-1, nbytes, flags=_PRIVATE | (_MAP_POPULATE if now else 0))
@@ -132,13 +132,13 @@ def use_huge_pages(pages: mmap.mmap, nbytes: int) -> None:
 
 
 def drop_pages(pages: mmap.mmap) -> None:
-    """Give the memory of a file's map back; Windows does when it needs it."""
+    """Drop the pages of a memory-mapped file; Windows does so when it needs memory."""
     with suppress(AttributeError):
         pages.madvise(mmap.MADV_DONTNEED)
 
 
 def shared_pages(descriptor: int, nbytes: int) -> mmap.mmap:
-    """Memory of another process, all of it mapped at once."""
+    """Map shared memory of another process, with all its pages at once."""
     return mmap.mmap(descriptor, nbytes, flags=mmap.MAP_SHARED | _MAP_POPULATE)
 
 
@@ -146,10 +146,9 @@ def shared_pages(descriptor: int, nbytes: int) -> mmap.mmap:
 
 
 def open_file(path: str, flags: int, mode: int = 0o666, *, follow: bool = True) -> int:
-    """`os.open` for bytes, which waits for nobody; OSError for a link if it is not to `follow`.
+    """`os.open` in binary mode that never blocks; OSError for a link unless `follow`.
 
-    A named pipe is opened without its other end, or, where that cannot be done, refused by
-    BlockingIOError.
+    A named pipe is opened without its other end; if that is impossible, BlockingIOError is raised.
     """
     if not (follow or _O_NOFOLLOW):
         _refuse_link(path)
@@ -165,7 +164,7 @@ def _refuse_link(path: str) -> None:
 
 
 def open_folder(path: str) -> int | None:
-    """A descriptor of a folder, to be locked; None where folders have none; OSError for a link."""
+    """A descriptor of a folder for locking; None if folders have none; OSError for a link."""
     if not _POSIX:
         _refuse_link(path)
         return None
@@ -176,7 +175,7 @@ _seeking = Lock()
 
 
 def read_at(descriptor: int, memory: memoryview, at: int) -> int:
-    """Read from byte `at` of a file on, as many bytes as one call reads; how many, 0 at its end."""
+    """Read from byte `at` of a file, as much as one call reads; return the count, 0 at the end."""
     if hasattr(os, "preadv"):
         return os.preadv(descriptor, (memory[:_READ],), at)
     count = min(len(memory), _COPIED_READ)
@@ -195,29 +194,29 @@ def read_at(descriptor: int, memory: memoryview, at: int) -> int:
 
 
 def copy_file_range(source: int, target: int, count: int, begin: int, at: int) -> int:
-    """Copy bytes from file to file within the system; OSError where it cannot do that."""
+    """Copy bytes from file to file within the kernel. Raises OSError if it cannot."""
     if not hasattr(os, "copy_file_range"):
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
     return os.copy_file_range(source, target, count, begin, at)
 
 
 def lock(descriptor: int, alone: bool = True) -> bool | None:
-    """Lock a file until it is closed; False: another process has it. None: there are no locks."""
+    """Lock a file until it is closed; False if another process has it, None without locks."""
     if _fcntl is None:
         return None
     try:
         _fcntl.flock(descriptor, (_fcntl.LOCK_EX if alone else _fcntl.LOCK_SH) | _fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError:  # a file system without them
+    except OSError:  # the file system has no locks
         return None
     return True
 
 
 def sync(path: str) -> None:
-    """Make what was written to a file, or the names in a folder, last.
+    """fsync a file, or the names in a folder.
 
-    Windows does not do that for what cannot be written: a read-only file, or a folder.
+    Windows cannot do so for read-only files and folders.
     """
     try:
         descriptor = open_file(path, os.O_RDONLY if _POSIX else os.O_RDWR)
@@ -240,7 +239,7 @@ def change_mode(descriptor: int, path: str, mode: int) -> None:
 
 
 def free_space(descriptor: int) -> int | None:
-    """The bytes that the disk of a file has left; None where it does not say."""
+    """The free bytes of the disk of a file; None if unknown."""
     if not hasattr(os, "fstatvfs"):
         return None
     found = os.fstatvfs(descriptor)
@@ -248,12 +247,12 @@ def free_space(descriptor: int) -> int | None:
 
 
 def disk_size(status: os.stat_result) -> int:
-    """The bytes that a file takes on its disk; those that it has, where the system does not say."""
+    """The bytes that a file takes on disk; its size if the system does not say."""
     return 512 * status.st_blocks if hasattr(status, "st_blocks") else status.st_size
 
 
 def exchange(first: str, second: str) -> None:
-    """Let two names exchange what they name, in one step; OSError where that cannot be done."""
+    """Exchange two files or folders in one atomic step. Raises OSError if that is impossible."""
     found = _exchanging()
     if found is None:
         raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP), second)

@@ -1,9 +1,9 @@
-"""Threads that join in a job, how many, and the shares that they take: see `kernels.shares`.
+"""Worker threads: how many there are, and the shares of a job that they take.
 
-The thread that has a job runs it at once and by itself; workers that are awake or wake
-up in time take shares from it. Nobody waits for a worker that has not begun one, so
-that a busy machine makes a job no slower than one thread alone. Workers look for the
-next job for a moment before they sleep: jobs often come in a row.
+The calling thread starts a job at once; workers that are awake, or wake up in time, take shares of
+it. The caller never waits for a worker that has not started a share, so on a busy machine a job is
+no slower than on one thread. Workers look for the next job for a moment before they sleep, since
+jobs often follow one another.
 """
 
 from __future__ import annotations
@@ -27,26 +27,28 @@ from .kernel_names import Call
 from .kernels import called
 from .numba_settings import CONFIG, number
 
-IDLE = 10.0  # seconds without a job, after each of which a worker looks what is left to do
-LOOKING = 200e-6  # seconds before a worker sleeps: waking it takes 100 to 500 us in a VM
+IDLE = 10.0  # seconds without a job after which a worker calls `when_idle`
+LOOKING = (
+    200e-6  # seconds that a worker spins before it sleeps: waking it takes 100 to 500 us in a VM
+)
 
 JOB_AFTER = Call("shares.job_after", ("i", "i", "i"), "i", held=False)
 
 
-# Called by workers that have no job; each returns whether it wants to be called again.
+# Called by workers without a job; each returns whether to call it again.
 when_idle: list[Callable[[], bool]] = []
 
 
 class Job(NamedTuple):
-    """A kernel to be run by several threads: `run` is called by each, with whether it owns it."""
+    """A kernel that several threads run: each calls `run`, with whether it is the owner."""
 
     run: Callable[[bool], None]
-    wanted: list[None]  # one entry per worker that is still to be woken
-    core: int | None  # that its owner runs on
+    wanted: list[None]  # one entry per worker that has still to be woken
+    core: int | None  # on which its owner runs
 
 
 class _Worker:
-    """A worker thread: what it is woken for, and the cores that it may run on."""
+    """A worker thread, with the job that it is woken for and the cores that it may run on."""
 
     def __init__(self) -> None:
         self.jobs: SimpleQueue[Job] = SimpleQueue()
@@ -54,7 +56,7 @@ class _Worker:
         self.thread = threading.get_native_id()
 
     def wake(self, job: Job, taken: set[int | None]) -> None:
-        """Let the thread, which sleeps, join in a job, but not on the cores that are taken."""
+        """Wake the sleeping thread for a job, on a core that is not taken."""
         if None not in taken:
             others = system.usable_cores() - taken
             if others and others != self.cores and system.bind(self.thread, others):
@@ -62,7 +64,7 @@ class _Worker:
         self.jobs.put(job)
 
     def next_job(self) -> Job:
-        """The next job to join in; what is `when_idle` is called while there is none."""
+        """The next job to join; calls `when_idle` while there is none."""
         while True:
             with suppress(Empty):
                 return self.jobs.get(timeout=IDLE if sum(call() for call in when_idle) else None)
@@ -76,14 +78,14 @@ class Workers:
 
     def __init__(self) -> None:
         self._memory = np.zeros(16, np.int64)
-        # A cache line of its own: stores to its neighbours would slow those who look.
+        # A cache line of its own: stores to neighbours would slow down the threads that read it.
         self.signal = -(-int(self._memory.ctypes.data) // LINE) * LINE
         self._asleep: list[_Worker] = []
         self._count = 0
         self._latest: Job | None = None
 
     def run(self, run: Callable[[bool], None], threads: int) -> None:
-        """Call `run(True)`, which opens a job, and let `threads` - 1 workers join in."""
+        """Call `run(True)`, which opens a job, and let `threads` - 1 workers join it."""
         if self._count < threads - 1:
             self._start(threads - 1)
         core = current_core() if self._asleep else None
@@ -100,15 +102,15 @@ class Workers:
                 thread.start()
 
     def _wake(self, job: Job, core: int | None) -> None:
-        """Wake two workers at most, from a thread on this core; each of them wakes two more."""
+        """Wake at most two workers, from a thread on this core; each of them wakes two more."""
         taken = {job.core, core}
-        with suppress(IndexError):  # none is left, or another thread woke the last one
+        with suppress(IndexError):  # no worker is left, or another thread woke the last one
             for _ in range(2):
                 job.wanted.pop()
                 self._asleep.pop().wake(job, taken)
 
     def _stay_awake(self, worker: _Worker) -> bool:
-        """Take back that a worker sleeps; False if somebody has woken it."""
+        """Remove a worker from the sleeping ones; False if it was woken already."""
         with suppress(ValueError):
             self._asleep.remove(worker)
             return True
@@ -124,7 +126,7 @@ class Workers:
             if now == seen or job is None:
                 self._asleep.append(me)
                 if self._latest is not known and self._stay_awake(me):
-                    known = self._latest  # given while this thread waited for Python's lock
+                    known = self._latest  # assigned while this thread waited for the GIL
                     continue
                 job = me.next_job()
                 if self._asleep and job.wanted:
@@ -136,9 +138,9 @@ class Workers:
 
 @cache
 def looks_in(seconds: float) -> int:
-    """How often a worker looks for a job in so many seconds.
+    """How often a spinning worker looks for a job in `seconds` seconds.
 
-    The instruction between two looks takes 15 to 50 ns, as the processor is.
+    The pause between two looks takes 15 to 50 ns, depending on the processor.
     """
     job_after, none, looks = called(JOB_AFTER), np.zeros(1, np.int64), 1000
     taken = []
@@ -152,8 +154,8 @@ def looks_in(seconds: float) -> int:
 def current_core() -> int | None:
     """The core that this thread runs on.
 
-    A worker is to wake up elsewhere. Systems often put a thread where the one ran that woke
-    it, above all in virtual machines, in which a core that rests seems to be taken.
+    A worker should wake up on another core. Systems often place a thread on the core of the thread
+    that woke it, especially in virtual machines, where an idle core seems to be in use.
     """
     getcpu = system.getcpu()
     core = -1 if getcpu is None else getcpu()
@@ -164,19 +166,19 @@ _most = sys.maxsize
 
 
 def limit(count: int) -> None:
-    """Let no job of this process have more threads: others have the other cores."""
+    """Limit the threads of each job: other processes use the other cores."""
     global _most
     _most = count
 
 
 def threads() -> int:
-    """How many threads a job may have: what NUMBA_NUM_THREADS says, and what this process may use.
+    """How many threads a job may have.
 
-    `NUMBA_NUM_THREADS` and `numba.set_num_threads` are respected, as are the cores that
-    the process is bound to and a CPU quota of its control group.
+    Respects `NUMBA_NUM_THREADS`, `numba.set_num_threads`, the cores that the process is bound to,
+    and the CPU quota of its control group.
     """
     parallel = sys.modules.get("numba.np.ufunc.parallel")
-    # numba.get_num_threads() starts its threading layer, which nothing here needs.
+    # numba.get_num_threads() would start a threading layer, which is not needed here.
     if parallel is not None and getattr(parallel, "_is_initialized", True):
         count = sys.modules["numba"].get_num_threads()
     else:
@@ -186,13 +188,13 @@ def threads() -> int:
 
 @cache
 def _wanted() -> int:
-    """The threads that the environment wants, where numba is not imported."""
+    """The threads that the environment sets, if numba is not imported."""
     return number("NUMBA_NUM_THREADS", sys.maxsize)
 
 
 @cache
 def quota() -> int:
-    """The whole number of cores that the CPU quota of this control group comes to (cgroup v2)."""
+    """The CPU quota of this control group in whole cores (cgroup v2)."""
     with suppress(ValueError):
         least = min((float(most) / float(period) for most, period in limits("cpu.max")), default=0)
         return ceil(least) or sys.maxsize

@@ -1,6 +1,6 @@
-"""Shapes: what is asked for, what it resolves to, and where elements are.
+"""Shapes: the shape requested, the shape it resolves to, and where elements are in memory.
 
 Dialects define what 0 and -1 mean; `arithmetic` computes the result, for Python and compiled code,
-and `resolver` turns its faults into messages. `layout` knows whether a view exists. Nothing here
-has memory.
+and `resolver` raises errors for its error codes. `layout` decides whether a view exists. Nothing
+here holds memory.
 """

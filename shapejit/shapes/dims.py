@@ -1,4 +1,4 @@
-"""Dims that are merged where they are evenly spaced, and split alike."""
+"""Dims merged where they are evenly spaced; dims of two shapes split into common factors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def merged(sizes: Sequence[int], *sides: Sequence[int]) -> list[tuple[int, ...]]
 
 
 def common(first: Sequence[int], second: Sequence[int]) -> list[int] | None:
-    """The sizes of the factors of both; None where they cut a tensor at odd places.
+    """The sizes of common factors of two shapes; None if one cuts within a factor of the other.
 
     >>> common((4, 6), (2, 12)), common((4, 6), (8, 3)), common((2, 3), (3, 2))
     ([2, 2, 6], [4, 2, 3], None)

@@ -105,7 +105,7 @@ class Layout:
 
     @property
     def contiguous_bytes(self) -> bool:
-        """Whether it is contiguous and begins on a byte: its memory is what it stores."""
+        """Whether it is contiguous and begins on a byte: its bytes can be stored as they are."""
         return self.offset % 8 == 0 and self.contiguous
 
     @property
@@ -123,12 +123,16 @@ class Layout:
         """The same Layout with another offset (bits)."""
         return _unchecked(self.shape, self.strides, offset, self.bits)
 
+    def within_byte(self, address: int) -> Layout:
+        """The same Layout, counted from the start of the byte that the bit `address` is in."""
+        return self.at(address & 7)
+
     def permute(self, axes: Sequence[int]) -> Layout:
         """The view whose dim i is dim axes[i] of this Layout."""
         return self._kept(permutation(axes, self.shape), self.offset)
 
     def transposed(self) -> Layout:
-        """The view of a Layout of two dims with these exchanged."""
+        """The view of a Layout of two dims with these swapped."""
         (rows, columns), (down, along) = self.shape, self.strides
         if rows > 1 < columns:  # whose strides are canonical either way
             return _unchecked((columns, rows), (along, down), self.offset, self.bits)
@@ -158,7 +162,7 @@ class Layout:
 
     def diagonal(self, axis1: int, axis2: int, offset: int) -> Layout:
         """The view of the elements at (i, i + `offset`) of two dims, along a new last dim."""
-        rows, columns = max(-offset, 0), max(offset, 0)  # where it begins
+        rows, columns = max(-offset, 0), max(offset, 0)  # of its first element
         size = max(0, min(self.shape[axis1] - rows, self.shape[axis2] - columns))
         keep = [i for i in range(self.ndim) if i not in (axis1, axis2)]
         return Layout.of(
@@ -190,7 +194,7 @@ class Layout:
         return self._kept([i for i in range(self.ndim) if i not in drop], self.offset)
 
     def _kept(self, axes: Sequence[int], offset: int) -> Layout:
-        """The view of these dims alone, in this order."""
+        """The view with only these dims, in this order."""
         sizes, strides = [self.shape[i] for i in axes], [self.strides[i] for i in axes]
         return Layout.of(sizes, strides, offset, self.bits)
 
@@ -230,7 +234,7 @@ class Layout:
         return _unchecked(tuple(shape), strides, self.offset, self.bits)
 
 
-# The operations that see other elements of any Layout, or the same in another order.
+# The view operations: they select elements of any Layout, or reorder them.
 VIEWS = (
     "broadcast_to",
     "diagonal",
@@ -279,7 +283,7 @@ def _unchecked(shape: tuple[int, ...], strides: tuple[int, ...], offset: int, bi
 
 
 def in_target_order(source: Layout, target: Layout) -> tuple[Layout, Layout]:
-    """Two Layouts of one shape, the dims in the order of the second, whose strides get positive."""
+    """Two Layouts of one shape, dims sorted and flipped by the second's strides, largest first."""
     back = [axis for axis, stride in enumerate(target.strides) if stride < 0]
     source, target = source.flip(back), target.flip(back)
     order = sorted(range(target.ndim), key=lambda axis: -target.strides[axis])
@@ -292,7 +296,7 @@ def overflows(shape: Sequence[int]) -> bool:
 
 
 def broadcast(*shapes: Sequence[int], asked_by: str) -> tuple[int, ...]:
-    """The shape that these are broadcast to; ReshapeError for sizes that differ and are not 1.
+    """The broadcast shape. Raises ReshapeError for sizes that differ and are not 1.
 
     >>> broadcast((3, 1), (2, 1, 4), asked_by="doctest")
     (2, 3, 4)
@@ -329,9 +333,9 @@ def permutation(
     name: str = "axes",
     negative: bool = True,
 ) -> tuple[int, ...]:
-    """All axes of a shape in another order, counted from the front.
+    """A permutation of all axes of a shape, counted from the front.
 
-    Whether `negative` ones may be given, from the back, depends on who asks.
+    Negative axes count from the end, if `negative` allows them.
     """
     ndim, order = len(shape), tuple(axes)
     if negative:
@@ -346,7 +350,7 @@ def permutation(
 
 
 def squeezed(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
-    """The axes, which must be of dims of size 1, counted from the front."""
+    """The axes counted from the front. Raises ReshapeError unless all have size 1."""
     drop = normal_axes(axes, len(shape), "squeeze")
     for i in drop:
         if shape[i] != 1:

@@ -1,4 +1,4 @@
-"""Request: a target shape as a dialect hands it to the resolver, before any arithmetic."""
+"""Request: a target shape as a dialect passes it to the resolver, before any arithmetic."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ..errors import DTypeError, ReshapeError
 from ..runtime.ndarrays import is_a, is_sequence, plain
 from .arithmetic import COPY, INFER, INVALID, MAX_SIZE
 
-MAX_INTS = 1024  # dims of a Tensor; a range or a stride-0 array must not fill the memory
+MAX_INTS = 1024  # at most: a huge range or stride-0 array must not fill the memory
 
-# Not np.integer, of which timedelta64 is one.
+# Not np.integer, which includes timedelta64.
 _INTEGERS = frozenset(np.dtype(code).type for code in np.typecodes["AllInteger"])
 _INT = {int}
 _BYTES = str | bytes | bytearray | memoryview
@@ -45,7 +45,7 @@ class Request:
     _hash: int = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        # A request is a cache key in every call: its hash is computed once.
+        # A Request is a cache key of every call, so its hash is computed once.
         object.__setattr__(self, "_hash", hash((self.dims, self.cancel)))
 
     def __hash__(self) -> int:
@@ -94,7 +94,7 @@ def plain_shape(shape: Any, what: str, asked_by: str) -> tuple[int, ...]:
 
 
 def one_or_several(values: Any, what: str, asked_by: str) -> tuple[int, ...]:
-    """The ints of a sequence or a 1-D integer array of any length, or the only one.
+    """The ints of a sequence or 1-D integer array of any length, or of a single int.
 
     >>> one_or_several(3, "repeats", "doctest"), one_or_several([1, 2], "repeats", "doctest")
     ((3,), (1, 2))
@@ -103,7 +103,7 @@ def one_or_several(values: Any, what: str, asked_by: str) -> tuple[int, ...]:
         return (integer(values, what, asked_by),)
     try:
         long = len(values) > MAX_INTS
-    except OverflowError:  # as range(2**64) has it
+    except OverflowError:  # of range(2**64)
         raise ReshapeError(f"{what} has too many items", asked_by=asked_by) from None
     if is_a(values, np.ndarray) or long:
         many = np.asarray(values)
@@ -115,17 +115,17 @@ def one_or_several(values: Any, what: str, asked_by: str) -> tuple[int, ...]:
 
 
 def are_several(values: Any) -> bool:
-    """Whether it is a sequence or an array with dims."""
+    """Whether it is a sequence, or an array with dims."""
     return is_sequence(values) or (is_a(values, np.ndarray) and values.ndim > 0)
 
 
 def are_sizes(shape: Any) -> bool:
-    """Whether a shape is a tuple of ints that are sizes or -1, seen as fast as can be."""
+    """Whether a shape is a tuple of sizes and -1: a fast test."""
     return type(shape) is tuple and set(map(type, shape)) == _INT and min(shape) >= INFER
 
 
 def integer(value: Any, what: str, asked_by: str) -> int:
-    """The value as an exact int, so that no enum equal to it enters messages and caches."""
+    """The value as an exact int, so that no equal enum gets into messages and caches."""
     try:
         if not isinstance(value, bool):
             return int(operator.index(value))

@@ -1,4 +1,4 @@
-"""Source shape + Request -> target shape, or the error that says why there is none."""
+"""The resolver: source shape and Request -> target shape, or the error that explains why not."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def resolve(source_shape: Sequence[int], request: Request | Sequence[int] | int)
 
 
 def _explain(source: tuple[int, ...], request: Request, status: int, at: int) -> ReshapeError:
-    """The error for a status of `resolve_dims`, with its notes."""
+    """The ReshapeError for a status of `resolve_dims`, with a note on each dim concerned."""
     dims = request.dims
     tokens = request.tokens or tuple(0 if d == COPY else d for d in dims)
     notes = [
@@ -92,7 +92,7 @@ def _explain(source: tuple[int, ...], request: Request, status: int, at: int) ->
 
 
 def _product(sizes: Sequence[int]) -> int:
-    """The exact product, beyond int64 too."""
+    """The exact product, also beyond int64."""
     product = 1
     for size in sizes:
         product *= size

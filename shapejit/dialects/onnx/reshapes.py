@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from ...arrays.foreign import accepts_any_array, converts_any_array
 from ...arrays.tensor import Array, Tensor
-from ...dtypes.table import dtype
 from ...errors import DTypeError, ReshapeError, negative_source
 from ...operations.views import reshape_as
 from ...runtime.ndarrays import is_a, plain
@@ -68,10 +67,7 @@ def reshape(
         asked = _known_request(tuple(shape), allowzero, opset)
     else:
         asked = request(shape, allowzero=allowzero, opset=opset)
-    if type(data) is np.ndarray and not data.dtype.hasobject:
-        _check_known(data.dtype, opset)
-    else:
-        version("Reshape", opset).check(data)
+    version("Reshape", opset).check(data)
     return reshape_as(data, asked, copy, out)
 
 
@@ -79,12 +75,6 @@ def reshape(
 def _known_request(shape: tuple[int, ...], allowzero: int, opset: int) -> Request:
     """`request` of plain ints, found once."""
     return request(shape, allowzero=allowzero, opset=opset)
-
-
-@lru_cache(maxsize=1024)
-def _check_known(kind: np.dtype[Any], opset: int) -> None:
-    """Refuse a dtype that this version of Reshape does not list; what it lists is asked once."""
-    version("Reshape", opset).check_dtype(dtype(kind), "")
 
 
 @converts_any_array

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...dtypes.table import DType
+from ...dtypes.table import DType, dtype
 from ...errors import DTypeError, ReshapeError
 from ..placing import dtype_in
 
@@ -95,6 +95,8 @@ class Version(NamedTuple):
 
     def check(self, data: object, operand: str = "") -> DType:
         """The dtype of an ndarray or Tensor; DTypeError if it is not among the operand's types."""
+        if type(data) is np.ndarray and not data.dtype.hasobject:
+            return _listed(self.operator, self.since, operand, data.dtype)
         kind = dtype_in(data, f"{operand} of {self}" if operand else str(self))
         return self.check_dtype(kind, operand)
 
@@ -115,6 +117,12 @@ class Version(NamedTuple):
 
     def _later(self) -> Iterator[Version]:
         return (row for row in VERSIONS[self.operator] if row.since > self.since)
+
+
+@lru_cache(maxsize=1024)
+def _listed(operator: str, since: int, operand: str, kind: np.dtype[Any]) -> DType:
+    """`Version.check` of an ndarray's dtype: what a version lists is looked up once."""
+    return version(operator, since).check_dtype(dtype(kind), operand)
 
 
 def _from(opsets: Sequence[int]) -> str:

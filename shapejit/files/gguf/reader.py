@@ -1,7 +1,7 @@
 """GGUF (github.com/ggml-org/ggml/blob/master/docs/gguf.md), versions 2 and 3, little-endian.
 
-What the types are, and how large their blocks, comes from the package `gguf`. The
-header is read here: a count in it is checked against the bytes that follow.
+The types and the sizes of their blocks come from the package `gguf`. The header is read here: each
+count in it is checked against the number of bytes that follow.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _MAX_NESTING = 4  # of arrays in the metadata
 ALIGNMENT = "general.alignment"
 # gguf_metadata_value_type: the codes of struct, or the names of those of no fixed width.
 VALUES = ("B", "b", "H", "h", "I", "i", "f", "?", "string", "array", "Q", "q", "d")
-_LEAST = {"string": 8, "array": 12}  # bytes of the shortest one
+_LEAST = {"string": 8, "array": 12}  # bytes of the shortest value
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Checkpoint(checkpoint.Checkpoint):
-    """What a file holds; `pairs` are the bytes [begin, end) of each key and value in `file`."""
+    """The content of a file; `pairs` are the bytes [begin, end) of each key and value in it."""
 
     metadata: dict[str, Any]
     pairs: dict[str, tuple[int, int]]
@@ -155,7 +155,7 @@ def _read_one(path: Path) -> Checkpoint:
 
 
 def alignment_of(path: str, metadata: Mapping[str, Any]) -> int:
-    """The bytes of which each tensor's begin is a multiple."""
+    """The alignment of each tensor in bytes."""
     alignment = metadata.get(ALIGNMENT, 32)
     if type(alignment) is not int or alignment < 1 or alignment & (alignment - 1):
         reason = f"its {ALIGNMENT} {quoted(repr(alignment))} is not a power of two"
@@ -190,7 +190,7 @@ def _info(cursor: _Cursor) -> _Info:
         kind = dtype(code, vocabulary="gguf")
     except DTypeError:
         kind = dtype("uint8")
-        # A block lies within a row.
+        # A block is within a row.
         if not dims or dims[-1] % block:
             reason = f"rows of {known.name} are blocks of {block}: shape {shape_text(dims)} is none"
             raise cursor.fault(reason, name) from None
@@ -201,7 +201,7 @@ def _info(cursor: _Cursor) -> _Info:
 def _members(
     cursor: _Cursor, infos: Iterable[_Info], start: int, alignment: int
 ) -> dict[str, Stored]:
-    """The tensors, in the order of the header; each in bytes of its own."""
+    """The tensors in the order of the header, checked not to overlap."""
     file, found = cursor.file, {}
     for name, type_name, kind, shape, offset in infos:
         nbytes = checkpoint.size_in_bits(file.path, name, shape, kind.bits) // 8
@@ -226,10 +226,10 @@ _NUMBER, _COUNT, _TENSORS = "split.no", "split.count", "split.tensors.count"
 
 
 def read(path: Path) -> Checkpoint:
-    """What a GGUF file holds, or all shards of which it is one, with the metadata of the first.
+    """The content of a GGUF file; of a shard, that of all shards, with the metadata of the first.
 
-    Raises what one file raises, and FileFormatError for shards that are missing, say another number
-    than their names, or together hold other tensors than the first one says.
+    Raises what one file raises, and FileFormatError for shards that are missing, whose numbers
+    contradict their names, or whose tensors contradict the first shard.
     """
     name = file_name(path)
     base = places(name).base(name)
@@ -257,7 +257,7 @@ def read(path: Path) -> Checkpoint:
 
 
 def _shard(path: str, base: str, number: int, count: int) -> Checkpoint:
-    """A shard beside `path`."""
+    """The path of another shard of `path`."""
     place = places(path)
     name = place.join(place.parent(path), base) if place.parent(path) else base
     try:

@@ -1,7 +1,7 @@
-"""Tensors to a GGUF file, with the metadata of another one or with new ones.
+"""Write tensors to a GGUF file, with the metadata of another one or new ones.
 
-`gguf.GGUFWriter` does not do that: it opens its files itself, by path, and takes each tensor as a
-whole ndarray. Here rows are streamed, to a file that is replaced as a whole or sent elsewhere.
+`gguf.GGUFWriter` cannot be used: it opens its files by path, and takes each tensor as a whole
+ndarray. Here rows are streamed, to a file that appears as a whole, or to an upload.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def write(
         writer.put(0, np.frombuffer(first, np.uint8))
         for new, offset in zip(given, offsets, strict=False):
             writer.tensor(name, new, len(first) + offset, progress)
-        writer.extend(total)  # with the padding of the last one
+        writer.extend(total)  # including the padding of the last tensor
     return total
 
 
@@ -107,7 +107,7 @@ def _info(path: str, new: New, told: str | None, offset: int) -> bytes:
 
 
 def _code(path: str, new: New, told: str | None) -> GGMLQuantizationType:
-    """The type of a tensor: what is told of it, else that of its dtype."""
+    """The GGUF type of a tensor: the given one, or else that of its dtype."""
     told = told or new.dtype.gguf
     if told is None:
         hint = ": types= says which blocks it holds" if new.dtype.name == "uint8" else ""
@@ -126,7 +126,7 @@ def _code(path: str, new: New, told: str | None) -> GGMLQuantizationType:
 
 
 def _pair(path: str, key: str, value: Any, known: Checkpoint | None) -> bytes:
-    """A key and its value: the bytes of the source, or new ones."""
+    """The bytes of a key and its value: those of the source, or new ones."""
     if known is not None and key in known.pairs and known.metadata[key] is value:
         begin, end = known.pairs[key]
         return bytes(known.file.bytes(begin, end - begin))
@@ -153,7 +153,7 @@ def _value(value: Any) -> tuple[str, bytes] | None:
 
 
 def _array(values: Sequence[Any]) -> tuple[str, bytes] | None:
-    """An array: of one type, integers of the first that holds all."""
+    """The bytes of an array of one type; for integers, the first type that holds all."""
     if all(type(value) is int for value in values):
         code = _integer(values)
         made = [(code, struct.pack(f"<{code}", value)) for value in values if code is not None]

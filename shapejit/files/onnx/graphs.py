@@ -38,18 +38,18 @@ class GraphTensor(NamedTuple):
 def held(model: ModelProto) -> Iterator[GraphTensor]:
     """The tensors of the graph, its subgraphs and the functions of a model, in their order.
 
-    Those of the graph have their own names; the name of an attribute with a subgraph,
-    behind the first output of its node, or that of a function stands before the others:
-    `y.then_branch/w`.
+    Those of the graph have their own names. The names of others have a prefix: the first output of
+    the node and the attribute of its subgraph, or the function, as in `y.then_branch/w`.
     """
     for prefix, graph in graphs(model):
         if isinstance(graph, GraphProto):
             for proto in graph.initializer:
-                yield GraphTensor(prefix + proto.name, proto.name, proto, graph)
+                yield GraphTensor(f"{prefix}{proto.name}", proto.name, proto, graph)
         for node in graph.node:
             for attribute in constant(node):
                 if attribute.name == "value" and attribute.HasField("t"):
-                    yield GraphTensor(prefix + node.output[0], node.output[0], attribute.t, graph)
+                    name = node.output[0]
+                    yield GraphTensor(f"{prefix}{name}", name, attribute.t, graph)
 
 
 def constant(node: NodeProto) -> Sequence[AttributeProto]:
@@ -59,7 +59,7 @@ def constant(node: NodeProto) -> Sequence[AttributeProto]:
 
 
 def graphs(model: ModelProto) -> Iterator[tuple[str, Graph]]:
-    """The graph of a model, all subgraphs and functions, with what stands before their names."""
+    """The graph of a model, all subgraphs and functions, with the prefix of their names."""
     for prefix, root, _ in roots(model):
         yield from nested(prefix, root)
 
@@ -77,7 +77,7 @@ def _opset(importing: ModelProto | FunctionProto) -> int | None:
 
 
 def nested(prefix: str, graph: Graph) -> Iterator[tuple[str, Graph]]:
-    """A graph, and its subgraphs behind it."""
+    """A graph, followed by its subgraphs."""
     yield prefix, graph
     for node in graph.node:
         for attribute in node.attribute:
@@ -89,7 +89,7 @@ def nested(prefix: str, graph: Graph) -> Iterator[tuple[str, Graph]]:
 
 
 def protos(message: Any) -> Iterator[TensorProto]:
-    """Every tensor in a message, wherever it is."""
+    """Every tensor in a message, at any depth."""
     if isinstance(message, TensorProto):
         yield message
         return

@@ -1,4 +1,4 @@
-"""A model as tensors: raw and external data where they lie in files, others in memory."""
+"""A model as tensors: raw and external data stay in their files, others are in memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["Checkpoint", "read"]
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Checkpoint(checkpoint.Checkpoint):
-    """What a model holds: `model` with a `wire.Place` instead of raw data, and its `file`.
+    """The content of a model: `model`, with a `wire.Place` instead of raw data, and its `file`.
 
     `external` are the names of the tensors in other files.
     """
@@ -62,6 +62,8 @@ def read(path: Path) -> Checkpoint:
             continue
         if not each.own:
             raise FileFormatError(name, None, "a tensor of its graph has no name")
+        if not checkpoint.is_text(each.own):  # bytes, as proto2 has it
+            raise FileFormatError(name, None, f"the name {each.own!r} is not UTF-8")
         if each.name in members:
             raise FileFormatError(name, each.name, "two tensors have this name")
         try:
@@ -71,6 +73,8 @@ def read(path: Path) -> Checkpoint:
             raise FileFormatError(name, each.name, reason) from None
     nbytes = sum(member.nbytes for member in members.values())
     metadata = {entry.key: entry.value for entry in model.metadata_props}
+    if not all(checkpoint.is_text(word) for pair in metadata.items() for word in pair):
+        raise FileFormatError(name, None, "its metadata are not UTF-8")
     return Checkpoint(
         path=name,
         format="onnx",

@@ -1,4 +1,4 @@
-"""The Reshape and Shape nodes of a model: what they resolve to, and whom that depends on."""
+"""The Reshape and Shape nodes of a model, and what each specification resolves them to."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DIALECTS: dict[str, Callable[[Any, int, int], Request]] = {
 class ShapeNode:
     """A Reshape or a Shape: `version` is that in force, `source` the shape of its data.
 
-    Of an opset that is newer than those known it names the opset, and there are no outcomes.
+    For an unknown, newer opset it names the opset, and there are no outcomes.
 
     `target` is the shape that a Reshape is given, if it is constant. `outcomes` are the
     shapes, or the faults, by specification, where source and target are known; those of
@@ -77,14 +77,14 @@ class ShapeNode:
 
 @dataclass
 class _Values:
-    """What is known of the values in a graph: dims, and the elements of constants."""
+    """The known facts about values in a graph: dims, and the elements of constants."""
 
     dims: dict[str, Dims | None]
     constants: dict[str, TensorProto]
 
 
 def nodes_of(found: Checkpoint) -> list[ShapeNode]:
-    """The Reshape and Shape nodes of a model, with what onnx infers where it can.
+    """The Reshape and Shape nodes of a model, with the shapes that onnx infers.
 
     >>> import tempfile, onnx
     >>> from shapejit.files.onnx import read
@@ -177,7 +177,7 @@ def _shape(name: str, node: NodeProto, opset: int, values: _Values) -> ShapeNode
 
 
 def _unknown(name: str, node: NodeProto, opset: int, values: _Values) -> ShapeNode:
-    """A node of an opset that is newer than all known: what it means there, nobody says."""
+    """A node of an unknown, newer opset."""
     version, inferred = f"onnx.{node.op_type}, opset {opset}", values.dims.get(node.output[0])
     return ShapeNode(name, version, _source(node, values), _constant(node, values), 0, {}, inferred)
 
@@ -189,7 +189,7 @@ def _outcomes(
     source: Sequence[int | str | None] | None,
     readings: Mapping[str, Callable[[Sequence[int]], Sequence[int]]],
 ) -> dict[str, tuple[int, ...] | str]:
-    """What each specification makes of a source shape; nothing where a size is unknown."""
+    """The result of each specification for a source shape; empty if a size is unknown."""
     made = dict[str, tuple[int, ...] | str]()
     sizes = [size for size in source or () if isinstance(size, int) and size >= 0]
     for spec, read in readings.items() if len(sizes) == len(source or (None,)) else ():
@@ -219,7 +219,7 @@ def _source(node: NodeProto, values: _Values) -> Dims | None:
 
 
 def _constant(node: NodeProto, values: _Values) -> tuple[int, ...] | None:
-    """The shape that is the second input, where it is constant."""
+    """The shape given by the second input, if that is constant."""
     proto = values.constants.get(node.input[1]) if len(node.input) > 1 else None
     if proto is None:
         return None

@@ -29,6 +29,7 @@ from ...operations.codes import pack
 from ...operations.views import dtype_of
 from ...runtime.ndarrays import is_a, plain
 from ...shapes.layout import checked_shape
+from ..checkpoint import is_text
 from ..open_files import OpenFile
 from ..paths import Path, inside
 
@@ -177,6 +178,8 @@ def external_place(proto: TensorProto, folder: Path | None, need: int) -> tuple[
     """The folder, the location and the first byte of the `need` bytes of external data."""
     entries: dict[str, str] = {}
     for entry in proto.external_data:
+        if not (is_text(entry.key) and is_text(entry.value)):  # bytes, where it is no UTF-8
+            raise FormatError("its external_data are not UTF-8")
         if entry.key in entries:
             raise FormatError(f"duplicate key {entry.key!r} in its external_data")
         entries[entry.key] = entry.value

@@ -1,4 +1,4 @@
-"""The nodes of a model that take quantised weights: which tensors belong together, and how."""
+"""The nodes of a model with quantised weights: the tensors and settings of each weight."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DOMAIN = "com.microsoft"  # onnxruntime, docs/ContribOperators.md
 _MATMUL = "MatMulNBits"
 _INPUTS = ("A", "B", "scales", "zero_points", "g_idx", "bias")
 _SETTINGS = ("bits", "K", "N", "block_size")
-_BITS = 4  # where a node has no such attribute
+_BITS = 4  # default of the attribute
 # Other operators with weights of a few bits, which no scheme decodes; and ONNX's own, in blocks.
 _OTHERS = (
     "GatherBlockQuantized", "MatMulBlockQuantizedFp4Weight", "MatMulBlockQuantizedFp8Weight",
@@ -44,7 +44,7 @@ def weight_nodes(model: ModelProto, members: Mapping[str, Stored]) -> Sequence[W
 def _nodes(
     model: ModelProto, members: Mapping[str, Stored]
 ) -> Iterator[tuple[list[str | None], NodeProto]]:
-    """The nodes of these operators, with the name of the member that each input is, if it is."""
+    """The nodes of these operators, with the name of the tensor that is each input, if any."""
     for start, root, _ in roots(model):
         prefixes = list[str]()
         for prefix, graph in nested(start, root):
@@ -62,7 +62,7 @@ def _takes_weights(node: NodeProto) -> bool:
 
 
 def _member(name: str, around: Sequence[str], members: Mapping[str, Stored]) -> str | None:
-    """The member that a name stands for, in a graph or in one around it."""
+    """The tensor that a name refers to, in a graph or in one around it."""
     return next((p + name for p in around if name and p + name in members), None)
 
 

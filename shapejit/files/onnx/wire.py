@@ -1,8 +1,8 @@
-"""Protocol buffers on the wire (protobuf.dev/programming-guides/encoding): raw data set apart.
+"""Protocol buffers on the wire (protobuf.dev/programming-guides/encoding), without raw data.
 
-A model is read as its skeleton: the same message, in which each `raw_data` of a tensor is a
-Place of 16 bytes that says where the data are. protobuf parses and writes skeletons, which
-are small, while raw data stay in their files: a model may be larger than memory.
+A model is read as a skeleton: the same message, but with a Place of 16 bytes instead of each
+tensor's `raw_data`, which refers to the data. protobuf parses and writes skeletons, which are
+small, while raw data stay in their files: a model may be larger than memory.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Place(NamedTuple):
 
     @staticmethod
     def of(raw: bytes) -> Place:
-        """What `encoded` gave."""
+        """The Place that `encoded` returned."""
         return Place(*_PLACE.unpack(raw))
 
     @property
@@ -121,7 +121,7 @@ class _Fields:
             at = stop
 
     def _varint(self, at: int, end: int) -> tuple[int, int]:
-        """A number of 7 bits per byte, and the byte behind it."""
+        """A varint (7 bits per byte), and the byte after it."""
         found = 0
         for i, byte in enumerate(self.take(at, min(10, end - at))):
             found |= (byte & 127) << 7 * i
@@ -172,7 +172,7 @@ def skeleton(file: File) -> bytes:
 
 
 def expanded(raw: bytes) -> tuple[list[bytes | Place], int]:
-    """A skeleton as what it stands for: its bytes between the raw data, and all bytes together."""
+    """The parts of the model that a skeleton represents: bytes and raw data, and the total size."""
 
     def place(field: _Field) -> tuple[Place, int]:
         found = Place.of(raw[field.value : field.end])

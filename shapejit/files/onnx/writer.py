@@ -1,4 +1,4 @@
-"""A model with other tensors: the graph stays, what it declares of the tensors follows."""
+"""Write a model with other tensors: the graph is kept, declared dtypes and shapes are updated."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ from .wire import MAX_MESSAGE, Place, expanded
 __all__ = ["write"]
 
 _ALIGNMENT = 4096  # bytes, of each tensor in a file of external data: a page
-LEAST_OUTSIDE = 1024  # bytes of a tensor that is worth a place outside a model that is too large
+LEAST_OUTSIDE = (
+    1024  # bytes of a tensor from which it becomes external data in a model that is too large
+)
 _NO_GRAPH = "an ONNX file needs the graph of an ONNX model with these tensors: convert one, or in "
 _NO_GRAPH += "Python pass its path as save_file(..., source=)"
 _TYPED = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
@@ -46,13 +48,12 @@ def write(
 ) -> int:
     """Write the model `source` with new tensors as `files.safetensors.write` does.
 
-    `tensors` are all those that `read` finds, by the same names; dtypes and shapes may
-    be others where onnx's shape inference finds nothing that contradicts them: what the
-    graph declares of them and of intermediate results follows. Tensors that were external
-    data are so again, in one file beside the model, and all larger ones if the model
-    would have more than protobuf's 2 GiB. Returns the size of both files in bytes. Raises
-    FileFormatError, before anything is written, for a source that is not a model, for
-    tensors that are missing or unknown, and for what the graph does not allow.
+    `tensors` are all those that `read` finds, by the same names. Dtypes and shapes may differ if
+    onnx's shape inference accepts them: the declarations of the graph, also of intermediate
+    results, are updated. Tensors that were external data are so again, in one file next to the
+    model; so are all larger ones if the model would exceed protobuf's 2 GiB. Returns the size of
+    both files in bytes. Raises FileFormatError, before anything is written, for a source that is
+    not a model, for missing or unknown tensors, and for those that the graph does not allow.
     """
     name = file_name(path)
     if not isinstance(source, Checkpoint):
@@ -116,7 +117,7 @@ def _check_names(path: str, names: Sequence[str], known: Mapping[str, GraphTenso
 
 
 def _retyped(path: str, each: GraphTensor, new: New) -> bool:
-    """Give a tensor, and the input of which it is the default, a new dtype and shape, if they are.
+    """Update the dtype and shape of a tensor, and of the input whose default it is.
 
     Up to IR version 3 every initialiser is the default of an input.
     """
@@ -143,7 +144,7 @@ def _clear(proto: TensorProto) -> None:
 
 
 def _infer(path: str, model: ModelProto, file: File) -> None:
-    """Check new dtypes and shapes, and declare what follows of intermediate results."""
+    """Check new dtypes and shapes, and update those of intermediate results."""
     had = {value.name for value in model.graph.value_info}
     for _, graph in graphs(model):
         del graph.value_info[:]
@@ -180,7 +181,7 @@ def _aligned(at: int) -> int:
 
 
 def _refer_outside(known: Mapping[str, GraphTensor], outside: Sequence[New], location: str) -> int:
-    """Say of tensors where they are in the file of external data; its size."""
+    """Assign places in the file of external data to tensors; return its size."""
     at = 0
     for new in outside:
         begin = _aligned(at)
@@ -231,7 +232,7 @@ def _bytes(
 
 
 def _locations(path: str) -> set[str]:
-    """The files of external data of the model that is at `path`, if one is."""
+    """The files of external data of the model at `path`, if there is one."""
     try:
         model = read(path).model
     except (OSError, FileFormatError):
@@ -245,7 +246,7 @@ def _locations(path: str) -> set[str]:
 
 
 def _remove(path: str, locations: Iterable[str]) -> None:
-    """Remove those files of a model that is replaced whose names are those that we give."""
+    """Remove the external data of a replaced model, if shapejit named the files."""
     place, base = places(path), places(path).base(path)
     ours = re.compile(re.escape(base) + r"(\.[0-9a-f]{8})?\.data")
     for location in filter(ours.fullmatch, locations):

@@ -1,7 +1,7 @@
 """safetensors (huggingface.co/docs/safetensors): eight bytes of header size, JSON, packed data.
 
-`read` checks the whole header before anything of the file is used; `write`
-leaves either the whole new file or what stood there before.
+`read` checks the whole header before anything else is used; after `write` the path has either the
+whole new file or the old content.
 """
 
 from ..paths import Path

@@ -1,7 +1,7 @@
-"""The header: its length, JSON that says of each tensor its dtype, shape and bytes, their cover.
+"""The header: its length, and JSON with the dtype, shape and byte range of each tensor.
 
-json parses it. The objects of JSON take up to thirty times the bytes of their text, and a header
-may have 100 MB and come from anyone: if it is large, a pattern checks its outline before.
+json parses it. Parsed objects take up to thirty times the bytes of their text, and a header may
+have 100 MB and be malicious: a large one is first checked by a regular expression.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LENGTH = 8  # bytes of the header's length, and the alignment of the data
 _METADATA = "__metadata__"
 _FIELDS = {"dtype", "shape", "data_offsets"}
 _MAX_HEADER = 100_000_000  # bytes; the reference's limit
-_SMALL = 1 << 16  # bytes of a header that is parsed whatever it holds
+_SMALL = 1 << 16  # bytes of a header that is parsed without that check
 
 
 def _pattern(text: str) -> re.Pattern[bytes]:
@@ -52,7 +52,7 @@ def _pattern(text: str) -> re.Pattern[bytes]:
     return re.compile(text.encode(), re.DOTALL)
 
 
-# What is between strings and numbers, punctuated as json will tell.
+# The rest between strings and numbers; json checks the punctuation.
 _OUTLINE = _pattern(r"\{ (?:(?:METADATA|STRING : ENTRY) ,? )*+\} ")
 
 _short = Repr()
@@ -89,7 +89,7 @@ _NUMBERS = {"parse_int": _integer, "parse_float": _NotASize, "parse_constant": _
 
 
 def data_start(path: str, length: bytearray, size: int) -> int:
-    """Where the header of a file of `size` bytes ends and the data begin."""
+    """The byte where the header of a file of `size` bytes ends and the data begin."""
     announced = int.from_bytes(length, "little")
     reason = f"its header is said to have {announced} bytes"
     if announced > _MAX_HEADER:
@@ -100,7 +100,7 @@ def data_start(path: str, length: bytearray, size: int) -> int:
 
 
 def decode(path: str, raw: bytearray) -> tuple[dict[str, str] | None, dict[str, Entry]]:
-    """The metadata and the entries, each checked by itself."""
+    """The metadata and the entries, each entry checked."""
     if not raw.startswith(b"{"):
         raise FileFormatError(path, None, "its header does not begin with '{'")
     numbers: dict[str, Any] = _NUMBERS
@@ -112,7 +112,7 @@ def decode(path: str, raw: bytearray) -> tuple[dict[str, str] | None, dict[str, 
     shapes = dict[tuple[int, ...], tuple[int, ...]]()
 
     def compact(pairs: list[tuple[str, Any]]) -> Entry | tuple[tuple[str, Any], ...]:
-        """A valid entry as soon as it is parsed; what is not one stays as it is, to be told."""
+        """A valid entry, as soon as it is parsed; other values are kept for errors."""
         fields = dict(pairs)
         if len(pairs) == len(fields) and fields.keys() == _FIELDS:
             with suppress(FileFormatError):
@@ -138,7 +138,7 @@ def decode(path: str, raw: bytearray) -> tuple[dict[str, str] | None, dict[str, 
 
 
 def parsed(path: str, raw: bytearray, what: str, **hooks: Any) -> Any:
-    """A JSON value; FileFormatError where `what` is none."""
+    """Parse a JSON value. Raises FileFormatError, which names it as `what`."""
     try:
         return json.loads(raw.decode(), **hooks)
     except UnicodeDecodeError as fault:
@@ -240,7 +240,7 @@ def _nbytes(path: str, name: str, kind: DType, shape: Sequence[int]) -> int:
 
 
 def check_cover(path: str, entries: dict[str, Entry], size: int) -> None:
-    """The data section, `size` bytes, is covered from end to end, each byte once."""
+    """Check that tensors cover each of the `size` bytes of the data section once."""
     at = 0
     before = ""
     for name, entry in sorted(entries.items(), key=lambda item: item[1][2:]):
@@ -265,7 +265,7 @@ def encode(
 ) -> bytes:
     """The header of tensors (name, dtype, shape) in this order, with its length before it.
 
-    It is padded with spaces to whole eight bytes.
+    It is padded with spaces to a multiple of eight bytes.
     """
     members = dict[str, Any]()
     if metadata is not None:

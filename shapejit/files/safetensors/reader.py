@@ -1,4 +1,4 @@
-"""A file as tensors: over its memory map, or to be read from the file."""
+"""Read a file as tensors: over its memory map, or from the file on access."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = ["Checkpoint", "read"]
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Checkpoint(checkpoint.Checkpoint):
-    """What a file holds, in the order of its header.
+    """The content of a file, in the order of its header.
 
-    `entries` say of each tensor its dtype, its shape and its bytes [begin, end)
-    counted from `start`, the end of the header.
+    `entries` have the dtype, the shape and the byte range [begin, end) of each tensor, counted from
+    `start`, the end of the header.
     """
 
     metadata: dict[str, str] | None

@@ -1,4 +1,4 @@
-"""Tensors to a file, which is written as a whole or not at all."""
+"""Write tensors to a file, which appears as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Placed", "placed", "write", "writing"]
 
 
 class _Tensor(Protocol):
-    """A tensor to be written, or what is planned to be one."""
+    """A tensor to write, or a planned one."""
 
     @property
     def name(self) -> str: ...
@@ -38,7 +38,7 @@ _T = TypeVar("_T", bound=_Tensor)
 
 
 class Placed(NamedTuple):
-    """A file that is to be written: its header, where each tensor begins, and its size in bytes."""
+    """A file to write: its header, the start of each tensor, and its size in bytes."""
 
     header: bytes
     starts: dict[str, int]
@@ -52,14 +52,14 @@ def write(
     progress: Progress | None = None,
     check: Check | None = None,
 ) -> int:
-    """Write a safetensors file in one step, seen from outside; return its size in bytes.
+    """Write a safetensors file atomically; return its size in bytes.
 
-    Everything is checked first, also that the disk has room. On any error `path` stays
-    as it was (see `files.places.replacing`, also for `check`). `progress` is called with the
-    number of bytes after each piece.
+    Everything is checked first, including the free space of the disk. On any error `path` is
+    unchanged (see `files.places.replacing`, also for `check`). `progress` is called with the number
+    of bytes after each piece.
 
-    Raises FileFormatError (with the tensor) for what the format cannot hold,
-    OSError (with `path`) where the disk refuses.
+    Raises FileFormatError (with the tensor) for tensors that the format cannot hold, OSError (with
+    `path`) for errors of the disk.
     """
     name, given = file_name(path), list(tensors)
     where = placed(name, given, metadata)
@@ -76,26 +76,26 @@ def writing(
     progress: Progress | None = None,
     check: Check | None = None,
 ) -> Iterator[None]:
-    """Write the file whose header is known already, as `write` does.
+    """As `write`, for a file whose header is known already.
 
-    All data have been made where the block begins. At its end, which may be in another thread,
-    the last of them are written, and the file is synced and gets its name.
+    When the block of `with` begins, all data have been computed. At its end, which may be on
+    another thread, the last of them are written, and the file is synced and renamed.
     """
     given = list(tensors)
     if places(path).in_order:
         given.sort(key=lambda tensor: where.starts[tensor.name])
     with replacing(path, where.size, check) as target, Writer(target, where.size) as writer:
         writer.put(0, np.frombuffer(where.header, np.uint8))
-        # In the order given: what shares a source is computed once.
+        # In the given order: tensors that share a source are computed once.
         for tensor in given:
             writer.tensor(path, tensor, where.starts[tensor.name], progress)
         yield
 
 
 def placed(path: str, tensors: Sequence[_Tensor], metadata: Mapping[str, str] | None) -> Placed:
-    """Where the tensors of a file go.
+    """The places of the tensors in a file.
 
-    Raises FileFormatError (with the tensor) for what the format cannot hold.
+    Raises FileFormatError (with the tensor) for tensors that the format cannot hold.
     """
     ordered = _aligned(tensors)
     first = header.encode(path, ((t.name, t.dtype, t.shape) for t in ordered), metadata)
@@ -107,11 +107,10 @@ def placed(path: str, tensors: Sequence[_Tensor], metadata: Mapping[str, str] | 
 
 
 def _aligned(tensors: Iterable[_T]) -> list[_T]:
-    """Widest elements first, otherwise in the order given.
+    """The tensors with the widest elements first, otherwise in the given order.
 
-    With data that start at a multiple of eight bytes this puts every tensor at
-    a multiple of its element, as the reference's order (by dtype, then name)
-    does. It leaves the order of a file of the reference as it is, so that
-    converting one without a rule gives the same bytes.
+    Data start at a multiple of eight bytes, so this aligns every tensor to its elements, as the
+    reference's order (by dtype, then name) does. Files of the reference keep their order, so that a
+    conversion without rules produces the same bytes.
     """
     return sorted(tensors, key=lambda t: -max(t.dtype.bits // 8, 1))

@@ -1,4 +1,4 @@
-"""A weight as another scheme stores it: the same codes, some rows or experts at a time."""
+"""A weight converted to another scheme with the same codes, some rows or experts at a time."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from .matching import group_of
 from .parts import Parts
 from .writing import written
 
-__all__ = ["UNIT", "carried"]
+__all__ = ["UNIT", "transcode"]
 
-UNIT = 128  # rows of which blocks of scales, words of codes and swizzled tiles are fractions
+UNIT = 128  # rows: a multiple of those of blocks of scales, words of codes and swizzled tiles
 
 Read = Callable[[Mapping[str, Slice]], Mapping[str, Tensor]]
 
 
-def carried(group: Group, read: Read, to: str, forms: tuple[Form, ...], limit: int) -> Parts:
-    """The parts of a weight in the scheme `to`; `read` returns its own ones, or slices of them.
+def transcode(group: Group, read: Read, to: str, forms: tuple[Form, ...], limit: int) -> Parts:
+    """The parts of a weight in the scheme `to`; `read` returns its stored parts, or slices of them.
 
-    Beside what is made, bands of about `limit` elements are in memory, their codes a byte each
-    and several times; all of the weight where bands would be stored in other ways. Raises
-    FormatError as `Scheme.convert` does.
+    Besides the result, bands of about `limit` elements are in memory, with several copies of their
+    codes, a byte each; the whole weight if bands would be stored differently. Raises FormatError as
+    `Scheme.convert` does.
     """
     found = bands(group, limit, axis="N", unit=UNIT)
     if len(found) > 1:
@@ -44,7 +44,7 @@ def carried(group: Group, read: Read, to: str, forms: tuple[Form, ...], limit: i
 def _together(
     group: Group, found: Sequence[Band], read: Read, to: str, forms: tuple[Form, ...]
 ) -> Parts:
-    """Bands, converted one by one; FormatError unless they are parts of one whole."""
+    """Convert bands one by one. Raises FormatError unless they fit together."""
     first: Group | None = None
     lead = group.batch[:1]
     for band in found:
@@ -79,7 +79,7 @@ def _together(
 def _told(
     group: Group, first: Group, whole: Content, known: Mapping[str, int]
 ) -> dict[str, NDArray[Any]]:
-    """What a form says of the whole weight; FormatError if that has other blocks than bands."""
+    """The whole weight in a form. Raises FormatError if its blocks differ from those of bands."""
     shape = whole.shape[len(whole.batch) :]
     for form, sizes in ((group.form, group.known), (first.form, known)):
         if blocks_of(form, sizes, shape) != whole.blocks:
@@ -88,13 +88,13 @@ def _told(
 
 
 def _kind(group: Group) -> tuple[object, ...]:
-    """What is the same of all bands."""
+    """The facts that all bands share."""
     sizes = {name: n for name, n in group.known.items() if name != "N"}
     return id(group.form), sizes, {key: t.dtype for key, t in group.tensors.items()}
 
 
 def _places(group: Group) -> dict[str, tuple[int, str]]:
-    """The dim of each part that follows experts or rows, and its size by the number of these."""
+    """The dim of each part along experts or rows, and its size per expert or row."""
     if group.batch:
         lead = len(group.batch)
         stacked = (k for k, t in group.tensors.items() if t.shape[:lead] == group.batch)
