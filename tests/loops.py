@@ -9,7 +9,9 @@ from shapejit.planning.strategies import Strategy
 from shapejit.runtime import result_memory
 
 NEVER = 2**62
-AS_THEY_ARE = {n: v for n, v in vars(thresholds).items() if n.endswith(("_BELOW", "_FROM"))}
+AS_THEY_ARE = {
+    n: v for n, v in vars(thresholds).items() if n.endswith(("_BELOW", "_FROM", "_MAX_BYTES"))
+}
 BY_BOXES = dict.fromkeys(("BOXES_FROM", "PICKED_FROM"), 0)
 STREAMED = dict.fromkeys(("STREAM_FROM", "RUNS_STREAM_FROM"), 0)
 NOT_PLANNED = ("PARALLEL_FROM", "SHUFFLES_FROM", *STREAMED, *BY_BOXES)
