@@ -203,7 +203,7 @@ def test_an_earlier_rule_hides_no_weight(rules, kind, tmp_path):
     if rules[0][0] == "stack":
         tensors = {name.replace("q_proj", "w.0"): x for name, x in TWO.items()}
     source, target = given(kind, tmp_path, tensors)
-    with pytest.raises(sj.FormatError, match="an earlier rule changed it"):
+    with pytest.raises(sj.FormatError, match="changed by an earlier rule"):
         sj.files.convert(source, target, [*rules, ("to", "bf16")])
     assert not target.exists()
 

@@ -336,7 +336,7 @@ class Change(Planned):
 class Memory(local):
     """Scratch memory of a thread, for what is read and what is made: about `most` bytes each.
 
-    All shards of a thread use it: new pages for each of 32 MiB took 8 % of the processor's time.
+    All shards of a thread use the same pages.
     """
 
     def __init__(self, most: int = MOST) -> None:
