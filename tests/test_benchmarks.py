@@ -153,7 +153,8 @@ def test_cases_do_not_come_from_the_measured_package(tmp_path):
 def test_every_public_function_is_measured():
     """By its name in the tables of cases, as an attribute of the measured package."""
     source = "".join(p.read_text() for p in (ROOT / "shapejit/bench").glob("*.py"))
-    source += (ROOT / "benchmarks/suite/counters.py").read_text()
+    others = "suite/counters.py", "tools/tiers.py"
+    source += "".join((ROOT / "benchmarks" / name).read_text() for name in others)
     functions = [n for n in sj.__all__ if callable(getattr(sj, n)) and n.islower()]
     assert len(functions) > 25
     named = {
