@@ -671,7 +671,7 @@ def test_codes_go_to_another_scheme(name, target, tmp_path):
         ("int4-ct-group32", [("to", "mxfp4:gguf")], "a code is"),
         ("int4-ct-asymmetric", [("to", "awq")], "only reads"),
         ("int7-ct-ragged", [("to", "awq")], "has codes of"),
-        ("mxfp4-gpt-oss-down", [("to", "mlx")], "config.json tells the group_size of mlx"),
+        ("mxfp4-gpt-oss-down", [("to", "mlx")], "config.json must have the group_size of mlx"),
         ("fp8-block-16x32", [("to", "deepseek-v4")], "scale"),
         ("mxfp4-gpt-oss-down", [("to", "mxfp4:gguf")], "config.json cannot describe mxfp4:gguf"),
         ("awq-gemm", [("cast", ".*scales=F32"), ("to", "bf16")], "was changed or dropped by"),

@@ -130,7 +130,7 @@ def test_a_file_is_verified_before_it_appears(kind, tmp_path, monkeypatch):
         sync(descriptor)
 
     monkeypatch.setattr(os, "fsync", damaged)
-    with pytest.raises(sj.FileFormatError, match=r"tensor 'a': its bytes in .* are not those"):
+    with pytest.raises(sj.FileFormatError, match=r"tensor 'a': its bytes in .* differ from those"):
         sj.files.convert(source, target, [("permute", "a=1,0")], verify=True)
     assert target.read_bytes() == b"mine"
     assert sorted(os.listdir(tmp_path)) == ["in", target.name]

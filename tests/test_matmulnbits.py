@@ -371,7 +371,7 @@ def test_codes_are_not_written_to_files_without_their_node(tmp_path, capsys):
     path = single(tmp_path / "m.onnx", given, 40, 6, bits=8, block_size=16)
     out = tmp_path / "o.safetensors"
     assert main(["convert", path, str(out)]) == 2
-    assert "is codes of com.microsoft.MatMulNBits" in capsys.readouterr().err
+    assert "holds codes of com.microsoft.MatMulNBits" in capsys.readouterr().err
     assert not out.exists()
     assert main(["convert", path, str(out), "--keep", ".*"]) == 0
     for name, tensor in sj.load_file(path).items():
