@@ -309,7 +309,7 @@ def test_numbers_of_parts_that_cannot_be_are_refused(given, source, tmp_path):
 
 def test_parts_are_folders(source, tmp_path):
     for given in ({"part": (1, 2)}, {"commit": 2}, {"executor": "threads"}):
-        with pytest.raises(sj.FileFormatError, match="are for folders of shards"):
+        with pytest.raises(sj.FileFormatError, match="need folders as source and destination"):
             sj.files.convert(source, tmp_path / "out.npz", RULES, **given)
     assert not os.listdir(tmp_path)
 
@@ -367,7 +367,7 @@ def test_what_is_no_executor_and_what_has_none(source, tmp_path):
         refused("unknown executor", source, tmp_path / "out", executor=given)
     refused("has a method submit", source, tmp_path / "out", executor=3)
     one = source / "model-00001-of-00004.safetensors"
-    with pytest.raises(sj.FileFormatError, match="are for folders of shards"):
+    with pytest.raises(sj.FileFormatError, match="need folders as source and destination"):
         sj.files.convert(one, tmp_path / "out.safetensors", executor="threads")
     assert not os.listdir(tmp_path)
 
