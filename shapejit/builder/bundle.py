@@ -1,7 +1,7 @@
-"""Objects for a wheel: the common kernels, for all processors of a level.
+"""Object files for a wheel: the common kernels, for all processors of a level.
 
-`python -m shapejit.builder.bundle FOLDER LEVEL ...` writes them; no kernel is run, so that this
-processor need not have what the level has.
+`python -m shapejit.builder.bundle FOLDER LEVEL ...` writes them; no kernel is run, so this
+processor need not support the level.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def main(folder: str, *levels: str) -> None:
 
 
 def build(folder: str, level: str) -> None:
-    """Build all that `warmup` asks for, for the processor that numba is told of."""
+    """Build all kernels that `warmup` requests, for the processor that numba is configured for."""
     from ..programs import warming
     from ..runtime import object_files
     from .objects import built

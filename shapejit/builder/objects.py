@@ -1,9 +1,9 @@
-"""Kernels as object code: one symbol each, and no undefined ones.
+"""Kernels compiled to object code: one symbol each, and no undefined ones.
 
-A kernel is compiled by numba without its wrappers. Around it stands a native function, written
-here: for an Entry one that takes the address of a table of int64, in which all arguments stand;
-for a Function one that takes its ints; for a Call one that CPython calls (METH_FASTCALL). LLVM
-drops what these do not use, and writes an object file.
+numba compiles a kernel without wrappers. It is called by a native function that is generated here:
+for an Entry with the address of a table of int64, which has all arguments; for a Function with its
+ints; for a Call by CPython (METH_FASTCALL). LLVM drops everything that these do not use, and writes
+an object file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..runtime.loading import PYTHON
 
 I8, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 POINTER = I8.as_pointer()
-# What object code may ask of the process that loads it.
+# The symbols that object code may import from the process that loads it.
 SYMBOLS = frozenset(("memcpy", "memmove", "memset", "usleep", *PYTHON))
 # An ndarray as NumPy's C API documents it, in bytes from its beginning (PyArrayObject_fields).
 DATA, SHAPE = 16, 32
@@ -46,7 +46,7 @@ Value = Any
 
 
 class BuildError(Exception):
-    """A kernel that cannot be an object of its own."""
+    """A kernel that cannot be compiled to an object file of its own."""
 
 
 class _Library(AOTCodeLibrary):  # type: ignore[misc]  # numba is not type-checked
@@ -56,13 +56,13 @@ class _Library(AOTCodeLibrary):  # type: ignore[misc]  # numba is not type-check
     """
 
     def get_pointer_to_function(self, name: str) -> int:
-        """The address of what nobody calls; numba asks for it when all is there."""
+        """A dummy address, which numba requests at the end."""
         self._ensure_finalized()
         return 0
 
 
 class _Codegen(AOTCPUCodegen):  # type: ignore[misc]  # numba is not type-checked
-    """What numba compiles by, for the processor that kernels are for: nothing of it runs here."""
+    """numba's code generator for the target processor: the code is not run here."""
 
     _library_class = _Library
 
@@ -78,7 +78,7 @@ class _Codegen(AOTCPUCodegen):  # type: ignore[misc]  # numba is not type-checke
         return module
 
     def set_env(self, *_: object) -> None:
-        """Only what raises, or calls Python, looks for its environment."""
+        """Does nothing: only code that raises, or calls Python, needs an environment."""
 
 
 cpu_target.target_context._internal_codegen = _Codegen("shapejit")
@@ -90,7 +90,7 @@ def built(name: Name, symbol: str) -> bytes:
 
 
 def optimised(name: Name, symbol: str) -> Any:
-    """The LLVM module of a kernel, of which nothing but `symbol` is seen from outside."""
+    """The optimised LLVM module of a kernel, which exports only `symbol`."""
     if isinstance(name, Code):
         return _alone(_written(name, symbol), symbol)
     module_name, _, function = name.kernel.partition(".")
@@ -125,11 +125,11 @@ def _type_of(kind: str) -> Any:
     return TYPES[kind]
 
 
-# A native function that gets words one by one calls the kernel.
+# Native functions whose words are arguments of the kernel.
 
 
 def _calling(made: Any, kinds: tuple[str, ...]) -> Callable[[Builder, Iterator[Value]], Value]:
-    """What writes the call of a compiled kernel, and returns its result as an int64."""
+    """A generator of the call of a compiled kernel, whose result is an int64."""
 
     def call(builder: Builder, words: Iterator[Value]) -> Value:
         context = cpu_target.target_context

@@ -1,7 +1,7 @@
-"""ndarrays, one or thousands: their structs are read where they lie, with the GIL held.
+"""Kernels that read the structs of ndarrays in place, one or thousands, holding the GIL.
 
-Asking an ndarray for its address, shape and strides through Python costs 2 us. Whoever calls
-has seen that objects lie as `object_layouts` says. Objects are given by their addresses.
+Reading the address, shape and strides of an ndarray through Python costs 2 us. The caller has
+verified that objects have the layout of `object_layouts`. Objects are passed by address.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ from .small_plans import HEAD
 
 @kernel
 def is_small(x: Address) -> bool:
-    """Whether the int `x` has one digit at most."""
+    """Whether the int `x` has at most one digit."""
     return bool(word(x + LENGTH) >> SIGN_BITS <= 1 and word(x + LENGTH) >= -1)
 
 
 @kernel
 def small(x: Address) -> int:
-    """The value of an int of one digit at most."""
+    """The value of an int of at most one digit."""
     digit, sign = int(half(x + DIGITS)), int(word(x + LENGTH))
     if SIGN_BITS == 0:
         return sign * digit
@@ -82,7 +82,7 @@ def small(x: Address) -> int:
 def is_like(x: Address, kind: Address, flags: int) -> bool:
     """Whether `x` is an ndarray of the kind at this address: see `kind_of`.
 
-    Strides of size-1 dims may be any; `flags` must all be set.
+    Strides of dims of size 1 are ignored; all `flags` must be set.
     """
     rank = word(kind + 16)
     if word(x + TYPE) != word(kind) or word(x + DESCR) != word(kind + 8) or half(x + RANK) != rank:
@@ -99,9 +99,9 @@ def is_like(x: Address, kind: Address, flags: int) -> bool:
 
 @kernel
 def read_alike(items: Address, count: int, kind: Numbers, flags: int, addresses: Numbers) -> int:
-    """Write the addresses of the elements of a tuple of like ndarrays; return how many are.
+    """Write the data addresses of a tuple's ndarrays of one kind; return how many there are.
 
-    `items` is the tuple's own address.
+    `items` is the address of the tuple.
     """
     for i in range(count):
         x = load_address(items + ITEMS + 8 * i)
@@ -127,10 +127,10 @@ def slot_of(x: Address, count: int) -> int:
 
 @kernel
 def run_route(x: Address, out: Address, routes: Numbers) -> int:
-    """Do the work of the Route for `x`, into `out` or a new array if that is None; see `routes`.
+    """Run the Route for `x`, into `out`, or into a new array if that is None.
 
-    Returns a reference to the result; to None, if there is no Route or an argument is not fit
-    for it; 0 if there is no memory, of which NumPy has told Python.
+    Returns a new reference to the result; to None if there is no Route, or an argument does not fit
+    it; 0 if memory ran out (NumPy has set the exception).
     """
     none, incref = int(routes[NONE]), routes[INCREF]
     route = pointer(0)
@@ -169,7 +169,7 @@ def run_route(x: Address, out: Address, routes: Numbers) -> int:
         plan, nowhere = load_address(route + PLAN_AT), pointer(0)
         put(source, begin, plan, places, nowhere, nowhere, 0, word(route + MOVER))
         return int(number_of(target))
-    # Places of the one tensor, then work and span, as threads that run the entry have them.
+    # The places of one tensor, then work and span, as for threads that run the entry.
     shift = word(route + SHIFT)
     store(places, (number_of(source) << shift) + word(route + SOURCE_BEGIN))
     store(places + 8, (number_of(begin) << shift) + word(route + TARGET_BEGIN))
@@ -187,13 +187,13 @@ def run_route(x: Address, out: Address, routes: Numbers) -> int:
 
 @kernel
 def plan_whole(x: Address, out: Address, itemsize: int, table: Numbers) -> None:
-    """Write how ndarray `x`, whatever its strides, goes into `out`, for `copy_planned`.
+    """Write the small plan of a copy of ndarray `x` (any strides) to `out`, for `copy_planned`.
 
-    Nothing is kept: shapes that never come again cost no more than others.
+    Nothing is cached, so shapes that never repeat cost no more than others.
     """
     rank = half(x + RANK)
     shape, steps = load_address(x + SHAPE), load_address(x + STRIDES)
-    # Where the positions of the loops will be, which begin at 0.
+    # The positions of the loops, which begin at 0.
     sizes, strides = table[2 : 2 + rank], table[2 + MAX_RANK : 2 + MAX_RANK + rank]
     for k in range(rank):
         sizes[k], strides[k] = word(shape + 8 * k), word(steps + 8 * k)
@@ -204,7 +204,7 @@ def plan_whole(x: Address, out: Address, itemsize: int, table: Numbers) -> None:
 
 @kernel
 def copy_planned(table: Numbers, mover: int) -> None:
-    """Copy an array by one thread, as `plan_whole` wrote."""
+    """Copy an array on one thread, by the plan of `plan_whole`."""
     place = address_of(table)
     nowhere = pointer(0)
     plan, position = place + 8 * PLAN, place + 8 * 2

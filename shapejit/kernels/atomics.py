@@ -1,4 +1,4 @@
-"""Memory that several threads change at a time: int64 at an address."""
+"""Atomic operations on an int64 that several threads change; waiting in loops."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _X86 = is_x86()
 
 @emits(types.int64)
 def fetch_add(builder: Builder, address: Address, value: Value) -> Value:
-    """Add to the int64 at an address; return what it was."""
+    """Add to the int64 at an address; return the old value."""
     place = builder.bitcast(address, llvm.I64.as_pointer())
     return builder.atomic_rmw("add", place, value, "seq_cst")
 
@@ -28,7 +28,7 @@ def load_atomic(builder: Builder, address: Address) -> Value:
 
 @emits()
 def pause(builder: Builder) -> None:
-    """Tell the core that this is a loop which waits."""
+    """Hint to the core that this is a spin loop."""
     if _X86:
         kind = ir.FunctionType(ir.VoidType(), [])
         builder.call(builder.module.declare_intrinsic("llvm.x86.sse2.pause", (), kind), [])
@@ -36,7 +36,7 @@ def pause(builder: Builder) -> None:
 
 @emits()
 def sleep(builder: Builder, microseconds: Value) -> None:
-    """Give this core away for so long at least (C library, usleep)."""
+    """Yield this core for at least so many microseconds (C library, usleep)."""
     function = builder.module.globals.get("usleep")
     if function is None:
         kind = ir.FunctionType(llvm.I32, [llvm.I32])

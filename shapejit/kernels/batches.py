@@ -1,7 +1,7 @@
 """Many small tensors in one launch, by small plans.
 
-`sources` and `targets` are addresses of first elements. Threads take whole
-tensors, shared out by their bytes; what is larger goes by the kernels of a Plan.
+`sources` and `targets` are addresses of first elements. Threads take whole tensors, distributed by
+their bytes; larger tensors are copied by the kernels of a Plan.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def copy_each(
     """Copy each tensor by its own small plan; one for all if `starts` has one entry.
 
     A unit of work is the tensors [bounds[i], bounds[i + 1]): tensor k is `nbytes[k]`
-    bytes by the plan at `plans[starts[k]:]`. With a stage, what lies side by side in
-    the targets gathers there, so that whole lines are streamed past the caches.
+    bytes by the plan at `plans[starts[k]:]`. With a stage, adjacent targets are collected
+    there, so that whole lines are streamed past the caches.
     """
     alike, nowhere = len(starts) == 1, pointer(0)
     position = address_of(span) + 8 * SPAN

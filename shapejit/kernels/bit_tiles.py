@@ -1,10 +1,9 @@
 """Tiles of elements narrower than a byte, at any bit of source and target.
 
-As `tiles`, whose `tile` and `offsets` are here in elements and bits. A block of rows
-passes through a buffer, a few lines of each row at a time; with several elements per
-byte these are exchanged within groups of rows, so that what is left is a transposition
-of bytes. Elements of 3 and 6 bits travel as codes, a byte each. Columns are staged, and
-moved to their bits from there.
+As `tiles`, but `tile` and `offsets` count elements and bits. A block of rows passes through a
+buffer, a few lines of each row at a time. If a byte holds several elements, these are exchanged
+within groups of rows, which leaves a transposition of bytes. Elements of 3 and 6 bits are converted
+to codes, a byte each. Columns are staged, and moved from there to their bits.
 """
 
 from __future__ import annotations
@@ -52,14 +51,14 @@ from .tiles import block_of
 from .transpositions import NEAR
 from .vectors import transpose_even
 
-BUFFER_PITCH = BIT_COLUMNS  # bytes of a row in the buffer, of elements that have a byte each
-AHEAD = 16 * LINE_BITS  # of rows, asked for before they are needed
+BUFFER_PITCH = BIT_COLUMNS  # bytes of a row in the buffer, with a byte per element
+AHEAD = 16 * LINE_BITS  # of rows: the distance of prefetching
 _BYTE = WIDTHS[1]
 
 
 @kernel
 def read_block(into: Address, row: BitAddress, bits: Any) -> None:
-    """Put the elements of a whole block of columns of a row into the buffer."""
+    """Copy the elements of a whole block of columns of a row to the buffer."""
     width = len(bits)
     src, shift = row >> 3, row & 7
     if 8 % width != 0:
@@ -75,7 +74,7 @@ def read_block(into: Address, row: BitAddress, bits: Any) -> None:
 
 @kernel
 def read_piece(into: Address, row: BitAddress, bits: Any) -> None:
-    """Put 16 bytes of a row, or 16 codes, into the buffer."""
+    """Copy 16 bytes of a row, or 16 codes, to the buffer."""
     if 8 % len(bits) != 0:
         unpack_piece(into, row >> 3, row & 7, bits)
     elif row & 7 == 0:
@@ -95,10 +94,10 @@ def read_rows(
     next_at: Address,
     bits: Any,
 ) -> None:
-    """Put `count` elements of each of `rows` into the buffer; the last piece reaches back.
+    """Copy `count` elements of each of `rows` to the buffer; the last piece reaches back.
 
-    The offsets of the rows stand at `rows_at`. The lines of the rows to come are
-    asked for, at last those of the next block.
+    `rows_at` is the address of the rows' offsets. Lines of the following rows, at the end those of
+    the next block, are prefetched.
     """
     width = len(bits)
     together = 8 // width if 8 % width == 0 else 1
@@ -158,9 +157,9 @@ def drain_dense(
     streamed: bool,
     bits: Any,
 ) -> None:
-    """Move `count` whole rows of `limit` elements that follow one another in the target.
+    """Move `count` whole rows of `limit` elements that are adjacent in the target.
 
-    They are gathered at `packed` as they do.
+    They are packed at `packed` first.
     """
     width = len(bits)
     lead = dst & (LINE_BITS - 1)
@@ -217,9 +216,9 @@ def drain_bits(
     streamed: bool,
     bits: Any,
 ) -> None:
-    """Move `count` columns of a tile, whose offsets stand at `columns`, to the target.
+    """Move `count` columns of a tile, with offsets at `columns`, to the target.
 
-    Whole rows leave together with those that follow them.
+    Whole rows that are adjacent are moved together.
     """
     width, pitch, limit = len(bits), tile[STAGED, PITCH], tile[ROWS, COUNT]
     if tile[STAGED, DENSE] != 0:
@@ -253,7 +252,7 @@ def bit_tiles(
     bits: Any,
     pieces: Any,
 ) -> None:
-    """Transpose tiles of elements of as many bits as `bits` is long."""
+    """Transpose tiles of elements; the length of the tuple `bits` is their width."""
     width = len(bits)
     together = 8 // width if 8 % width == 0 else 1
     step_p, step_q = together * PIECE * size_of(pieces), PIECE * together
@@ -277,7 +276,7 @@ def bit_tiles(
             next_src = source + (begin + s + q_low * width)
             for p in range(0, p_count, step_p):
                 count = min(step_p, p_count - p)
-                # What comes next: the next block of rows, which may be the next tile's.
+                # The next block of rows, which may belong to the next tile.
                 ahead, then = next_src, next_rows
                 if p + step_p < p_count:
                     ahead, then = src, rows + p + step_p

@@ -1,7 +1,7 @@
 """Moves between bit addresses, with explicit vectors.
 
-Elements lie least significant bits first. A code is an element in a byte of its
-own. The width of elements, 1, 2, 3, 4 or 6 bits, travels as the length of a tuple.
+Elements are packed least significant bits first. A code is an element in a byte of its own. The
+width of elements, 1, 2, 3, 4 or 6 bits, is passed as the length of a tuple.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ def group_of(width: int) -> int:
 
 @emits()
 def shift_line(builder: Builder, dst: Address, src: Address, shift: Value) -> None:
-    """Copy 64 bytes from `shift` bits, 1 to 7, behind an address."""
+    """Copy 64 bytes from `shift` bits (1 to 7) after an address."""
     llvm.store(builder, _load_shifted(builder, src, shift, LINE), dst)
 
 
 @emits()
 def shift_piece(builder: Builder, dst: Address, src: Address, shift: Value) -> None:
-    """Copy 16 bytes from `shift` bits, 1 to 7, behind an address."""
+    """Copy 16 bytes from `shift` bits (1 to 7) after an address."""
     llvm.store(builder, _load_shifted(builder, src, shift, PIECE), dst)
 
 
@@ -47,7 +47,7 @@ def stream_shifted(builder: Builder, dst: Address, src: Address, shift: Value) -
 
 
 def _load_shifted(builder: Builder, src: Address, shift: Value, nbytes: int) -> Any:
-    """So many bytes from `shift` bits behind an address, as words; one byte more is read."""
+    """Bytes from `shift` bits after an address, as words; one byte more is read."""
     kind = ir.VectorType(llvm.I64, nbytes // 8)
     low = llvm.load(builder, src, kind)
     high = llvm.load(builder, llvm.at(builder, src, 1), kind)
@@ -58,14 +58,14 @@ def _load_shifted(builder: Builder, src: Address, shift: Value, nbytes: int) -> 
 
 @emits()
 def set_bits(builder: Builder, address: Address, mask: Value, value: Value) -> None:
-    """Let the bits of `mask` in a byte be those of `value`; others may set the rest."""
+    """Set the bits of `mask` in a byte to those of `value`; other threads may set the rest."""
     mask, value = (builder.trunc(bits, llvm.I8) for bits in (mask, value))
     builder.atomic_rmw("and", address, builder.not_(mask), "monotonic")
     builder.atomic_rmw("or", address, builder.and_(value, mask), "monotonic")
 
 
 def swapped(builder: Builder, a: Value, b: Value, far: int) -> tuple[Value, Value]:
-    """Exchange the upper ones of each two `far` bits of vectors of words with the lower ones."""
+    """Swap the upper of each two fields of `far` bits in one vector with the lower in another."""
     shift, mask = (llvm.constant(n, a.type) for n in (far, spaced(far, 2 * far, 64)))
     differ = builder.and_(builder.xor(builder.lshr(a, shift), b), mask)
     return builder.xor(a, builder.shl(differ, shift)), builder.xor(b, differ)
@@ -73,7 +73,7 @@ def swapped(builder: Builder, a: Value, b: Value, far: int) -> tuple[Value, Valu
 
 @emits()
 def exchange(builder: Builder, address: Address, apart: Value, bits: Tag) -> None:
-    """Transpose elements between rows: element c of row r's bytes goes to place r of row c's.
+    """Transpose elements between rows: element c of row r becomes element r of row c.
 
     There are as many rows of 64 bytes as a byte holds elements, `apart` bytes apart.
     """
@@ -93,16 +93,16 @@ def exchange(builder: Builder, address: Address, apart: Value, bits: Tag) -> Non
 
 @emits()
 def unpack_line(builder: Builder, dst: Address, src: Address, shift: Value, bits: Tag) -> None:
-    """Write 64 codes, of elements from `shift` bits, 0 to 7, behind an address.
+    """Write 64 codes of the elements from `shift` bits (0 to 7) after an address.
 
-    With a shift of 0 nothing is read behind the last element's byte.
+    With shift 0 nothing is read after the last element's byte.
     """
     llvm.store(builder, _unpacked(builder, src, shift, LINE, bits.count), dst)
 
 
 @emits()
 def unpack_piece(builder: Builder, dst: Address, src: Address, shift: Value, bits: Tag) -> None:
-    """The same of 16 codes."""
+    """As `unpack_line`, for 16 codes."""
     llvm.store(builder, _unpacked(builder, src, shift, PIECE, bits.count), dst)
 
 
@@ -209,7 +209,7 @@ def spread(word: int, width: int) -> int:
 
 @kernel
 def gathered(word: int, width: int) -> int:
-    """8 elements from 8 codes, whose high bits may be dirty."""
+    """8 elements from 8 codes, whose high bits are ignored."""
     four, two, one = (1 << 4 * width) - 1, (1 << 2 * width) - 1, (1 << width) - 1
     gap = 8 - width
     word = (word & one * 0x0001000100010001) | (

@@ -1,7 +1,7 @@
 """Elements narrower than a byte: runs and rows at any bit.
 
-Addresses of elements count bits: 8 times the address of a byte and more. So do the
-strides of `loops`. `reach` are the bytes that may be read behind `source`.
+Addresses of elements count bits (8 times the address of a byte, plus bits within it), and so do the
+strides of `loops`. `reach` is the number of bytes after `source` that may be read.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from .shares import take
 
 LINE_BITS = 8 * LINE
 _LINE = WIDTHS[4]  # as many pieces as a line holds
-SHORT = 4 * LINE  # bytes that are stored at once, streamed or not: TTC 46 with int4 28 -> 20 ms
+SHORT = 4 * LINE  # shorter rows are stored directly, streamed or not: TTC 46 with int4 28 -> 20 ms
 LONG = 8 * PAGE  # bits of a row that is moved by itself
 
 
 @kernel
 def load_bits(source: BitAddress, end: Address) -> int:
-    """At least 57 bits from a bit address on; nothing is read from address `end` on."""
+    """At least 57 bits from a bit address on; nothing is read at or after address `end`."""
     address = source >> 3
     word: int = 0
     if address + 8 <= end:
@@ -46,7 +46,7 @@ def load_bits(source: BitAddress, end: Address) -> int:
 
 @kernel
 def merge_byte(address: Address, low: int, high: int, source: BitAddress) -> None:
-    """Let bits [low, high) of a byte be those from a bit address on."""
+    """Set bits [low, high) of a byte to those from a bit address on."""
     src, shift = source >> 3, source & 7
     code = int(load_byte(src)) >> shift
     if shift + high - low > 8:
@@ -56,14 +56,14 @@ def merge_byte(address: Address, low: int, high: int, source: BitAddress) -> Non
 
 @kernel
 def shift_word(target: Address, source: Address, shift: int) -> None:
-    """Copy 8 bytes from `shift` bits, 1 to 7, behind an address."""
+    """Copy 8 bytes from `shift` bits (1 to 7) after an address."""
     low = load_word(source) >> shift & ~(-1 << (64 - shift))
     store_word(target, low | load_word(source + 1) << (8 - shift))
 
 
 @kernel
 def shift_few(target: Address, source: Address, shift: int, nbytes: int) -> None:
-    """Copy less than a line from `shift` bits, 1 to 7, behind an address."""
+    """Copy less than a line from `shift` bits (1 to 7) after an address."""
     done = 0
     if nbytes >= PIECE:
         while done < nbytes - PIECE:
@@ -83,7 +83,7 @@ def shift_few(target: Address, source: Address, shift: int, nbytes: int) -> None
 
 @kernel
 def shift_bytes(target: Address, source: Address, shift: int, nbytes: int, streamed: bool) -> None:
-    """memcpy from `shift` bits, 0 to 7, behind an address."""
+    """memcpy from `shift` bits (0 to 7) after an address."""
     if shift == 0:
         if LINE <= nbytes <= SHORT:
             small_row(target, source, nbytes, _LINE)
@@ -109,7 +109,7 @@ def shift_bytes(target: Address, source: Address, shift: int, nbytes: int, strea
 
 @kernel
 def move_bits(target: BitAddress, source: BitAddress, nbits: int, streamed: bool) -> None:
-    """memcpy between bit addresses; the bits beside the target's keep what others write there."""
+    """memcpy between bit addresses; other threads may write the bits around the target."""
     end = target + nbits
     first, last = (target + 7) >> 3, end >> 3
     if target & 7 != 0:
@@ -123,7 +123,7 @@ def move_bits(target: BitAddress, source: BitAddress, nbits: int, streamed: bool
 
 @kernel
 def append(target: BitAddress, source: BitAddress, nbits: int, end: Address) -> None:
-    """Copy bits behind those on a stage; up to two words behind them may change."""
+    """Append bits to those on a stage; up to two words after them may change."""
     while nbits > 0:
         some = min(nbits, 56)
         if nbits >= 2 * 8 * PIECE:
@@ -150,8 +150,8 @@ def flush_bits(
 ) -> tuple[BitAddress, int]:
     """Move the whole lines staged in bits [lead, filled), whose first belongs at `target`.
 
-    The stage stands to its lines as the target does. Returns where the next
-    line belongs, and how many bits of it are staged already.
+    The stage is congruent with the target modulo a line. Returns where the next line belongs, and
+    how many bits of it are staged already.
     """
     whole = filled & -LINE_BITS
     move_bits(target, 8 * stage + lead, whole - lead, streamed)

@@ -1,8 +1,8 @@
-"""Boxes: parts of a copy that fill a stage in the order of the target and leave in long runs.
+"""Boxes: parts of a copy that are put in the target's order on a stage, and written in long runs.
 
-The arguments are those of `copies`; `loops` has two more columns, how far the last
-step of a loop goes back in source and target, so that all boxes are alike.
-`box` is the table of the parts of `offsets`, whose words stand in `constants`.
+The arguments are those of `copies`; `loops` has two more columns: the distances by which the last
+step of a loop goes back in source and target, so that all boxes have equal sizes. `box` is the
+table of the parts of `offsets`, whose words are in `constants`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .shares import take
 from .vectors import pick, transpose_block
 
 SHIFT = 24
-CHUNK = 64  # rows between which lines of the next box are asked for
+CHUNK = 64  # rows between prefetches of lines of the next box
 
 
 @kernel
@@ -78,7 +78,7 @@ def singles(
                     move(place + i * size_of(width), begin + offsets[rows + i], width)
                 continue
             if safe and nbytes < PIECE:
-                # What is too much of one run lies where the next row's will be.
+                # Stores run over the end of a run; the next row overwrites that.
                 last -= 1
                 for i in range(first, last):
                     move_piece(place + i * nbytes, begin + offsets[rows + i])
@@ -90,7 +90,7 @@ def singles(
 
 @kernel
 def drain(target: Address, stage: Address, box: Table, offsets: Numbers, streamed: bool) -> None:
-    """Move the runs of a full stage to the target."""
+    """Copy the runs of a full stage to the target."""
     staged, places, run = box[RUNS, START], box[RUN_TARGETS, START], box[RUN, NBYTES]
     for k in range(box[RUNS, COUNT]):
         if streamed:
@@ -109,9 +109,9 @@ def next_box(
     box: Table,
     offsets: Numbers,
 ) -> bool:
-    """Drain the stage, go to the next box; False when the job is done.
+    """Drain the stage and go to the next box; False when the job is done.
 
-    `span` gets where the box begins in its tensor, `SRC` and `DST`, and the next one, `AHEAD`.
+    Sets in `span` the start of the box in its tensor, `SRC` and `DST`, and of the next, `AHEAD`.
     """
     at = span[SPAN:]
     if span[LEFT] > 0:
@@ -144,7 +144,7 @@ def blocks(
     """Fill the stage by blocks transposed in registers."""
     size, table = size_of(width), address_of(offsets)
     lines, count = box[LINES, START], box[PIECES, COUNT]
-    # Lines of the next box to ask for with each block, as a binary fraction.
+    # Lines of the next box to prefetch per block, as a binary fraction.
     each = (box[LINES, COUNT] << SHIFT) // (box[BLOCKS, COUNT] * count)
     asked = done = 0
     for i in range(box[BLOCKS, COUNT]):
@@ -176,7 +176,7 @@ def boxes(
 ) -> None:
     """Fill the stage with each box, by blocks transposed in registers if there are any.
 
-    Of the source, `reach` bytes may be read.
+    `reach` bytes of the source may be read.
     """
     while next_box(places, work, span, stage, loops, box, offsets):
         source = pointer(places[0, span[TENSOR]])
@@ -202,7 +202,7 @@ def pick_boxes(
     width: Any,
     pieces: Any,
 ) -> None:
-    """`boxes` of rows whose elements lie a few apart in the source, or backwards."""
+    """`boxes` of rows whose elements are every n-th one of the source, or backwards."""
     size = size_of(width)
     each = PIECE // size * size_of(pieces)
     rows, columns, staged = box[ROWS, START], box[COLUMNS, START], box[PLACES, START]

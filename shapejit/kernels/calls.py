@@ -1,8 +1,8 @@
-"""Kernels that others call by their address: compiled once, and when they are needed.
+"""Kernels that other kernels call by address: each is compiled once, and when it is needed.
 
-LLVM would inline a kernel into each one that calls it, for every width that may occur, and
-optimise it again there: that was most of a first call. What is called so takes ints, which may be
-addresses, and tags that are part of its name.
+LLVM would inline a kernel into each of its callers, for every possible width, and optimise it again
+there: that was most of the time of a first call. Such functions take ints, which may be addresses,
+and tags, which are part of their names.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .pointers import number
 
 @emits(types.int64)
 def call(builder: Builder, entry: Value, arguments: Values) -> Value:
-    """What the native function at `entry` returns for a tuple of ints and addresses."""
+    """Call the native function at `entry` with a tuple of ints and addresses."""
     values = (builder.extract_value(arguments, k) for k in range(len(arguments.type)))
     given = [number(builder, value) for value in values]
     kind = ir.FunctionType(I64, [I64] * len(given))

@@ -1,13 +1,12 @@
 """Copies that convert: boxes of elements are fetched, converted run by run, and stored.
 
-A box is a part of the target that fits into a cache with its source. `loops` walks the
-boxes, one row (size, then the steps in source, target, scales and zero points, then how
-far the last step goes back in each). `runs` holds, one row per run of a box, where it
-begins: on the stage or in the source, in the target, in the scales, in the zero points
-(words of `constants`), and how far up in their bytes its codes are. Source and target
-count bits, everything else bytes. `cast` has all other numbers, first of all the places
-on the stage: of the fetched elements, of scales and zero points that were repeated
-there, of converted elements, and of packed ones.
+A box is a part of the target that fits into a cache with its source. `loops` has a row per loop
+over boxes: its size, its steps in source, target, scales and zero points, then the distances by
+which the last step goes back in each. `runs` has a row per run of a box (words of `constants`):
+where it begins on the stage or in the source, in the target, in the scales and in the zero points,
+and the shift of its codes within their bytes. Source and target count bits, everything else bytes.
+`cast` has all other numbers, first the places on the stage: of fetched elements, of repeated scales
+and zero points, of converted elements, and of packed ones.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ from .small_plans import NEAR, NEAR_BYTES
 
 @kernel
 def box_at(loops: Table, index: int) -> tuple[int, int, int, int]:
-    """Where box `index` begins: in source, target (bits), scales and zero points (bytes)."""
+    """The start of box `index` in source, target (bits), scales and zero points (bytes)."""
     source = target = scale = zero = 0
     for k in range(loops.shape[0] - 1, -1, -1):
         size = loops[k, BOX_SIZE]
@@ -89,9 +88,9 @@ def fetched(
     cast: Numbers,
     position: Address,
 ) -> Address:
-    """Where the bytes of box `unit` begin: in the source, or put in order on the stage.
+    """The start of the bytes of box `unit`: in the source, or reordered on the stage.
 
-    Lines of the next box, below `high`, are asked for meanwhile. `source` counts bits.
+    Lines of the next box, below `high`, are prefetched. `source` counts bits.
     """
     begin = source + box_at(loops, unit)[0] >> 3
     if len(fetch) > 0:
@@ -115,7 +114,7 @@ def fetched(
 def repeat_scales(
     stage: Address, scale: Address, zero: Address, plans: Numbers, cast: Numbers, position: Address
 ) -> tuple[Address, Address]:
-    """Write the scales and zero points of a box side by side, where `plans` says how."""
+    """Repeat the scales and zero points of a box, one per element, by the small plans `plans`."""
     if len(plans) > 0:
         place, half, mover = address_of(plans), plans[0], cast[CAST_MOVER]
         nowhere = pointer(0)
@@ -141,11 +140,11 @@ def cast_boxes(
     scale_plans: Numbers,
     cast: Numbers,
 ) -> None:
-    """Convert elements run by run; those of several in a byte are unpacked before, packed after.
+    """Convert elements run by run; packed ones are unpacked before, or packed afterwards.
 
-    Packed elements are fetched `RUN_BY_RUN`, or `ONE_BY_ONE` along the `inner` loops; all
-    others as bytes. What nothing packs is converted into the target, and streamed by the
-    function that converts it.
+    Packed elements are fetched `RUN_BY_RUN`, or `ONE_BY_ONE` along the `inner` loops; all others as
+    bytes. Results that are not packed are converted into the target, and streamed by the function
+    that converts them.
     """
     position, place = span[SPAN:], address_of(span) + 8 * SPAN
     count, block, fetches = cast[CAST_COUNT], cast[CAST_BLOCK], cast[CAST_FETCHES]

@@ -1,4 +1,4 @@
-"""Elements narrower than a byte by way of codes, a byte each on the stage.
+"""Elements narrower than a byte, copied by way of codes: a byte each on the stage.
 
 The arguments are those of `bits`.
 """
@@ -20,15 +20,15 @@ from .odometer import seek, step
 from .shares import take
 from .vectors import interleave, pick
 
-CODES_APART = CODES_BLOCK + 4 * LINE  # from codes to the packed block, and to runs on the way
-_BYTE, _LINE = WIDTHS[1], WIDTHS[4]  # codes, and as many pieces as a line holds
+CODES_APART = CODES_BLOCK + 4 * LINE  # from codes to the packed block, and to temporary runs
+_BYTE, _LINE = WIDTHS[1], WIDTHS[4]  # codes, and the pieces of a line
 
 
 @kernel
 def unpack(codes: Address, source: BitAddress, count: int, end: Address, bits: Any) -> int:
-    """Write the codes of `count` elements that lie side by side; up to 7 more may change.
+    """Write the codes of `count` contiguous elements; up to 7 more may change.
 
-    Returns how many it wrote.
+    Returns the number of codes written.
     """
     width, done = len(bits), 0
     while done + LINE <= count:
@@ -44,9 +44,9 @@ def unpack(codes: Address, source: BitAddress, count: int, end: Address, bits: A
 
 @kernel
 def pack(target: Address, codes: Address, count: int, bits: Any) -> int:
-    """Pack codes onto a stage; up to 7 codes behind them are read, and a word may change.
+    """Pack codes on a stage; up to 7 codes after them are read, and a word may change.
 
-    Returns how many it read.
+    Returns the number of codes read.
     """
     width, done = len(bits), 0
     while done + LINE <= count:
@@ -95,7 +95,7 @@ def fill(
     while done < count:
         some = min(count - done, size - at[last])
         if last > 0 and size < PIECE and at[last] == 0 and some == size:
-            # Short runs, side by side: along the loop around them.
+            # Short adjacent runs: along the loop around them.
             runs = min((count - done) // size, loops[last - 1, 0] - at[last - 1])
             around = loops[last - 1, 1]
             for i in range(size):
@@ -128,7 +128,7 @@ def fill_turns(
     unpacks: int,
     turns: Any,
 ) -> None:
-    """`fill` where as many runs as `turns` is long, the last loop, take turns."""
+    """`fill` if the last loop interleaves runs; their number is the length of `turns`."""
     rows, last = len(turns), loops.shape[0] - 1
     size, apart = loops[last - 1, 0], CODES_BLOCK // len(turns) + LINE
     for row in range(rows):
@@ -164,7 +164,7 @@ def fill_picks(
     apart: Any,
     direction: Any,
 ) -> None:
-    """`fill` where the elements of the last loop lie `apart`, as `pick` has it."""
+    """`fill` if the elements of the last loop are `apart` from one another, as in `pick`."""
     last, far = loops.shape[0] - 1, len(apart)
     size = loops[last, 0]
     s, _ = seek(loops, at, first)
@@ -173,7 +173,7 @@ def fill_picks(
         some = min(count - done, size - at[last])
         reach = (some - 1) * far
         if size_of(direction) == 2:
-            # The last whole vector reads before the first element: a margin is there.
+            # The last whole vector reads before the first element, where there is a margin.
             begin = runs + LINE * (far + 1)
             call(unpacks, (begin, source + s - reach * width, reach + 1, end))
             for i in range(0, some, LINE):
@@ -202,7 +202,7 @@ def fill_any(
     apart: Any,
     direction: Any,
 ) -> None:
-    """`fill`, by whole vectors where elements take turns or lie a few apart."""
+    """`fill`, by whole vectors if elements are interleaved, or every n-th ones."""
     runs = codes + 2 * CODES_APART
     if len(turns) > 1:
         fill_turns(codes, source, loops, at, first, count, end, runs, width, unpacks, turns)
@@ -230,10 +230,10 @@ def by_codes(
 ) -> None:
     """Copy elements in blocks: a byte each on the stage, then packed unless `unit` is 8.
 
-    `sizes`: bytes that the source reaches, loops that walk blocks of rows (the others walk the
-    elements of a row), elements of a row and of a block, bits of one in source and target. One
-    of `turns` and `apart` may be longer than 1, or `direction` two bytes: whole vectors then
-    follow the elements. `unpacks` and `packs` are called.
+    `sizes`: bytes of the source, number of loops over blocks of rows (the others are within a row),
+    elements of a row and of a block, bits of an element in source and target. One of `turns` and
+    `apart` may be longer than 1, or `direction` two bytes: then whole vectors follow the elements.
+    `unpacks` and `packs` are addresses of functions.
     """
     reach, outer, count, block, width, unit = sizes
     streamed, packed = work[STREAMED] != 0, stage + CODES_APART

@@ -1,4 +1,4 @@
-"""Numbers that kernels bake in, and the words of the tables that they read.
+"""Constants of kernels, and the words of the tables that they read.
 
 Importing this module does not import numba.
 """
@@ -14,13 +14,13 @@ from ..runtime.kernel_names import Function, count_tag, width_tag
 
 MAX_RANK = 64  # dims of an ndarray
 
-PIECE = 16  # bytes of the pieces that a block is made of: one lane of a vector
-STAGE = 4 * PAGE  # bytes that gather before they are streamed; half an L1 cache
+PIECE = 16  # bytes of a piece of a block: one lane of a vector
+STAGE = 4 * PAGE  # bytes that are collected before they are streamed; half an L1 cache
 STAGE_BYTES = 2 * STAGE  # with the largest block that may still be added
 
-# A width travels as the type of a scalar: numba compiles a kernel once for each type of
-# it, and a kernel never looks at its value. The number of 16-byte pieces in a vector
-# travels the same way, a small count as the length of a tuple.
+# A width is passed as the type of a scalar: numba compiles a kernel once for each type, and a
+# kernel never reads the value. The number of 16-byte pieces in a vector is passed the same way,
+# and a small count as the length of a tuple.
 WIDTHS: dict[int, Any] = {
     1: np.uint8(0),
     2: np.uint16(0),
@@ -39,7 +39,7 @@ TAGS: dict[str, Any] = {
 
 
 def coders(width: int) -> tuple[Function, Function]:
-    """What unpacks and packs elements of `width` bits."""
+    """The names of the functions that unpack and pack elements of `width` bits."""
     tags = (count_tag(width),)
     return Function("codes.unpack", 4, tags), Function("codes.pack", 3, tags)
 
@@ -66,11 +66,11 @@ NBYTES, REACH = range(2)  # RUN: its bytes, and those that whole pieces read of 
 
 # Blocks of elements narrower than a byte.
 BIT_COLUMNS = 512  # elements of a tile along the source
-MOST_AHEAD = 16  # rows of the source that are asked for before they are needed
-CODES_BLOCK = 4096  # elements that are codes together, in an L1 cache
+MOST_AHEAD = 16  # rows of the source that are prefetched
+CODES_BLOCK = 4096  # elements that are codes at a time, in an L1 cache
 CODES_BYTES = 6 * CODES_BLOCK + 32 * LINE  # codes, the packed block, up to four times as many
 
-# What becomes of a tensor of a batch, see `shapes.resolve_all`.
+# The verdicts on a tensor of a batch, see `shapes.resolve_all`.
 VIEW, COPY, REFUSED, APART = range(4)
 
 # Columns of the tables of `casts`: of its loops, whose last step goes back by the columns from
@@ -120,5 +120,5 @@ BATCH_STAGE_BYTES = FULL + STAGED_WHOLE + 2 * LINE
 
 
 def per_byte(width: int) -> int:
-    """How many elements of `width` bits a byte holds whole, 1 where they cross bytes."""
+    """The number of elements of `width` bits in a byte; 1 if they cross bytes."""
     return 8 // width if 8 % width == 0 else 1

@@ -1,12 +1,12 @@
 """Loops that convert numbers: from one representation to another, scaled or not.
 
-There is one generator: a Conversion names two representations and what is done between
-them, and becomes one small function of machine code that converts `count` elements side
-by side. Each element is decoded to a float32 or float64 (integers that only change
-their width stay integers), scaled, and rounded once to what it becomes.
+There is one generator: a Conversion has two representations and the operations between them, and
+becomes one small function of machine code that converts `count` contiguous elements. Each element
+is decoded to float32 or float64 (integers that only change their width stay integers), scaled, and
+rounded once to the target.
 
-Codes narrower than a byte stand in a byte each, whose other bits are ignored in the
-source and zero in the target. With the JIT off, `plain_conversions` does the same.
+Codes narrower than a byte have a byte each, whose other bits are ignored in the source and zero in
+the target. With the JIT off, `plain_conversions` does the same.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .numerics import Values
 from .run_loops import LANES, WIDE, Own, Run, first_of
 
 WIDEST = LANES * WIDE
-GROUPS = 16, 32  # elements with one scale, several of which are in a wide vector
+GROUPS = 16, 32  # elements with one scale, of which a wide vector holds several
 
 
 # source, target, count, block, scale, scale step (bytes), zero point, its step, shift
@@ -41,8 +41,8 @@ SIGNATURE = ir.FunctionType(
 def write(function: Any, what: tuple[Conversion, int]) -> None:
     """Write the function of (conversion, streams), which `convert` calls.
 
-    Unless `streams` is 0, whole lines of the target go past the caches: `STREAMED_PARTS` parts of
-    a run in turn where the source comes from memory, 1 where it lies in a cache.
+    Unless `streams` is 0, whole lines of the target are streamed: `STREAMED_PARTS` parts of a run
+    alternately if the source is in memory, 1 if it is in a cache.
     """
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     if looks_up(what[0]):
@@ -72,7 +72,7 @@ class _Loops(Run):
                     self._vectors(whole)
 
     def _streamed(self) -> None:
-        """Convert all elements, past the caches those of whole lines of the target."""
+        """Convert all elements; those of whole lines of the target are streamed."""
         head = self.head()
         left = self.count - head
         with self.builder.if_else((left >= WIDEST).value) as (long, short):
@@ -165,7 +165,7 @@ class _Loops(Run):
         self.store(value, index, own)
 
     def _one(self, block: Values, lanes: int) -> list[Values]:
-        """The operands of elements of one block."""
+        """The operands of the elements of one block."""
         return [self._splat(begin + block * step, lanes) for begin, step in self.operands]
 
     def _splat(self, place: Values, lanes: int) -> Values:

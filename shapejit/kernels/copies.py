@@ -1,12 +1,11 @@
-"""Runs and rows, and what every kernel streams with.
+"""Runs and rows; the streaming that all kernels share.
 
-All kernels that move tensors begin with the same arguments: `places[0]` are the
-addresses of the first elements of the source tensors, `places[1]` of the target
-tensors (bytes; bits in `bits` and `bit_tiles`); `work` and `span` are those of
-`shares`; `loops` is the planner's table of outer loops, one row (size, source stride,
-target stride) per loop, outermost first. Work is counted in iterations of all loops
-together. `stage` is the address of the thread's own scratch memory (aligned to a line)
-for what is then streamed past the caches; 0 means plain stores.
+All kernels that copy tensors begin with the same arguments: `places[0]` are the addresses of the
+first elements of the source tensors, `places[1]` of the target tensors (in bytes; in bits in `bits`
+and `bit_tiles`); `work` and `span` are those of `shares`; `loops` is the planner's table of outer
+loops, one row (size, source stride, target stride) per loop, outermost first. Units of work are
+iterations of all loops together. `stage` is the address of the thread's scratch memory (aligned to
+a line) for bytes that are then streamed; 0 means plain stores.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ from .memory import copy, move, move_line, move_piece, pointer, prefetch, size_o
 from .odometer import seek, step
 from .shares import take
 
-PAGES = 4  # read and written in turn: a quarter faster than memcpy, 6 no more than that
-AHEAD = 2048  # bytes between a row that is copied and one that is asked for: 1.5 -> 1.3 x limit
-ASKED = 512  # bytes of a row that is asked for
-CALLED = 4 * LINE  # bytes of a row that is worth a call of memcpy
+PAGES = 4  # read and written alternately: a quarter faster than memcpy; 6 are no faster
+AHEAD = 2048  # bytes from the row that is copied to the one that is prefetched: 1.5 -> 1.3 x limit
+ASKED = 512  # bytes of a row that are prefetched
+CALLED = 4 * LINE  # bytes of a row from which a call of memcpy pays
 
 
 @kernel
 def stream(target: Address, source: Address, nbytes: int) -> None:
-    """memcpy whose whole target lines go past the caches."""
+    """memcpy that streams whole lines of the target."""
     done = min(-target & (LINE - 1), nbytes)
     if done > 0:
         copy(target, source, done)
@@ -44,9 +43,9 @@ def stream(target: Address, source: Address, nbytes: int) -> None:
 def lines_of(
     target: Address | BitAddress, low: int, high: int, end: int, line: int
 ) -> tuple[int, int]:
-    """Where the lines begin and end that start in [low, high) of a row, which ends at `end`.
+    """The range of the lines that start in [low, high) of a row, which ends at `end`.
 
-    Who has the row's beginning has what is before its first line, too.
+    The range that contains the row's start includes the part before its first line.
     """
     first = low
     if low > 0:
@@ -56,7 +55,7 @@ def lines_of(
 
 @kernel
 def stream_pages(target: Address, source: Address, nbytes: int) -> None:
-    """`stream` of much memory, by several pages in turn: one alone leaves memory waiting."""
+    """`stream` of large memory, alternating between several pages: one cannot saturate memory."""
     done = min(-target & (LINE - 1), nbytes)
     if done > 0:
         copy(target, source, done)
@@ -82,7 +81,7 @@ def run(places: Table, work: Numbers, span: Numbers, stage: Address, nbytes: int
 
 @kernel
 def small_row(target: Address, source: Address, nbytes: int, width: Any) -> None:
-    """Copy a row of at least `width` bytes; the last move overlaps the one before."""
+    """Copy a row of at least `width` bytes; the last move overlaps the previous one."""
     if nbytes >= LINE:
         done = 0
         while done < nbytes - LINE:
@@ -102,8 +101,8 @@ def small_row(target: Address, source: Address, nbytes: int, width: Any) -> None
 def flush(target: Address, stage: Address, lead: int, filled: int) -> tuple[Address, int]:
     """Stream the whole lines staged in [lead, filled), whose first byte belongs at `target`.
 
-    The stage stands to its lines as the target does. Returns where the next
-    line belongs, and how much of it is staged already.
+    The stage is congruent with the target modulo a line. Returns where the next line belongs, and
+    how much of it is staged already.
     """
     whole = filled & -LINE
     stream(target, stage + lead, whole - lead)
@@ -123,9 +122,8 @@ def rows(
 ) -> None:
     """Copy rows of `nbytes`.
 
-    `width` is the largest that fits into a row. With a stage, rows shorter than
-    it are gathered there, so that only whole lines are streamed; they must lie
-    side by side in the target.
+    `width` is the largest that fits into a row. With a stage, rows shorter than the stage are
+    collected there, so that only whole lines are streamed; they must be adjacent in the target.
     """
     at = span[SPAN:]
     while take(work, span):
@@ -143,7 +141,7 @@ def rows(
                 s, t = step(loops, at, s, t)
         else:
             target += t
-            # Of long rows that lie anywhere, the processor finds each too late by itself.
+            # The hardware prefetcher finds scattered long rows too late.
             far = loops[loops.shape[0] - 1, 1] * -(-AHEAD // nbytes)
             asked = nbytes if nbytes >= ASKED else 0
             lead = target & (LINE - 1)
@@ -171,9 +169,9 @@ def rows_in_turns(
     reach: int,
     width: Any,
 ) -> None:
-    """`rows` of all sources in turns, which follow one another in the one target.
+    """`rows` of all sources interleaved; they are adjacent in the only target.
 
-    Of each source, `reach` bytes may be read.
+    `reach` bytes of each source may be read.
     """
     at, count = span[SPAN:], places.shape[1]
     while take(work, span):
@@ -188,7 +186,7 @@ def rows_in_turns(
                 s, t = step(loops, at, s, t)
                 target = pointer(places[1, 0]) + t
                 continue
-            # Whole pieces: what is too much of a short row lies where the next one will be.
+            # Whole pieces: stores run over the end of a short row; the next one overwrites that.
             whole = nbytes < PIECE and s + PIECE <= reach
             for k in range(count):
                 if whole:

@@ -1,8 +1,8 @@
-"""Weights decoded in runs: scales and codes are read from their bits and converted in turn.
+"""Quantised weights decoded run by run: scales and codes are read and converted in turn.
 
-`steps` has a row for each (words of `constants`): numbers that lie side by side, or are
-read to the stage, are converted with scales and zero points in memory or on the
-stage, and written to the stage; those of the last row are the result.
+`steps` has a row for each step (words of `constants`): numbers that are contiguous, or are unpacked
+to the stage, are converted with scales and zero points in memory or on the stage, and written to
+the stage; those of the last row are the result.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _FLOAT = WIDTHS[4]
 def decode_step(
     steps: Table, k: int, begin: int, count: int, stage: Address, into: Address
 ) -> None:
-    """Take step `k` for the elements [begin, begin + count) of the result."""
+    """Run step `k` for the elements [begin, begin + count) of the result."""
     per, block = steps[k, STEP_PER], steps[k, STEP_BLOCK]
     first, some = begin // per, max(1, count // per)
     if steps[k, STEP_READ] != 0:
@@ -82,7 +82,7 @@ def decode_step(
 
 @kernel
 def ask_step(steps: Table, k: int, begin: int, count: int) -> None:
-    """Ask for the codes of the elements [begin, begin + count), which come next."""
+    """Prefetch the codes of the elements [begin, begin + count), which are next."""
     per = steps[k, STEP_PER]
     first, some = begin // per, max(1, count // per)
     if steps[k, STEP_READ] != 0:
@@ -142,7 +142,7 @@ def gather(
     down: int,
     across: int,
 ) -> None:
-    """Write float32 that lie `down` and `across` bytes apart in rows `pitch` bytes apart."""
+    """Copy float32 with strides `down` and `across` (bytes) to rows `pitch` bytes apart."""
     for column in range(columns):
         ahead = source + (column + 16) * across
         for line in range(0, rows * down + LINE, LINE):
@@ -156,10 +156,11 @@ def gather(
 def found(
     operand: Numbers, blocks: tuple[int, int, int, int], floats: Address, far: int
 ) -> tuple[Address, int, int]:
-    """Where the float32 of a box begin, and the bytes to those of the next row and column.
+    """The address of the float32 of a box, and the bytes to those of the next row and column.
 
-    `blocks` are the first row and the rows, the first column and the columns, if each has its own:
-    those that lie apart are gathered as `floats`, in rows `far` bytes apart.
+    `blocks` are the first row, the rows, the first column and the columns. If each column has a
+    float of its own and these are not contiguous, they are copied to `floats`, in rows `far` bytes
+    apart.
     """
     row, rows, column, columns = blocks
     down, across = operand[1], operand[2]
@@ -184,10 +185,9 @@ def decode_boxes(
 ) -> None:
     """Decode boxes: each has `BOX_ROWS` rows of `BOX_RUN` elements, of rows of `BOX_COLUMNS`.
 
-    The function of a network fills the stage, whose rows are `BOX_PITCH` bytes apart.
-    `operands` has the scales and the zero points: where the first one is, for `BOX_TALL` by
-    `BOX_WIDE` elements, and the bytes to the next ones. Those of single columns are gathered
-    on the stage.
+    The function of a network fills the stage, whose rows are `BOX_PITCH` bytes apart. `operands`
+    has the scales and the zero points: the address of the first one, which is for `BOX_TALL` by
+    `BOX_WIDE` elements, and the strides. Those of single columns are copied to the stage.
     """
     at, inner = span[SPAN:][: len(boxes)], span[SPAN:][len(boxes) :]
     rows, run, columns = box[BOX_ROWS], box[BOX_RUN], box[BOX_COLUMNS]

@@ -1,9 +1,9 @@
-"""Boxes of floats become codes and scales, while they are in a cache: one function per Encoding.
+"""Generator of the function of an Encoding: boxes of floats become codes and scales.
 
-It takes three steps: the number of largest magnitude of each block, found by integers, as floats
-are in the order of their bits; the scales of several blocks at once; then the codes. What these
-steps hand on lies on the stage. The function returns 1 where some number is not finite, or some
-scale is so small that what NumPy makes of it depends on the processor.
+A box stays in a cache during three steps: the number of largest magnitude of each block, found by
+integer comparisons, since floats are ordered like their bits; the scales of several blocks at once;
+then the codes. Intermediate results are on the stage. The function returns 1 if some number is not
+finite, or some scale is so small that NumPy's result depends on the processor.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class _Box:
             yield count.of(index)
 
     def _lengths(self, begin: Values) -> Iterator[tuple[AbstractContextManager[Any], Count]]:
-        """Branches for a block that begins there: for all of its elements, for those there are."""
+        """Branches for a block: for all of its elements, or for those that exist."""
         left = self.columns - begin
         if self.what.places:
             yield nullcontext(), self.what.block
@@ -93,7 +93,7 @@ class _Box:
                 yield part, left
 
     def _over(self, count: Count, step: Callable[[int, Values], None]) -> None:
-        """Take `step` for vectors, the last of which reaches back, or for single elements."""
+        """Run `step` for vectors, the last of which reaches back, or for single elements."""
         if isinstance(count, int):
             for at in range(0, count, _lanes(count)):
                 step(_lanes(count), self.columns.constant(at))
@@ -107,7 +107,7 @@ class _Box:
     def _loaded(
         self, lanes: int, row: Values, index: Values, ahead: Values | None = None
     ) -> Values:
-        """The codes of a vector of elements; those `ahead` of them (bytes) are asked for."""
+        """The codes of a vector of elements; the line `ahead` bytes further is prefetched."""
         at = row + index * self.nbytes
         if ahead is not None:
             for line in range(0, lanes * self.nbytes, LINE):
@@ -120,7 +120,7 @@ class _Box:
     # The number of largest magnitude
 
     def reduce(self) -> None:
-        """Write that of each block to the stage, the rest of the last vector of which is zero."""
+        """Write that of each block to the stage; the rest of its last vector is zero."""
         whole = self.blocks & -LINED_UP
         with self.builder.if_then((whole != self.blocks).value):
             self._store(self.blocks.spread(LINED_UP).constant(0, "u4"), self.most + 4 * whole)
@@ -153,7 +153,7 @@ class _Box:
     # Scales
 
     def scale(self) -> None:
-        """Write what elements are multiplied with, or divided by, to the stage; store scales."""
+        """Write the multipliers or divisors of elements to the stage; store scales."""
         builder, what, nbytes = self.builder, self.what, self.what.scale.nbytes
         factor = load(self.factor, "f4").spread(LINED_UP)
         with self.loop(self.blocks, LINED_UP) as k:
@@ -178,7 +178,7 @@ class _Box:
                 self._store(part, place + 4 * k)
 
     def _spread(self, nbytes: int) -> None:
-        """Copy stored scales from the stage to where they belong."""
+        """Copy scales from the stage to their places."""
         places, step = self.what.scale_places, self.what.scale_step
         if len(places) == 1 and step == nbytes:
             given = self.scales, self.stored, self.blocks * nbytes

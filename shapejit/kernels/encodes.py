@@ -1,4 +1,4 @@
-"""Floats encoded box by box: see `encode_code` for what becomes of each."""
+"""Floats encoded box by box; see `encode_code` for the function that encodes a box."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def encode_boxes(
 ) -> None:
     """Encode weights; `sizes` are words of `constants`.
 
-    Each has a column of `places`: where it lies, where codes and scales go, a factor, and a word
-    that becomes 1 where NumPy has to encode it.
+    Each weight has a column of `places`: the addresses of the weight, its codes and its scales, a
+    factor, and a word that is set to 1 if NumPy has to encode it.
     """
     while take(work, span):
         weight = span[TENSOR]

@@ -1,4 +1,4 @@
-"""What becomes of blocks of floats that are encoded: the scale of each, and its codes.
+"""Encoding: how blocks of floats become a scale each, and codes.
 
 Importing this module does not import numba; `encode_code` makes code of an Encoding.
 """
@@ -26,8 +26,8 @@ LARGEST, FIXED, WIDEST = "largest", "fixed", "widest"
 class Rule(NamedTuple):
     """The `name` of one of `scale_code`'s rules, with its numbers.
 
-    `top` is what the largest magnitude is divided by, `more` what a scale of 0 becomes: of
-    powers the fraction from which on the next one is taken.
+    `top` is the divisor of the largest magnitude. `more` is the scale instead of 0; for powers, the
+    fraction from which the next power is taken.
     """
 
     name: str
@@ -38,10 +38,10 @@ class Rule(NamedTuple):
 class Encoding(NamedTuple):
     """Blocks of `block` elements of a row (0: of all), and of some rows, become codes and scales.
 
-    Codes mean numbers of `target`, with `bias` added. Of each `lanes` elements they begin at the
-    bits `places`, `step` bytes on for the next ones; without places a byte each lies side by
-    side. Scales are stored as `scale`, some of them at the bits `scale_places`, `scale_step`
-    bytes on for the next ones.
+    Codes are numbers of `target`, with `bias` added. The codes of each `lanes` elements begin at
+    the bits `places`, those of the next ones `step` bytes further; without places, codes are
+    contiguous bytes. Scales are stored as `scale`, some of them at the bits `scale_places`, the
+    next ones `scale_step` bytes further.
     """
 
     source: Number

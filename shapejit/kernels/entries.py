@@ -1,4 +1,4 @@
-"""How Python runs an Entry: by a table of int64, in which all its arguments stand."""
+"""How Python runs an Entry: by a table of int64 with all its arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks of rows alone: interleaved, picked a few apart, turned around, or one by one.
+"""Blocks of rows: interleaved, picked every n-th, with groups reversed, or one by one.
 
 The arguments are those of `copies` and `tiles`; the last of `loops` walks the blocks.
 """
@@ -45,11 +45,10 @@ def next_block(
 ) -> bool:
     """Go to the next block of a side of the tile; False when the job is done.
 
-    Blocks follow one another in the target, `size` bytes per element: with a stage they
-    gather there until it is full. `span` gets where it begins: `SRC` in its source (to which
-    the offsets from `FIRST` on are added), `DST` in its target, or on the stage; and the
-    block's `LENGTH`. A block of fewer than `least` elements reaches back: what it writes again
-    is there already.
+    Blocks are adjacent in the target, with `size` bytes per element; with a stage they are
+    collected there until it is full. Sets in `span` the start of the block: `SRC` in its source (to
+    which the offsets from `FIRST` on are added), `DST` in its target or on the stage; and its
+    `LENGTH`. A block of fewer than `least` elements reaches back, and writes some elements twice.
     """
     at = span[SPAN:]
     last = loops.shape[0] - 1
@@ -84,7 +83,7 @@ def next_block(
 
 @inlined
 def block_at(places: Table, span: Numbers, stage: Address) -> tuple[Address, Address]:
-    """The addresses where a block begins, in the source, and in the target or on the stage."""
+    """The start addresses of a block in the source, and in the target or on the stage."""
     source, target = pointer(places[0, span[TENSOR]]), stage
     if stage == 0:
         target = pointer(places[1, span[TENSOR]])
@@ -105,10 +104,10 @@ def interleave_rows(
     width: Any,
     pieces: Any,
 ) -> None:
-    """`tiles` of a few rows, which take turns element by element in the target.
+    """`tiles` of a few rows, which are interleaved element by element in the target.
 
-    The columns of a tile lie side by side in source and target, `row` of them at a time:
-    a block has whole ones of these, or a part of the only one.
+    The columns of a tile are contiguous in source and target, `row` of them at a time: a block has
+    whole rows of columns, or a part of the only one.
     """
     size = size_of(width) * len(factor)
     each = PIECE // size_of(width) * size_of(pieces)
@@ -138,7 +137,7 @@ def pick_rows(
     width: Any,
     pieces: Any,
 ) -> None:
-    """Copy blocks of rows of `row` elements that lie a few apart in the source, or backwards.
+    """Copy blocks of rows of `row` elements: every n-th ones of the source, or backwards.
 
     A block has whole rows, or a part of the only one.
     """
@@ -169,7 +168,7 @@ def turn_rows(
     width: Any,
     pieces: Any,
 ) -> None:
-    """Copy blocks of groups of `count` elements, each group in the other order."""
+    """Copy blocks of groups of `count` elements, each group reversed."""
     size, group = size_of(width), len(count) * size_of(width)
     vector = PIECE * size_of(pieces)
     while next_block(places, work, span, stage, loops, tile, ROWS, group, 1):
@@ -197,7 +196,7 @@ def gather(
     offsets: Numbers,
     width: Any,
 ) -> None:
-    """Copy blocks of rows that lie side by side in the target, one element at a time."""
+    """Copy blocks of rows that are adjacent in the target, one element at a time."""
     size = size_of(width)
     while next_block(places, work, span, stage, loops, tile, ROWS, size, 1):
         src, dst = block_at(places, span, stage)

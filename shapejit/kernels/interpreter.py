@@ -29,7 +29,7 @@ def bound(entry: Entry, arguments: Sequence[Any]) -> Callable[..., Any]:
 
 @cache
 def address(function: Function | Code) -> int:
-    """What stands for a function, for `reference.call`."""
+    """The number of a function for `reference.call`, in place of its address."""
     if isinstance(function, Code):
         return reference.written(function.writer, function.what)
     kernel, tags = _named(function.kernel), [TAGS[tag] for tag in function.tags]

@@ -1,4 +1,4 @@
-"""The one spelling of numba's options. The builder imports it, and whoever has the JIT off."""
+"""The only module with numba's options; imported by the builder, or with the JIT off."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 
 class _Kernel(CPUDispatcher):  # type: ignore[misc]  # numba is not type-checked
-    """A function that calls with a 0 share with those of any other int."""
+    """A function whose calls with the literal 0 share the code of calls with any int."""
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         """What a call of these types runs; numba would compile a kernel anew for each literal."""
@@ -32,8 +32,8 @@ class _Kernel(CPUDispatcher):  # type: ignore[misc]  # numba is not type-checked
 def kernel(function: Kernel) -> Kernel:
     """Compile for the builder, and for kernels that call it.
 
-    Kernels take memory from whoever calls: without numba's they do not count references, which
-    cost 0.1 us per call of another kernel. Nobody needs wrappers: see `builder.objects`.
+    Callers pass all memory: without memory of numba's, kernels do not count references, which would
+    cost 0.1 us per call of another kernel. Wrappers are not needed: see `builder.objects`.
     """
     if not COMPILED:
         return function
@@ -49,5 +49,5 @@ def kernel(function: Kernel) -> Kernel:
 
 
 def inlined(function: Kernel) -> Kernel:
-    """Part of the kernels that call it: compiled with each of them, never by itself."""
+    """Inline into the kernels that call it: compiled with each of them, never by itself."""
     return cast(Kernel, njit(inline="always", error_model="numpy")(function))

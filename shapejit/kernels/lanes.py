@@ -1,8 +1,8 @@
-"""Registers that compute like NumPy's arrays: expressions over them write LLVM's instructions.
+"""Lanes: vector registers that compute like NumPy arrays; expressions over them emit LLVM.
 
-What is written with operators, `astype`, `view`, `np.where` and a few of NumPy's functions
-(`_WRITERS`) means the same for arrays and for Lanes, which stand for the elements of a vector, or
-for a single value. Numbers of Python's have the dtype of what they are combined with.
+Code with operators, `astype`, `view`, `np.where` and a few NumPy functions (`_WRITERS`) means the
+same for arrays and for Lanes, which are the elements of a vector, or a single value. Python numbers
+have the dtype of the other operand.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FLOATS = {2: ir.HalfType(), 4: ir.FloatType(), 8: ir.DoubleType()}
 
 
 def type_of(dtype: Any, count: int = 0) -> Any:
-    """The LLVM type of so many elements of a dtype; 0: of a single value."""
+    """The LLVM type of `count` elements of a dtype; 0 for a single value."""
     kind = np.dtype(dtype)
     bits = 1 if kind.kind == "b" else 8 * kind.itemsize
     one = _FLOATS[kind.itemsize] if kind.kind == "f" else ir.IntType(bits)
@@ -28,14 +28,14 @@ def type_of(dtype: Any, count: int = 0) -> Any:
 
 
 class Lanes(np.lib.mixins.NDArrayOperatorsMixin):
-    """A vector, or a single value, of LLVM's, whose elements have one of NumPy's dtypes."""
+    """An LLVM vector or single value whose elements have a NumPy dtype."""
 
     def __init__(self, builder: Any, value: Any, dtype: Any) -> None:
         self.builder, self.value, self.dtype = builder, value, np.dtype(dtype)
 
     @property
     def count(self) -> int:
-        """The number of elements; 0: a single value."""
+        """The number of elements; 0 for a single value."""
         return self.value.type.count if isinstance(self.value.type, ir.VectorType) else 0
 
     def of(self, value: Any, dtype: Any = None) -> Values:
@@ -89,7 +89,7 @@ class Lanes(np.lib.mixins.NDArrayOperatorsMixin):
         return self.of(llvm.shuffle(self.builder, self.value, self.value, order))
 
     def chosen(self, order: list[int], other: Values | None = None) -> Values:
-        """The elements of these indices, which go on in `other` Lanes."""
+        """The elements at these indices; those beyond the end are in `other` Lanes."""
         if other is None and order == list(range(self.count)):
             return self
         second = self if other is None else other
@@ -155,14 +155,14 @@ def load(place: Values, dtype: Any, count: int = 0) -> Values:
 
 
 def called(builder: Any, name: str, returns: Any, *given: Any) -> Any:
-    """What a function of LLVM's, by its whole name, makes of values."""
+    """The result of an LLVM function, called by its full name."""
     module = builder.module
     kind = ir.FunctionType(returns, [each.type for each in given])
     return builder.call(module.globals.get(name) or ir.Function(module, kind, name), given)
 
 
 def _operation(name: str, signed: str = "", floats: str = "") -> Callable[..., Values]:
-    """Two values combined by a step of the builder, which may be another one for some dtypes."""
+    """An operation by a method of the builder, which may differ for some dtypes."""
 
     def write(a: Values, b: Values) -> Values:
         step = {"f": floats, "i": signed}.get(a.dtype.kind) or name
@@ -181,7 +181,7 @@ def _comparison(sign: str) -> Callable[..., Values]:
 
 
 def _shifted_right(a: Values, b: Values) -> Values:
-    """Each lane shifted by its own count; AVX-512 has an instruction for that, of 16 bits."""
+    """Each lane shifted by its own count; AVX-512 has an instruction for 16-bit lanes."""
     if a.dtype == "u2" and not isinstance(b.value, ir.Constant):
         size = 32
         name = "llvm.x86.avx512.psrlv.w.512"

@@ -1,4 +1,4 @@
-"""What the intrinsics are written with: small steps of LLVM's builder, on addresses and vectors."""
+"""Building blocks of intrinsics: short LLVM sequences on addresses and vectors."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def number(value: int) -> Any:
 
 
 def at(builder: Builder, base: Address, index: int, step: Value | None = None) -> Address:
-    """The address `index` bytes, or steps, behind another."""
+    """The address `index` bytes, or steps, after another."""
     by = number(index)
     return pointers.moved(builder, base, by if step is None else builder.mul(step, by))
 
@@ -88,24 +88,24 @@ def entry(builder: Builder, table: Address, index: int) -> Value:
 
 
 def size(tag: Any) -> int:
-    """The bytes that a tag stands for."""
+    """The number of bytes that a tag represents."""
     return 16 if isinstance(tag, types.Complex) else tag.bitwidth // 8
 
 
 def element(nbytes: int) -> ir.Type:
-    """The LLVM type that moves so many bytes; beyond 8 they go through a vector register."""
+    """The LLVM type that moves so many bytes; beyond 8, a vector."""
     return ir.IntType(8 * nbytes) if nbytes <= 8 else ir.VectorType(I64, nbytes // 8)
 
 
 def load(builder: Any, address: Address, kind: ir.Type) -> Any:
-    """The value at an address that need not be aligned."""
+    """Load the value at an address that need not be aligned."""
     value = builder.load(builder.bitcast(address, kind.as_pointer()))
     value.align = 1
     return value
 
 
 def store(builder: Any, value: Any, address: Address) -> Any:
-    """The store of a value to an address that need not be aligned."""
+    """Store a value to an address that need not be aligned; return the store."""
     stored = builder.store(value, builder.bitcast(address, value.type.as_pointer()))
     stored.align = 1
     return stored
@@ -118,7 +118,7 @@ def copy(builder: Builder, dst: Address, src: Address, nbytes: Value) -> None:
 
 
 def ask(builder: Builder, address: Address, writes: bool = False) -> None:
-    """Ask for the line at an address, which need not exist, to read it or to write it."""
+    """Prefetch the line at an address, which may be invalid, for reading or writing."""
     kind = ir.FunctionType(ir.VoidType(), [POINTER, I32, I32, I32])
     function = builder.module.declare_intrinsic("llvm.prefetch", [POINTER], kind)
     read, keep, data = (ir.Constant(I32, n) for n in (int(writes), 3, 1))
@@ -126,7 +126,7 @@ def ask(builder: Builder, address: Address, writes: bool = False) -> None:
 
 
 def once(builder: Any, stored: Any, align: int) -> None:
-    """Let a store of a whole aligned line go past the caches."""
+    """Make a store of a whole aligned line nontemporal."""
     stored.align = align
     stored.set_metadata("nontemporal", builder.module.add_metadata([ir.Constant(I32, 1)]))
 
@@ -144,12 +144,12 @@ def constant(value: int, kind: ir.VectorType) -> Any:
 
 
 def shuffle(builder: Any, a: Any, b: Any, order: list[int]) -> Any:
-    """The elements of two vectors, counted through, in another order."""
+    """Shuffle the elements of two vectors, which are numbered consecutively."""
     return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(I32, len(order)), order))
 
 
 def joined(builder: Any, parts: list[Any]) -> Any:
-    """Vectors side by side as one."""
+    """Vectors concatenated."""
     while len(parts) > 1:
         both = list(range(2 * parts[0].type.count))
         pairs = zip(parts[::2], parts[1::2], strict=True)

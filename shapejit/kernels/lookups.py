@@ -1,8 +1,7 @@
-"""Codes of at most 4 bits that become numbers by a lookup, in a table of their block's results.
+"""Codes of at most 4 bits converted by table lookup, with a table per block.
 
-The table has the result of every code, by the steps that convert any other number, so
-that looking up gives the same bits. It stays in a register: one instruction looks up a
-vector of codes.
+The table has the result of every code, computed by the steps of other conversions, so results have
+the same bits. It is in a register, and one instruction looks up a vector of codes.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from .numbers import Conversion
 from .numerics import Values
 from .run_loops import Run, first_of
 
-CODES = 16  # that a table has room for
+CODES = 16  # entries of a table
 LANES = 32  # elements that are looked up together
 # By the bytes of a vector, the instruction that looks up bytes in 16 ones; without it
 # there is only arithmetic.
@@ -29,7 +28,7 @@ WHOLE = 2, 4  # bytes of results that those of AVX-512 look up
 
 
 def looks_up(made: Conversion) -> bool:
-    """Whether blocks of a conversion are looked up, where they are whole vectors."""
+    """Whether blocks of a conversion are looked up if they are whole vectors."""
     blocks = made.step == "dequantize" and made.scales == "blocks" and made.source.bits <= 4
     shuffles = VECTOR > 16 or "ssse3" in FEATURES
     return blocks and shuffles and made.target.nbytes in WHOLE
@@ -80,7 +79,7 @@ class Lookups(Run):
         by as many elements as come before the first.
         """
         last, blocks = (self.count - 1) // self.block, (count + (self.block - 1)) // self.block
-        # Which elements of the last vector of a block are its own.
+        # The elements of the last vector that belong to the block.
         some = first_of(LANES - (begin & LANES - 1), LANES, LANES, 1)
         with self.loop(blocks, 1) as k:
             done = k * self.block
@@ -100,7 +99,7 @@ class Lookups(Run):
             self._keep(following)
 
     def _made(self, block: Values) -> Values:
-        """The results of all codes in a block, over and over."""
+        """The results of all codes in a block, repeated to fill a vector."""
         made, entries = self.conversion, self.entries
         order = [k % (1 << made.source.bits) for k in range(entries)]
         codes = block.of(llvm.constant(0, type_of("u1", entries)), "u1").constant(order)
@@ -110,7 +109,7 @@ class Lookups(Run):
         return encoded(values, made, codes)
 
     def found(self, table: Values, codes: Values) -> Values:
-        """The results of a vector of codes, a byte each, whose upper bits mean nothing."""
+        """The results of a vector of codes, a byte each, whose upper bits are ignored."""
         if VECTOR == LINE:
             return permuted(table.value, codes.astype(self.dtype))
         codes = codes & CODES - 1

@@ -1,4 +1,4 @@
-"""Moves between addresses, none of which need be aligned unless it says so."""
+"""Moves between addresses, which need not be aligned unless stated."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ FEATURES, VECTOR, ARM64 = features(), vector(), is_arm64()
 
 @emits(ADDRESS)
 def address_of(builder: Builder, array: Array) -> Address:
-    """Where an array's elements begin."""
+    """The address of an array's first element."""
     return builder.bitcast(builder.extract_value(array, llvm.DATA), llvm.POINTER)
 
 
 @emits(ADDRESS)
 def pointer(builder: Builder, number: Value) -> Address:
-    """The address that a table has as a number."""
+    """The address that a table stores as an int."""
     return pointers.of_number(builder, number, ADDRESS)
 
 
 @emits(BITS)
 def bit_pointer(builder: Builder, number: Value) -> BitAddress:
-    """The address of a bit that a table has as a number."""
+    """The bit address that a table stores as an int."""
     return pointers.of_number(builder, number, BITS)
 
 
 @emits(types.int64)
 def number_of(builder: Builder, address: Address) -> Value:
-    """The number that a table gets for an address."""
+    """The int that represents an address in a table."""
     return pointers.number(builder, address)
 
 
@@ -69,7 +69,7 @@ def move_line(builder: Builder, dst: Address, src: Address) -> None:
 
 @emits()
 def stream_line(builder: Builder, dst: Address, src: Address) -> None:
-    """Copy 64 bytes to an aligned line of memory, past the caches."""
+    """Copy 64 bytes to an aligned line by a nontemporal store."""
     llvm.once(builder, _moved(builder, dst, src, LINE), LINE)
 
 
@@ -81,13 +81,13 @@ def copy(builder: Builder, dst: Address, src: Address, nbytes: Value) -> None:
 
 @emits()
 def prefetch(builder: Builder, address: Address) -> None:
-    """Ask for the line at an address, which need not exist."""
+    """Prefetch the line at an address, which may be invalid."""
     llvm.ask(builder, address)
 
 
 @emits()
 def fence(builder: Builder) -> None:
-    """Order streamed lines before whatever tells another thread that they are there."""
+    """Order nontemporal stores before a later store that signals them to another thread."""
     builder.fence("seq_cst")
 
 

@@ -1,4 +1,4 @@
-"""Numbers divided by the scale of their block, or multiplied, become the nearest codes.
+"""The nearest codes of numbers divided by the scale of their block, or multiplied with it.
 
 The numbers are finite, and their quotients in the range of the codes but for roundings, or cut to
 it. That takes half the steps of a cast, which has to know NaN and every range.
@@ -20,7 +20,7 @@ from .number_vectors import WORD
 from .numbers import Number
 from .numerics import Values
 
-FUSED = "fma" in FEATURES or ARM64  # whether products are added without being rounded
+FUSED = "fma" in FEATURES or ARM64  # whether there are fused multiply-adds
 MULTIPLIES = ("widest", "magnitude", "most_or_zero", "power", "lower_power")
 _TWO_LEVELS = ("two_levels", "two_inverses")
 _MIDDLES = (0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0)  # of the magnitudes of float4_e2m1fn

@@ -1,4 +1,4 @@
-"""Machine code of networks: a loop over blocks, which are loaded, permuted and stored."""
+"""Generator of the function of a Network: a loop that loads, permutes and stores blocks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .run_loops import Counted
 from .unit_code import joined, shifted
 
 # source, target, offsets of the vectors in both, blocks, step to the next block in both,
-# steps to what is asked for in both
+# distances of prefetching in both
 SIGNATURE = ir.FunctionType(ir.VoidType(), [llvm.POINTER] * 3 + [llvm.I64] * 5)
 
 
@@ -58,12 +58,12 @@ def write(function: Any, network: Network) -> None:
 
 
 def _whole(nbytes: int) -> int:
-    """As many bytes of a vector as whole pieces fill, all if there is no room for one."""
+    """The bytes of a vector that whole pieces fill; all if not even one fits."""
     return LINE // nbytes * nbytes or LINE
 
 
 def _powers(nbytes: int) -> list[tuple[int, int]]:
-    """Powers of two that come to `nbytes`, the largest first, none beyond a vector: (at, bytes)."""
+    """`nbytes` as powers of two up to a vector, the largest first: (at, bytes)."""
     found, at = [], 0
     while at < nbytes:
         part = min(LINE, 1 << ((nbytes - at).bit_length() - 1))
@@ -73,7 +73,7 @@ def _powers(nbytes: int) -> list[tuple[int, int]]:
 
 
 def _mixed(builder: Any, network: Network, pieces: list[Any]) -> list[Any]:
-    """The block in any order, each vector with whole pieces of the target if there is room."""
+    """The block permuted arbitrarily, each vector with whole pieces of the target if they fit."""
     first, second = _side_by_side(builder, pieces)
 
     def fetch(order: list[int]) -> Any:
@@ -113,7 +113,7 @@ def _selected(builder: Any, vectors: tuple[Any, Any], plane: Plane) -> Any:
 
 
 def _side_by_side(builder: Any, pieces: list[Any]) -> list[Any]:
-    """Pieces that two vectors have room for, as these."""
+    """Pieces joined into two vectors."""
     kind, end = ir.VectorType(llvm.I8, LINE), 0
     vectors = [ir.Constant(kind, ir.Undefined)] * 2
     for piece in pieces:
@@ -147,7 +147,7 @@ def _exchanged(builder: Any, network: Network, pieces: list[Any]) -> list[Any]:
     vectors = [llvm.joined(builder, pieces[i : i + each]) for i in range(0, len(pieces), each)]
     for place in range(high):
         other = now.index(place)
-        # A selection of bits costs more than an exchange: within bytes they come in place at once.
+        # Selecting bits costs more than an exchange, so bits within bytes are put in place at once.
         if now[place] < high and (other < high or 1 << place >= per):
             continue
         if other < high:
@@ -172,7 +172,7 @@ def _exchanged(builder: Any, network: Network, pieces: list[Any]) -> list[Any]:
 
 
 def _exchange(builder: Any, a: Any, b: Any, far: int) -> list[Any]:
-    """Exchange every other `far` bits of one vector with those of another one, in turns."""
+    """Exchange every other field of `far` bits between two vectors."""
     if far < 8:
         wide = ir.VectorType(llvm.I64, a.type.count // 8)
         pair = swapped(builder, builder.bitcast(a, wide), builder.bitcast(b, wide), far)
@@ -197,7 +197,7 @@ def _reordered(builder: Any, vector: Any, width: int, order: list[int]) -> Any:
 
 
 def _biased(builder: Any, vector: Any, network: Network) -> Any:
-    """Each element plus the bias, carried nowhere."""
+    """Each element plus the bias, without carries between elements."""
     width, each = network.width, network.bias * spaced(1, network.width, 8)
     top = spaced(1, width, 8) << (width - 1)
     differ, sign, rest, added = (

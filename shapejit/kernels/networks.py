@@ -1,11 +1,12 @@
-"""Networks: blocks of elements permuted in vector registers.
+"""Networks: permutations of blocks of elements in vector registers.
 
-The order of a block is one of digits: a digit of an element's place in the target is a digit of
-its place in the source, at another position, or counted from the other end. Where digits are
-bits, and bytes hold several elements, the generator exchanges two bits at a time, as few as
-needed, by shifts within bytes, by shuffles of two vectors, or by taking vectors in another order;
-what is left is one shuffle within each vector. Of others, small ones, each place within the bytes
-of the target is one shuffle of the source, shifted as far as its elements move within theirs.
+The permutation of a block permutes digits of indices: each digit of an element's index in the
+target is a digit of its index in the source, at another position, or counted from the other end. If
+digits are bits, or bytes hold several elements, the generator exchanges two bits of the index at a
+time, as few as needed, by shifts within bytes, by shuffles of two vectors, or by renaming vectors;
+one shuffle within each vector does the rest. Other, small permutations take one shuffle of the
+source for each position within the bytes of the target, shifted as far as elements move within
+bytes.
 
 Importing this module does not import numba; `shuffles` makes code of networks.
 """
@@ -24,9 +25,9 @@ from numpy.typing import NDArray
 class Network(NamedTuple):
     """One permutation of blocks of elements of `width` bits, at most 8.
 
-    `sizes` are those of the digits of a place in the target, the fastest first; `source` are
-    their indices in the order of the source, and `back` those that run backwards there. A block
-    lies in pieces of `read` bytes in the source, side by side, and of `written` in the target.
+    `sizes` are those of the digits of an index in the target, the fastest first; `source` are their
+    positions in the order of the source, `back` those that run backwards there. A block consists of
+    contiguous pieces of `read` bytes in the source, and of `written` bytes in the target.
     `bias` is added to each element, modulo 2**width.
     """
 
@@ -54,7 +55,7 @@ class Network(NamedTuple):
         return self.width < 8 and prod(self.sizes).bit_count() == 1
 
     def order(self) -> NDArray[np.int64]:
-        """For each element of a block of the target, which one of the source it is."""
+        """The source index of each element of a block of the target."""
         steps, found = dict[int, int](), np.zeros(1, np.int64)
         for digit in self.source:
             steps[digit] = prod(self.sizes[other] for other in steps)
@@ -66,7 +67,7 @@ class Network(NamedTuple):
 
 
 def permuted(network: Network, block: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """What a network makes of the bytes of a block, element by element."""
+    """The bytes of a block permuted by a network, element by element."""
     width, found = network.width, network.order()
     elements = np.unpackbits(block, bitorder="little").reshape(len(found), width)
     codes = np.packbits(elements[found], axis=1, bitorder="little")[:, 0] + np.uint8(network.bias)

@@ -1,4 +1,4 @@
-"""Numbers in vector registers: `numerics`, by whatever instructions the processor has for them."""
+"""Numbers in vector registers: `numerics` with the special instructions of processors."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .numbers import Conversion, Number
 from .numerics import Values
 from .plain_conversions import bits_of
 
-# Whether float16 is widened and rounded by instructions, which every processor of arm64 has.
+# Whether there are instructions to convert float16; all arm64 processors have them.
 HALVES = "f16c" in FEATURES or ARM64
-# Two vectors of float32 are rounded to one of bfloat16 by an instruction.
+# An instruction rounds two vectors of float32 to one of bfloat16.
 BRAIN = VECTOR == 64 and "avx512bf16" in FEATURES
 FLOATS, WORDS = 16, 32  # in a vector of AVX-512
 UNUSUAL = 0x01 | 0x20 | 0x80  # what `fpclass` calls quiet NaNs, subnormal numbers, other NaNs
@@ -40,7 +40,7 @@ class Brain(ir.Type):  # type: ignore[misc]  # llvmlite has no types
 
 
 def takes_words(count: int, made: Conversion) -> bool:
-    """Whether what is looked up is all that there is to do for so many elements."""
+    """Whether a lookup alone converts so many elements."""
     return made.step == "cast" and made.target[:4] == WORD and _looks_up(count, made.source)
 
 
@@ -196,7 +196,7 @@ def words_of(codes: Values, number: Number) -> Values:
 
 
 def _from_registers(codes: Values, table: Sequence[int]) -> Values:
-    """Elements of a table as wide as its indices: one register's by an instruction, or two's."""
+    """Look up elements of a table, as wide as the indices, in one or two registers."""
     size = VECTOR // codes.dtype.itemsize
     full = [table[k % len(table)] for k in range(max(size, len(table)))]
     kind = type_of(codes.dtype, size)

@@ -1,4 +1,4 @@
-"""How numbers are written in bits, and what a conversion does to them.
+"""Number and Conversion: how numbers are written in bits, and what a conversion does.
 
 Importing this module does not import numba.
 """
@@ -34,7 +34,7 @@ class Number(NamedTuple):
 
     @property
     def range(self) -> tuple[int, int]:
-        """The least and the largest value of an integer."""
+        """The smallest and the largest value of an integer."""
         if self.kind == "int":
             return -(1 << (self.bits - 1)), (1 << (self.bits - 1)) - 1
         return 0, (1 << self.bits) - 1
@@ -62,19 +62,19 @@ class Number(NamedTuple):
         return (1 << (self.exponent + self.mantissa)) - 1
 
     def beyond(self, saturate: bool) -> int:
-        """The code, without a sign, of what is too large."""
+        """The code, without a sign, of numbers that are too large."""
         if self.special == "finite" or (saturate and self.bits <= 8):
             return self.largest
         return self.infinity if self.special == "ieee" else self.nan
 
 
 class Conversion(NamedTuple):
-    """What happens to a run of elements.
+    """The conversion of a run of elements.
 
     `source` and `target` are the representations; `arithmetic` the bits (32 or 64) of
     the floats between them, 0 where integers stay integers. `step` is "cast",
-    "dequantize" or "quantize"; `scales` tells how its scales lie: "" (none), "blocks"
-    (one for each block of elements) or "each" (one per element). `zeros` is "" (none),
+    "dequantize" or "quantize"; `scales` is "" (none), "blocks" (one for each block of elements) or
+    "each" (one per element). `zeros` is "" (none),
     "integer" or "float", or "offset": numbers that "dequantize" adds to the product
     instead of taking them away from the codes. `bias` is added to integers that stay
     integers, modulo the range of the target's codes. Codes are found `shift` bits up in

@@ -1,11 +1,11 @@
 """What numbers mean, and how they are rounded: expressions over NumPy's arrays, or over Lanes.
 
-Kernels are written by these functions, and NumPy does by them what kernels do not (see
-`plain_conversions`): both make the same bits. Codes are unsigned integers; where LLVM compares
-signed ones in fewer steps, they are taken for signed.
+Kernels are generated from these functions, and NumPy evaluates them where no kernel is used (see
+`plain_conversions`): so both compute the same bits. Codes are unsigned integers, or signed ones
+where LLVM compares these in fewer steps.
 
-A *word* is a bfloat16, or a float32 cut to one, or rounded to odd: its last bit is set if
-a bit behind it was. Rounding that word to six digits or fewer is rounding the float32.
+A *word* is a bfloat16, or a float32 truncated to one, or rounded to odd: its last bit is set if any
+lower bit was. Rounding such a word to six digits or fewer is equal to rounding the float32.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Round = Callable[[Values, Conversion], Values]
 INTEGERS = "int", "uint"
 NAN, INFINITY = 0x7FC00000, 0x7F800000  # of float32
 NEGATIVE_NAN = NAN - (1 << 31)  # in a signed integer
-FRACTION = 7  # bits of a word behind the leading one
+FRACTION = 7  # bits of a word after the leading one
 WORD_INFINITY = INFINITY >> 16
 
 
 def rarely(test: Values, made: Values, values: Values) -> Values:
-    """`values`, or what is `made` where a test holds; an array is asked first if it ever does."""
+    """`values`, replaced by `made` where a test holds; in arrays, only if it ever holds."""
     if isinstance(test, np.ndarray) and not test.any():
         return values
     return np.where(test, made() if callable(made) else made, values)
@@ -47,7 +47,7 @@ def integers(codes: Values, number: Number) -> Values:
 
 
 def resized(codes: Values, made: Conversion) -> Values:
-    """Integers (or bools) as others, plus a bias: the low bits are kept."""
+    """Integers (or bools) converted to others, plus a bias: the low bits are kept."""
     source, target = made.source, made.target
     if target.kind == "bool":
         return (codes != 0).view("u1")
@@ -78,7 +78,7 @@ def decoded(codes: Values, made: Conversion, read: Read) -> Values:
 
 
 def _to_odd_53(values: Values) -> Values:
-    """64-bit integers cut to 53 bits, rounded to odd: a later rounding is the only one."""
+    """64-bit integers rounded to odd in 53 bits, so that a later rounding is exact."""
     bits, low = values.view("u8"), (1 << 11) - 1
     cut = bits & ((1 << 64) - 1 - low) | (bits & low != 0).astype("u8") << 11
     least = 1 << 53
@@ -119,7 +119,7 @@ def float_of(codes: Values, number: Number) -> Values:
 
 
 def float_of_half(codes: Values, number: Number) -> Values:
-    """The same where the fields fit into those of float16, by its instructions."""
+    """The same by float16 instructions, if the fields fit into those of float16."""
     top, wide = number.exponent + number.mantissa, codes.astype("u2")
     magnitude = wide & ((1 << top) - 1)
     sign = (wide & (1 << top)) << 15 - top
@@ -158,7 +158,7 @@ def scaled(values: Values, made: Conversion, scale: Values, zero: Values) -> Val
 
 
 def single(values: Values) -> Values:
-    """float64 as float32, rounded to odd: a later rounding is the only one."""
+    """float64 rounded to odd in float32, so that a later rounding is exact."""
     if values.dtype == "f4":
         return values
     near = values.astype("f4")
@@ -183,7 +183,7 @@ def encoded(values: Values, made: Conversion, narrow: Round) -> Values:
 
 
 def clamped(values: Values, number: Number) -> Values:
-    """Integers: the whole part, the nearest end of the range beyond it, 0 for NaN."""
+    """Convert to integers: truncated, clamped to the range, 0 for NaN."""
     low, high = number.range
     if number.bits <= 16:  # floats have both ends
         values = np.clip(rarely(np.isnan(values), 0.0, values), float(low), float(high))
@@ -213,7 +213,7 @@ def cut(values: Values, made: Conversion) -> Values:
 
 
 def half(values: Values, made: Conversion) -> Values:
-    """Codes of float16, by its instructions."""
+    """Codes of float16, by float16 instructions."""
     codes, number = values.astype("f2").view("u2"), made.target
     return rarely(np.isnan(values), lambda: codes & 1 << 15 | number.nan, codes)
 
@@ -233,7 +233,7 @@ def rounded(values: Values, made: Conversion) -> Values:
 
 
 def finished(codes: Values, lost: Values, signs: Values, made: Conversion) -> Values:
-    """Rounded codes with what is too large, NaN, and signs: the top bits of `signs`."""
+    """Rounded codes completed by overflow, NaN, and signs (the top bits of `signs`)."""
     number, top = made.target, made.target.exponent + made.target.mantissa
     most = number.infinity if number.special == "ieee" else number.largest + 1
     codes = np.where(codes >= most, number.beyond(made.saturate), codes)
@@ -251,7 +251,7 @@ def finished(codes: Values, lost: Values, signs: Values, made: Conversion) -> Va
 
 
 def powers(values: Values, made: Conversion) -> Values:
-    """Codes of powers of two; what is negative is NaN, what is less the least one or NaN."""
+    """Codes of powers of two; negative numbers are NaN, smaller ones the smallest or NaN."""
     bits = single(values).view("u4")
     bits = rarely(bits == 1 << 31, 0, bits)
     if made.round_mode == "nearest":  # ties upwards, to the even significand
@@ -278,7 +278,7 @@ def nearest_words(words: Values, made: Conversion) -> Values:
     number = made.target
     mantissa, first = number.mantissa, 128 - number.bias
     exponent, digits = _parts_of(words)
-    # Of subnormal numbers more is cut: all have the exponent of the least normal one.
+    # Subnormal numbers lose more bits: all have the exponent of the smallest normal one.
     kept = FRACTION - mantissa
     more = first + kept - exponent
     down = np.where(more > kept, more, kept).view("u2")
@@ -290,9 +290,9 @@ def nearest_words(words: Values, made: Conversion) -> Values:
 
 
 def whole_words(words: Values, odd: Values, number: Number) -> Values:
-    """The whole part as an integer, the nearest end of the range beyond it, 0 for NaN.
+    """Convert words to integers: truncated, clamped to the range, 0 for NaN.
 
-    `words` are cut, `odd` rounded to odd: of some a NaN can be told only by these.
+    `words` are truncated, `odd` rounded to odd; some NaNs are recognised only by the latter.
     """
     exponent, digits = _parts_of(words)
     top = number.bits - 1 if number.kind == "int" else number.bits
@@ -310,7 +310,7 @@ def whole_words(words: Values, odd: Values, number: Number) -> Values:
 
 
 def _lost(words: Values) -> Values:
-    """Which words are NaN."""
+    """A mask of the words that are NaN."""
     return words & 0x7FFF > WORD_INFINITY
 
 

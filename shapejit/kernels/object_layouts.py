@@ -1,7 +1,7 @@
-"""Where the fields of Python's and NumPy's objects lie, and what kernels that read them are given.
+"""Offsets of the fields of Python's and NumPy's structs; the tables of kernels that read them.
 
-NumPy keeps the layout of an ndarray's header (PyArrayObject_fields, ndarraytypes.h), and Python
-those of a tuple (PyTupleObject) and of an int. Importing this module does not import numba.
+The structs are those of an ndarray (NumPy: PyArrayObject_fields, ndarraytypes.h), a tuple (Python:
+PyTupleObject) and an int. Importing this module does not import numba.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DATA, RANK, SHAPE, STRIDES, BASE, DESCR, FLAGS = 16, 24, 32, 40, 48, 56, 64
 
 CONTIGUOUS_WRITEABLE = 0x0001 | 0x0400  # NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_WRITEABLE
 
-OTHER = -1  # the group of whatever is no plain ndarray
+OTHER = -1  # the group of everything but exact ndarrays
 GROUPS = 32  # dtypes of one batch
 PLAN = 2 + 2 * MAX_RANK  # where `array_structs.plan_whole` writes the small plan
 WHOLE_WORDS = PLAN + HEAD + 3 * MAX_RANK
@@ -36,4 +36,4 @@ ROUTE_WORDS = 15
 # Words of a table of Routes: not 0 at this address switches all off; Python's None, ndarray's type,
 # Py_IncRef and PyArray_Empty; how many slots there are, each of which has a Route's address or 0.
 SWITCH, NONE, NDARRAY, INCREF, EMPTY, ROUTES, FIRST_ROUTE = range(7)
-AHEAD = 12  # objects ahead that are asked for: they lie wherever malloc put them
+AHEAD = 12  # objects ahead that are prefetched: they are scattered in memory

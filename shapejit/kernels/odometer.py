@@ -1,4 +1,4 @@
-"""Positions of nested loops, counted on like an odometer.
+"""Positions of nested loops, advanced like an odometer.
 
 `loops` holds one row (size, source stride, target stride) per loop, outermost first;
 `at` the index of each loop.
@@ -28,9 +28,9 @@ def seek(loops: Table, at: Numbers, index: int) -> tuple[int, int]:
 
 @kernel
 def offset_at(tile: Table, side: int, index: int) -> tuple[int, int]:
-    """Where row or column `index` of a tile lies: an offset, and the place of the rest of it.
+    """The offset of row or column `index` of a tile, as a base and an index into `offsets`.
 
-    The rest stands in the tile's table of offsets, as those that follow do behind it.
+    The sum of the base and that entry is the offset; those of the next rows follow in the table.
     """
     inner = tile[side, INNER]
     return index // inner * tile[side, STRIDE], tile[side, START] + index % inner
@@ -57,8 +57,8 @@ def step(loops: Table, at: Numbers, source: int, target: int) -> tuple[int, int]
 def advance(work: Numbers, span: Numbers, loops: Table) -> bool:
     """Go to the next iteration of the loops; False when the job is done.
 
-    `span` gets where it begins in its tensor, `SOURCE` and `TARGET`, and how many are `LEFT` of
-    the share with it; their positions are those in `span[SPAN:]`.
+    Sets in `span` its start in the tensor, `SOURCE` and `TARGET`, and the number of iterations
+    `LEFT` in the share, including it; positions of loops are in `span[SPAN:]`.
     """
     at = span[SPAN:]
     if span[LEFT] > 1:
@@ -75,6 +75,6 @@ def advance(work: Numbers, span: Numbers, loops: Table) -> bool:
 
 @inlined
 def begins(places: Table, span: Numbers) -> tuple[Address, Address]:
-    """The addresses in source and target where an iteration begins."""
+    """The start addresses of an iteration in source and target."""
     source, target = pointer(places[0, span[TENSOR]]), pointer(places[1, span[TENSOR]])
     return source + span[SOURCE], target + span[TARGET]

@@ -1,7 +1,7 @@
-"""Conversions by NumPy: for the JIT switched off, and until there are kernels.
+"""Conversions by NumPy: with the JIT off, and until kernels are ready.
 
-Codes of 16 bits and fewer are looked up in tables of all of them, where there are more to convert.
-All else is `numerics`. Importing this module does not import numba.
+Large numbers of codes of 16 bits or fewer are looked up in tables of all codes; everything else is
+`numerics`. Importing this module does not import numba.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ def converted(
     zeros: NDArray[Any] | None = None,
     shift: int = 0,
 ) -> Any:
-    """The codes that become of others, in an array of any shape, as ints of any width.
+    """Convert codes, in an array of any shape, of ints of any width.
 
     Scales and zero points are floats of the conversion's arithmetic, one for each code.
     """
     source = made.source
     if source.bits < 8:
         codes = (codes >> shift) & ((1 << source.bits) - 1)
-    # A step of NumPy's takes a quarter of the time of looking a number up.
+    # A NumPy operation takes a quarter of the time of a lookup.
     steps = made.target.bits >= 32 and (source.kind != "float" or numerics.is_shifted(source))
     with np.errstate(all="ignore"):
         if scales is None and made.arithmetic and not steps and _many(codes, source.bits):
@@ -82,13 +82,13 @@ def converted(
 
 
 def _many(codes: NDArray[Any], bits: int) -> bool:
-    """Whether a table of all codes of so many bits is worth its time, once in a process."""
+    """Whether a table of all codes of so many bits pays, once per process."""
     return bits <= 16 and 16 * codes.size >= 1 << bits
 
 
 @tables
 def _every(made: Conversion) -> Any:
-    """What becomes of each code of 16 bits or fewer."""
+    """The results of all codes of 16 bits or fewer."""
     return _converted(_codes(made.source), made)
 
 

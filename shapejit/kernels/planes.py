@@ -1,6 +1,6 @@
-"""Units: some elements whose bits lie in one or several planes, at known places.
+"""Units: groups of elements whose bits are in one or several planes, at fixed places.
 
-Blocks of GGUF are units, words of any format, bytes: what repeats at even distances.
+Units repeat at even distances: blocks of GGUF, words of other formats, or bytes.
 
 Importing this module does not import numba; `unit_code` makes code of units.
 """
@@ -15,7 +15,7 @@ import numpy as np
 
 
 class Plane(NamedTuple):
-    """`bits` bits of each element, from its bit `low` on: the bit `places` where they begin."""
+    """`bits` bits of each element, from its bit `low` on, which begin at the bits `places`."""
 
     bits: int
     low: int
@@ -34,7 +34,7 @@ class Unit(NamedTuple):
 
 
 def planes_of(width: int, order: Sequence[int]) -> list[Plane]:
-    """The planes of bytes whose elements, of `width` bits, come from other places in order."""
+    """The planes of bytes whose elements, of `width` bits, are read from other places."""
     per = 8 // width
     return [
         Plane(width, k * width, tuple(place * width for place in order[k::per])) for k in range(per)

@@ -1,7 +1,7 @@
-"""The types of addresses in kernels: of a byte a pointer, of a bit a pointer and bits behind it.
+"""The types of addresses in kernels: a byte pointer, or a byte pointer and a number of bits.
 
-Integers move them, by `getelementptr`; whatever else is asked of them is an integer. With the JIT
-off they are ints: a bit's address is 8 times that of its byte, and more.
+Adding an integer moves them, by `getelementptr`; all other operations treat them as integers. With
+the JIT off they are ints; a bit's address is 8 times that of its byte, plus the bit.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _BitsModel(StructModel):  # type: ignore[misc]  # numba is not type-checke
 
 
 def moved(builder: Any, address: Any, by: Any) -> Any:
-    """The address so many bytes, or bits, behind another one."""
+    """The address so many bytes, or bits, after another one."""
     if isinstance(address.type, ir.PointerType):
         return builder.gep(address, [by])
     bit = builder.add(builder.extract_value(address, 1), by)
@@ -46,7 +46,7 @@ def moved(builder: Any, address: Any, by: Any) -> Any:
 
 
 def number(builder: Any, value: Any) -> Any:
-    """An address as an int, which is no pointer any more."""
+    """An address as an int."""
     if isinstance(value.type, ir.PointerType):
         return builder.ptrtoint(value, I64)
     if value.type == I64:
@@ -56,7 +56,7 @@ def number(builder: Any, value: Any) -> Any:
 
 
 def of_number(builder: Any, value: Any, kind: Any) -> Any:
-    """The address, of a byte or a bit, that an int is."""
+    """The byte or bit address of an int."""
     pointer = ir.IntType(8).as_pointer()
     if kind == ADDRESS:
         return builder.inttoptr(value, pointer)
@@ -65,13 +65,13 @@ def of_number(builder: Any, value: Any, kind: Any) -> Any:
 
 
 def bits(builder: Any, base: Any, bit: Any) -> Any:
-    """The address of a bit behind the byte at `base`."""
+    """The address of a bit after the byte at `base`."""
     none = ir.Constant(ir.LiteralStructType([base.type, I64]), ir.Undefined)
     return builder.insert_value(builder.insert_value(none, base, 0), bit, 1)
 
 
 def byte(builder: Any, address: Any) -> Any:
-    """The address of the byte that has a bit."""
+    """The address of the byte that contains a bit."""
     base, bit = (builder.extract_value(address, k) for k in range(2))
     return moved(builder, base, builder.ashr(bit, ir.Constant(I64, 3)))
 
@@ -90,7 +90,7 @@ def _backwards(builder: Any, address: Any, by: Any) -> Any:
 
 
 def _define(operation: Any, write: Callable[..., Any], returns: Any, *given: Any) -> None:
-    """Let an operator on arguments of these types be what `write` writes."""
+    """Define an operator on arguments of these types by `write`, which emits LLVM."""
     case = signature(returns, *given)
     infer_global(operation)(type(operation.__name__, (ConcreteTemplate,), {"cases": [case]}))
 

@@ -1,4 +1,4 @@
-"""What the intrinsics do, in plain Python: they are these functions with the JIT off."""
+"""The intrinsics in plain Python: with the JIT off these functions take their place."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from .planes import runner as unit_runner
 
 
 def size_of(tag: Any) -> int:
-    """The bytes that a tag stands for."""
+    """The number of bytes that a tag represents."""
     return np.dtype(type(tag)).itemsize
 
 
 def address_of(array: NDArray[Any]) -> int:
-    """Where an array's elements begin."""
+    """The address of an array's first element."""
     return int(array.ctypes.data)
 
 
 def pointer(number: int) -> int:
-    """The address that a table has as a number."""
+    """The address that a table stores as an int."""
     return int(number)
 
 
@@ -59,11 +59,11 @@ stream_line = move_line
 
 
 def prefetch(address: int) -> None:
-    """Nothing: ctypes has no word for it."""
+    """Does nothing: ctypes cannot prefetch."""
 
 
 def fence() -> None:
-    """Nothing: Python's stores are ordered."""
+    """Does nothing: Python's stores are ordered."""
 
 
 pause = fence
@@ -143,7 +143,7 @@ def transpose_interleaved(src: int, dst: int, columns: int, width: Any, pieces: 
 
 
 def interleave(src: int, rows: int, dst: int, factor: Any, width: Any, pieces: Any) -> None:
-    """Write the elements of rows in turn, element by element."""
+    """Interleave the elements of rows, element by element."""
     size = size_of(width)
     for i in range(len(factor)):
         row = src + load_word(rows + 8 * i)
@@ -152,7 +152,7 @@ def interleave(src: int, rows: int, dst: int, factor: Any, width: Any, pieces: A
 
 
 def pick(src: int, dst: int, apart: Any, direction: Any, width: Any, pieces: Any) -> None:
-    """Write elements that lie apart in the source, element by element."""
+    """Copy evenly spaced elements, element by element."""
     size = size_of(width)
     step = -len(apart) if size_of(direction) == 2 else len(apart)
     for j in range(PIECE * size_of(pieces) // size):
@@ -160,7 +160,7 @@ def pick(src: int, dst: int, apart: Any, direction: Any, width: Any, pieces: Any
 
 
 def turned(count: int, size: int, nbytes: int) -> list[int]:
-    """Where each of `nbytes` comes from when groups of `count` elements are turned around."""
+    """The source index of each of `nbytes` bytes if groups of `count` elements are reversed."""
     order = list(range(nbytes))
     group = count * size
     for start in range(0, nbytes - group + 1, group):
@@ -171,7 +171,7 @@ def turned(count: int, size: int, nbytes: int) -> list[int]:
 
 
 def turn_groups(src: int, dst: int, count: Any, width: Any, pieces: Any) -> None:
-    """Copy pieces of 16 bytes with the elements of each whole group in the other order."""
+    """Copy pieces of 16 bytes with the elements of each whole group reversed."""
     nbytes = PIECE * size_of(pieces)
     read = ctypes.string_at(int(src), nbytes)
     _write(dst, bytes(read[at] for at in turned(len(count), size_of(width), nbytes)))
@@ -246,18 +246,18 @@ _entries: list[Callable[..., Any]] = [plain]  # no entry is 0
 
 
 def entry_of(function: Callable[..., Any]) -> int:
-    """What stands for a function, for `call`."""
+    """The number of a function for `call`, in place of its address."""
     _entries.append(function)
     return len(_entries) - 1
 
 
 def call(entry: int, arguments: tuple[int, ...]) -> Any:
-    """What a function returns for ints."""
+    """Call a function with ints."""
     return _entries[int(entry)](*map(int, arguments))
 
 
 def written(writer: str, what: Any) -> int:
-    """What stands for a function that the module `writer` writes with LLVM's builder."""
+    """The number of a function that the module `writer` generates, for `call`."""
     return entry_of(_WRITTEN[writer](what))
 
 

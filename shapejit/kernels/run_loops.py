@@ -1,4 +1,4 @@
-"""What all loops of conversions begin with: a run of elements, loaded and stored by vectors."""
+"""The loops that all conversions share: a run of elements, loaded and stored by vectors."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from .numbers import Conversion
 from .numerics import Values
 
 LANES = 16  # elements of the narrower loop
-WIDE = 4  # times as many elements of the wider loop
-AHEAD = 4096  # bytes between what is converted and the lines asked for; 1024 was no better
+WIDE = 4  # vectors of the wider loop
+AHEAD = 4096  # the distance of prefetching in bytes; 1024 was no better
 
-Own = tuple[Values, Values] | None  # the first of the elements that a vector stores, and their end
+Own = tuple[Values, Values] | None  # the range of the elements that a vector stores
 
 
 class Counted:
@@ -53,7 +53,7 @@ class Counted:
 class Run:
     """The arguments of a conversion's function, and the steps that load and store vectors.
 
-    Where results are streamed, wide vectors begin with a line of the target.
+    If results are streamed, wide vectors begin at a line of the target.
     """
 
     def __init__(
@@ -78,13 +78,13 @@ class Run:
             yield count.of(index)
 
     def head(self) -> Values:
-        """The elements before the first line of the target: all where no element begins one."""
+        """The elements before the first line of the target; all if no element begins a line."""
         nbytes, before = self.conversion.target.nbytes, -self.target & LINE - 1
         found = np.where(before % nbytes == 0, before // nbytes, self.count)
         return np.minimum(found, self.count)
 
     def ask_ends(self, head: Values) -> None:
-        """Ask for the lines of the target that are not written as a whole, some time before."""
+        """Prefetch the lines of the target that are not written as a whole."""
         last = self.target + (self.count * self.conversion.target.nbytes - 1)
         with self.builder.if_then((head != 0).value):
             llvm.ask(self.builder, self.target.value, True)
@@ -92,7 +92,7 @@ class Run:
 
     @contextmanager
     def ends(self, head: Values, done: Values) -> Iterator[tuple[Values, Values]]:
-        """A loop over the elements before the first line and those behind the last: [from, to)."""
+        """A loop over the elements before the first line and after the last: [from, to)."""
         with self.loop(head.constant(2), 1) as turn:
             tail = turn != 0
             first, end = np.where(tail, done, 0), np.where(tail, self.count, head)
@@ -101,7 +101,7 @@ class Run:
                 yield first, end
 
     def loaded(self, index: Values, lanes: int) -> Values:
-        """A vector of codes, as they stand."""
+        """A vector of codes."""
         nbytes = self.conversion.source.nbytes
         begin = self.source + index * nbytes
         codes = load(begin, f"u{nbytes}", lanes)
@@ -111,10 +111,10 @@ class Run:
         return codes
 
     def store(self, value: Values, index: Values, own: Own = None) -> None:
-        """Store a vector of results, past the caches where they are streamed; or elements `own`.
+        """Store a vector of results, nontemporally if streamed; or its elements `own` only.
 
-        Nothing else is touched: a store to a line that is on its way past the caches waits for
-        it, even if it is masked there.
+        Other elements are not written, not even masked: a store to a line with pending nontemporal
+        stores waits for these.
         """
         builder, nbytes = self.builder, self.conversion.target.nbytes
         if own is None:
@@ -130,9 +130,9 @@ class Run:
 
 
 def first_of(count: Values, group: int, lanes: int, nbytes: int) -> Values:
-    """Which lanes, of so many bytes, are among the first `count` of each `group` of lanes.
+    """A mask of the lanes among the first `count` of each `group` of lanes.
 
-    It is a comparison, since NEON takes bits that become lanes apart one by one.
+    By comparison, since NEON expands a bit mask one lane at a time.
     """
     most = count.astype(f"i{nbytes}").spread(lanes)
     return most.constant([k % group for k in range(lanes)]) < most

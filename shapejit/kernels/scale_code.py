@@ -1,6 +1,6 @@
-"""The scales of blocks by the rules of `quantization.rules`, several blocks in a vector.
+"""Generator of the scales of blocks by the rules of `quantization.rules`, several at once.
 
-Each does the steps of the rule whose name it has, in float32 and in the same order.
+Each function has the steps of the rule of that name, in float32 and in the same order.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from .number_vectors import decoded, encoded
 from .numbers import Conversion
 from .numerics import Values
 
-# Scales as they are stored, what elements are scaled by, and which blocks NumPy has to encode.
+# Stored scales, the scales of elements, and a mask of blocks that NumPy has to encode.
 Scales = tuple[Values, Values, Values]
 
 
 def scales(what: Encoding, most: Values, factor: Values) -> Scales:
-    """The scales of blocks whose largest numbers are `most`; the `factor` is that of all."""
+    """The scales of blocks with largest numbers `most`; `factor` is common to all."""
     stored, by, rare = _RULES[what.rule.name](what, most, factor)
     rare = rare | _is_infinite(most)
     if what.rule.name not in (*MULTIPLIES, LARGEST):
@@ -30,13 +30,13 @@ def scales(what: Encoding, most: Values, factor: Values) -> Scales:
 
 
 def _is_unsafe(by: Values) -> Values:
-    """Which scales are not fit to divide by; codes of all that is divided by 0 are 0."""
+    """A mask of scales that cannot be divided by; numbers divided by 0 have code 0."""
     least, most = SAFE
     return ~((by >= least) & (by <= most) | (by == 0))
 
 
 def _is_infinite(x: Values) -> Values:
-    """Which numbers are infinite, or NaN."""
+    """A mask of infinities and NaNs."""
     return ~(np.absolute(x) < np.inf)
 
 
@@ -52,14 +52,14 @@ def _range(what: Encoding, most: Values, factor: Values) -> Scales:
 
 
 def _divided(what: Encoding, scale: Values) -> Scales:
-    """Scales as they are stored, by which elements are divided."""
+    """Stored scales; elements are divided by these."""
     stored = _rounded(what, scale)
     by = _read(what, stored)
     return stored, by, by == 0
 
 
 def _power(what: Encoding, most: Values, factor: Values) -> Scales:
-    """The inverse of a power of two is exact: a product has the bits of the quotient."""
+    """The inverse of a power of two is exact, so products equal quotients."""
     one, (_, largest) = 1 << 23, frexp(what.rule.top)
     up = one - int((2 * what.rule.more - 1) * one)
     exponent = (most.view("u4") + up >> 23).view("i4") - (largest - 1)
@@ -97,7 +97,7 @@ def _magnitude(what: Encoding, most: Values, factor: Values) -> Scales:
 
 
 def _multiplied(what: Encoding, scale: Values) -> Scales:
-    """Scales as they are stored; elements are multiplied with what they were before."""
+    """Stored scales; elements are multiplied with the scales before rounding."""
     by = _inverse(scale)
     return _rounded(what, scale), by, _is_infinite(by)
 
@@ -128,7 +128,7 @@ def _none(x: Values) -> Values:
 
 
 def _instead(x: Values, other: float) -> Values:
-    """Numbers, and another one instead of 0."""
+    """Numbers with 0 replaced by another one."""
     return np.where(x == 0, other, x)
 
 

@@ -1,7 +1,7 @@
-"""Runs in the source's order, to as many places as a row has: heads apart from positions.
+"""Runs copied in the source's order to several places, such as heads separated from positions.
 
-The arguments are those of `tiles.run_tiles`, whose tiles read a few runs of each
-row; here the source is read from end to end, and only the target is met in places.
+The arguments are those of `tiles.run_tiles`, whose tiles read a few runs of each row; here the
+source is read sequentially, and only the target is written in several places.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from .odometer import advance, begins, offset_at
 def scatter_run(
     target: Address, source: Address, nbytes: int, line: Address, begins: bool, ends: bool
 ) -> None:
-    """Stream a run behind the one before it, whose last part of a line waits at `line`.
+    """Stream a run after the previous one, whose last part of a line is kept at `line`.
 
-    A run that begins or ends a row of them writes its parts of lines plainly.
+    The first and the last run of a row write their parts of lines by plain stores.
     """
     filled = target & (LINE - 1)
     done = 0
@@ -53,7 +53,7 @@ def scatter(
     nbytes: int,
     width: Any,
 ) -> None:
-    """Copy blocks of rows of runs of `nbytes`, a line at least, all columns of a row in turn.
+    """Copy blocks of rows of runs of `nbytes` (at least a line), all columns of each row.
 
     With a stage, a line of it for each column, only whole lines are streamed.
     """

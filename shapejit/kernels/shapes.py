@@ -1,4 +1,4 @@
-"""Shapes by the thousand: the resolver's own function, compiled, and what follows from it."""
+"""Shapes of thousands of tensors: the resolver's own function, compiled, and small plans."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ resolved: Any = kernel(resolve_dims)  # of arrays, where it says sequences
 
 @kernel
 def resolve_rows(sources: Table, dims: Numbers, cancel: int, targets: Table) -> int:
-    """Resolve one request for a row of sizes each; return how many could be before one not."""
+    """Resolve one request for each row of sizes; return the number before the first error."""
     for i in range(len(sources)):
         status, _ = resolved(sources[i], dims, cancel != 0, targets[i])
         if status != OK:
@@ -51,7 +51,7 @@ def resolve_ragged(
 
 @kernel
 def has_view(sizes: Numbers, kept: int, target: Numbers) -> bool:
-    """Whether merged dims have a view of the shape `target`, of as many elements (not none).
+    """Whether merged dims have a view of shape `target`, of equally many elements (not 0).
 
     The rule of `Layout.reshape`.
     """
@@ -70,9 +70,9 @@ def has_view(sizes: Numbers, kept: int, target: Numbers) -> bool:
 def write_span(
     span: Numbers, address: int, sizes: Numbers, strides: Numbers, kept: int, itemsize: int
 ) -> None:
-    """Write the address of the first element, the bytes, the first one reached, that past the last.
+    """Write the address of the first element, the size in bytes, and the range of bytes spanned.
 
-    The dims are merged; strides are bytes.
+    Dims are merged; strides are in bytes.
     """
     nbytes, span[2], span[3] = itemsize, address, address + itemsize
     for k in range(kept):
@@ -100,13 +100,12 @@ def resolve_all(
 ) -> int:
     """Resolve the shapes of all tensors (Array API), write a small plan for each that is copied.
 
-    `items` is a tuple's address, `groups` and `itemsizes` (0: leave apart) tell the
-    elements' bytes. Tensor i is asked to become `tokens[starts[i] : starts[i + 1]]`,
-    or all of them the same if `starts` holds no more than that; its dims follow in
-    `targets`. With `copies` what could be a view is copied, too. Of each, `spans`
-    becomes (address of the first element, bytes, first byte reached, byte past the
-    last). Returns the first tensor that is refused, or how many there are. There is `room` for
-    MAX_RANK sizes and strides.
+    `items` is a tuple's address; `groups` and `itemsizes` (0: skip) give the bytes of elements. The
+    request of tensor i is `tokens[starts[i] : starts[i + 1]]`, or the same for all if `starts` has
+    only one range; the resolved dims are written to `targets`. With `copies`, views are copied,
+    too. `spans` gets for each: the address of the first element, the bytes, the first byte spanned,
+    the byte past the last. Returns the index of the first tensor with an error, or their number.
+    `room` has space for MAX_RANK sizes and strides.
     """
     alike, end = len(starts) == 2, len(verdicts)
     sizes, strides = room[0], room[1]
@@ -155,7 +154,7 @@ def match(
     fits: Numbers,
     addresses: Numbers,
 ) -> None:
-    """Mark each of `outs` that is a plain ndarray fit for the result of its tensor.
+    """Mark each of `outs` that is an exact ndarray that fits the result of its tensor.
 
     Both are tuples' addresses; an output has the dtype of its item, the dims that
     `resolve_all` found, no gaps, and may be written.

@@ -1,15 +1,14 @@
 """How several threads divide one job: each takes the next share until none is left.
 
-A job is `work[UNITS]` units of one kernel for each of many tensors, cut into
-`work[SHARES]` shares of all units together. Each thread calls the kernel by itself,
-and the kernel calls `take` until there is nothing left. The thread that owns the job
-opens it with its first call; its last call returns when the shares that other threads
-have begun are done. A thread that comes late or never costs nothing: nobody waits for
-what has not begun.
+A job is `work[UNITS]` units of one kernel for each of many tensors, divided into `work[SHARES]`
+shares of all units. Each thread calls the kernel, and the kernel calls `take` until no share is
+left. The owner of the job opens it with its first call; its last call returns when the shares that
+other threads have begun are done. A thread that comes late or never costs nothing, since nobody
+waits for shares that have not begun.
 
-`work` is shared by all threads of a job. `span` is a thread's own: `take` writes the
-tensor and its units [low, high) there, and behind `SPAN` the kernel keeps the
-positions of its loops. `signal` counts the jobs that this process has opened.
+`work` is shared by all threads of a job. `span` belongs to one thread: `take` writes the tensor and
+its units [low, high) there, and after `SPAN` the kernel keeps the positions of its loops. `signal`
+counts the jobs opened by this process.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from .constants import UNIT
 from .jit import Address, Numbers, inlined, kernel
 from .memory import address_of, fence, pointer
 
-LOOKS = 4000  # at a flag, 60 to 200 us, before a thread that waits gives its core away
+LOOKS = 4000  # at a flag (60 to 200 us) before a waiting thread yields its core
 # Microseconds for which it does. sched_yield would leave the core to another program for a
 # whole slice of 3 ms; whoever slept is let in again at once.
 NAP = 20
@@ -46,7 +45,7 @@ def begin_share(work: Numbers, span: Numbers) -> bool:
     place = address_of(work)
     if span[UNDERWAY] != 0:
         span[UNDERWAY] = 0
-        fence()  # what was streamed is in memory before others are told
+        fence()  # streamed lines are in memory before other threads are signalled
         fetch_add(place + 8 * DONE, 1)
     elif span[OWNER] != 0:
         fetch_add(place + 8 * OPEN, 1)
@@ -89,7 +88,7 @@ def take(work: Numbers, span: Numbers) -> bool:
 
 @kernel
 def job_after(signal: Address, seen: int, looks: int) -> int:
-    """Look for a job opened after the `seen` first ones; how many there are by now."""
+    """Look for a job opened after the first `seen` ones; return their number now."""
     for _ in range(looks):
         now = int(load_atomic(signal))
         if now != seen:

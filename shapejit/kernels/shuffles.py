@@ -1,4 +1,4 @@
-"""Copies by networks: see `networks`. A network becomes one function of machine code."""
+"""Copies by networks (see `networks`): kernels that call the function of a network."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def shuffle_blocks(
     entry: int,
     most: int,
 ) -> None:
-    """Permute blocks of elements: those of the last loop, side by side, `most` at a time.
+    """Permute blocks of elements: those of the last loop, at most `most` per call.
 
-    `steps` are that loop, and how far what is asked for lies ahead.
+    `steps` are the steps of that loop, and the distance of prefetching.
     """
     at, table = span[SPAN:], address_of(offsets)
     last = loops.shape[0] - 1
@@ -89,7 +89,7 @@ def shuffle_boxes(
     entry: int,
     width: Any,
 ) -> None:
-    """Permute boxes of blocks by way of the stage, which they leave row by row.
+    """Permute boxes of blocks on the stage, from which they are written row by row.
 
     The rows of `box` are loops (count, steps from and to): calls, the blocks of each, from the
     source to the stage; groups of rows, rows, and the pieces of each, from the stage to the

@@ -1,4 +1,4 @@
-"""Small tensors whole, each by a small plan (see `small_plans`)."""
+"""Small tensors copied whole, each by a small plan (see `small_plans`)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def word(table: Address, index: int) -> int:
 
 @kernel
 def ask(ahead: Address, end: Address, nbytes: int) -> Address:
-    """Ask for as many lines as `nbytes` are, up to `end`; return what comes next."""
+    """Prefetch as many lines as `nbytes` has, up to `end`; return the next address."""
     while nbytes > 0 and ahead < end:
         prefetch(ahead)
         ahead += LINE
@@ -67,9 +67,9 @@ def blocks(
     place: Address,
     width: Any,
 ) -> Address:
-    """Transpose a plane in registers, its last blocks reaching back; ask for lines ahead.
+    """Transpose a plane in registers, with last blocks that reach back; prefetch lines ahead.
 
-    The next plane lies as this one, `apart` bytes behind it (0: nobody knows).
+    The next plane is like this one, `apart` bytes after it (0: unknown).
     """
     size, step_q = size_of(width), PIECE // size_of(width)
     rows, row_step = word(plan, ROWS), word(plan, ROW_STEP)
@@ -87,7 +87,7 @@ def blocks(
                 ahead += nbytes
             src, place = source + p * row_step + q * size, target + p * size + q * gap
             if apart != 0:
-                # The next block of rows, which may be the next plane's.
+                # The next block of rows, which may belong to the next plane.
                 quarter = (j // step_q) & 3
                 line = source + (q * size - quarter * PIECE)
                 line += apart if i + step_p >= rows else (i + step_p) * row_step
@@ -202,7 +202,7 @@ def elements(
         ahead = ask(ahead, end, long * size)
         if colours(src, step, dst, gap, long, rows, around, place, size):
             if gap != size:
-                break  # all rows took turns
+                break  # all rows were interleaved
         else:
             strip(src, step, dst, gap, long, size)
     return ahead
@@ -247,7 +247,7 @@ def plane(
     apart: int,
     place: Address,
 ) -> Address:
-    """Copy a plane as its small plan says; the lines asked for end where the result says."""
+    """Copy a plane by its small plan; return the end of the prefetched lines."""
     width, moves = word(plan, WIDTH), word(plan, MOVES)
     if moves == RUNS:
         return runs(source, target, plan, ahead, end, apart, place)

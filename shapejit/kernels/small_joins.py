@@ -1,4 +1,4 @@
-"""Small ndarrays joined in one call: their structs are read where they lie."""
+"""Small ndarrays joined in one call, which reads their structs in place."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def fragment(target: Address, source: Address, nbytes: int) -> None:
 
 @kernel
 def spread_elements(target: Address, apart: int, source: Address, rows: int, width: Any) -> None:
-    """Copy elements that follow one another to places evenly spaced."""
+    """Copy contiguous elements to evenly spaced places."""
     for row in range(rows):
         move(target + row * apart, source + row * size_of(width), width)
 
 
 @kernel
 def spread(target: Address, apart: int, source: Address, rows: int, run: int) -> None:
-    """Copy runs that follow one another to places evenly spaced."""
+    """Copy contiguous runs to evenly spaced places."""
     if run == 1:
         spread_elements(target, apart, source, rows, W1)
     elif run == 2:
@@ -64,11 +64,10 @@ def spread(target: Address, apart: int, source: Address, rows: int, run: int) ->
 def join_alike(
     items: Address, out: Address, count: int, kind: Numbers, out_kind: Numbers, rows: int, run: int
 ) -> bool:
-    """Write the rows of a tuple's ndarrays in turns into `out`, if all are fit for that.
+    """Interleave the rows of a tuple's ndarrays into `out`, if all fit.
 
-    The ndarrays are of one `kind` (see `kind_of`), contiguous, of so many rows of
-    `run` bytes, and share no byte with `out`. `items` is the tuple's address, `out` that of
-    an ndarray.
+    They fit if all have one `kind` (see `kind_of`), are contiguous, have equally many rows of `run`
+    bytes, and share no byte with `out`. `items` is the tuple's address, `out` that of an ndarray.
     """
     if not is_like(out, address_of(out_kind), CONTIGUOUS_WRITEABLE):
         return False

@@ -1,10 +1,9 @@
-"""Small plans: a few numbers that say how a small tensor lies, whichever view it is.
+"""Small plans: a few numbers that describe how a small tensor of any strides is copied.
 
-A *small plan* is such a row of numbers: runs of `WIDTH` bytes in a plane of `ROWS`,
-which lie side by side in the target, by `COLUMNS`, inside the loops behind
-`LOOPS`. Plans serve large copies better and cost more to make; a small plan is made
-from nothing but sizes and strides, in compiled code for thousands of tensors that are unlike
-one another: `small` compiles `write_plan`. Importing this module does not import numba.
+It has runs of `WIDTH` bytes in a plane of `ROWS`, which are adjacent in the target, by `COLUMNS`,
+inside the loops after `LOOPS`. Plans are better for large copies, but take longer to make. A small
+plan is computed from sizes and strides alone, in compiled code, for thousands of different tensors:
+`small` compiles `write_plan`. Importing this module does not import numba.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from ..runtime.kernel_names import Function
 from .constants import PIECE
 
 # A small plan, word by word. Strides and shifts are bytes; the target is row-major. `NEAR`
-# leads to the `NEAR_BYTES` of the source that are worth asking for beforehand; a plane moves
-# as `MOVES` says.
+# is the offset of the `NEAR_BYTES` of the source that are prefetched; `MOVES` says how a plane is
+# moved.
 WIDTH, ROWS, ROW_STEP, COLUMNS, COLUMN_STEP, COLUMN_GAP = 0, 1, 2, 3, 4, 5
 SHIFT, TARGET_SHIFT, NEAR, NEAR_BYTES, COUNT, LOOPS, MOVES = 6, 7, 8, 9, 10, 11, 12
 HEAD = 13  # then one triple (size, source stride, target stride) per loop, outermost first
@@ -37,7 +36,7 @@ def write_plan(
 ) -> int:
     """Write the small plan of merged dims at `table[at:]`; return the words it takes.
 
-    Strides are bytes. There are elements.
+    Strides are in bytes. There is at least one element.
     """
     low, reach, nbytes = 0, itemsize, itemsize
     for k in range(kept):
@@ -73,7 +72,7 @@ def write_plan(
             table[at + COLUMNS], table[at + COLUMN_STEP] = sizes[k], strides[k]
             table[at + COLUMN_GAP] = gap
             if strides[k] == -width:
-                # Turned around on both sides.
+                # Reversed on both sides.
                 table[at + COLUMN_STEP], table[at + COLUMN_GAP] = width, -gap
                 table[at + SHIFT] = (sizes[k] - 1) * strides[k]
                 table[at + TARGET_SHIFT] = (sizes[k] - 1) * gap

@@ -1,9 +1,8 @@
-"""Tiles: rows that lie side by side in the target by columns that do so in the source.
+"""Tiles: rows, contiguous in the target, by columns, contiguous in the source.
 
-The arguments are those of `copies`; the words of the table `tile` stand in
-`constants`. `offsets` holds the source offsets of the rows, the target offsets of the
-columns, and those of the columns on the stage. The last two `loops` walk the blocks of
-rows and of columns.
+The arguments are those of `copies`; `constants` names the words of the table `tile`. `offsets`
+holds the source offsets of the rows, the target offsets of the columns, and their offsets on the
+stage. The last two `loops` walk the blocks of rows and of columns.
 """
 
 from __future__ import annotations
@@ -41,12 +40,12 @@ from .transpositions import VECTOR, transpose_buffered, transpose_lines, transpo
 def block_of(
     at: Table, tile: Table, loops: Table, over: int, step_p: int, step_q: int, lead: int = -1
 ) -> Any:
-    """The tile at `at`: its rows' own start, the rows [low, high) to fill, the columns [low, high).
+    """The tile at `at`: its first own row, the rows [low, high) to fill, the columns [low, high).
 
-    Edge tiles reach back instead of being cut, so that every block of steps is
-    whole; rows run `over` further, for the lines that end behind the tile. Unless `lead`
-    is negative, rows are those whose lines begin in the tile's own ones: a first line
-    at row `lead`, and what is before it or behind the last one.
+    Tiles at an edge reach back, so that every block of steps is whole; rows run `over` further, for
+    the lines that end after the tile. Unless `lead` is negative, rows are those whose lines begin
+    in the tile's own rows: the first line begins at row `lead`; the parts before it, and after the
+    last line, are included at the ends.
     """
     count = tile[ROWS, COUNT]
     p_own = at[loops.shape[0] - 2] * tile[ROWS, BLOCK]
@@ -66,7 +65,7 @@ def block_of(
 
 @kernel
 def lead_of(place: Address, size: int, lined: bool) -> int:
-    """The row of a tile at which a line of the target begins; -1 if it is filled by the stage."""
+    """The row of a tile at which a line of the target begins; -1 if lines are staged."""
     lead = -place & (LINE - 1)
     return lead // size if lined and lead % size == 0 else -1
 
@@ -83,15 +82,14 @@ def drain_tile(
     low: int,
     size: int,
 ) -> None:
-    """Stream `count` columns of a tile, whose offsets stand at `columns`.
+    """Stream `count` columns of a tile, with offsets at `columns`.
 
-    Rows from `low` on are on the stage, `size` bytes each; those from `own` on are the
-    tile's own.
+    Rows from `low` on are on the stage, `size` bytes each; the tile's own rows begin at `own`.
     """
     limit = tile[ROWS, COUNT] * size
     end = min((own + tile[ROWS, BLOCK]) * size, limit)
     if tile[STAGED, DENSE] == 1:
-        # The columns' rows follow one another in the target, as on the stage.
+        # The rows of columns are adjacent in the target, as on the stage.
         stream(dst + offsets[columns], stage, count * limit)
         return
     for q in range(count):
@@ -115,7 +113,7 @@ def convert_tile(
     entry: int,
     streamed: bool,
 ) -> None:
-    """`drain_tile` of `some` rows from `low` on, which are converted."""
+    """`drain_tile` of `some` rows from `low` on, which it converts."""
     unit, limit = tile[ROWS, UNIT], tile[ROWS, COUNT]
     if tile[STAGED, DENSE] == 1:
         convert(entry, stage, dst + offsets[columns], count * limit, 1, stage, 0, stage, 0, 0)
@@ -146,8 +144,8 @@ def tiles(
 ) -> None:
     """Transpose tiles of elements in registers, and convert them unless `entry` is 0.
 
-    Fewer rows than a block has need a stage, where whole columns follow one another: what
-    is too much of a block lies behind each column, where the next one goes.
+    Fewer rows than a block has need a stage with adjacent whole columns: stores run over the end of
+    each column, and the next one overwrites that.
     """
     size, streamed = size_of(width), work[STREAMED] != 0
     step_p, step_q = PIECE // size * size_of(pieces), PIECE // size
@@ -197,7 +195,7 @@ def tiles(
             for i in range(0, count, step_p):
                 p = max(min(i, count - step_p), 0)
                 to, first = place + p * size, rows + p
-                # The source of the next block of rows, which may be the next tile's.
+                # The source of the next block of rows, which may belong to the next tile.
                 ahead, then = next_src, next_rows
                 if i + step_p < count:
                     ahead, then = src, first + step_p
@@ -243,8 +241,8 @@ def run_tiles(
 ) -> None:
     """`tiles` of runs of `nbytes`, which keep their order: `width` is the largest that fits.
 
-    Columns lie evenly spaced in the source, tile[COLUMNS, STEP] apart, of which `reach`
-    bytes may be read.
+    Columns are evenly spaced in the source, tile[COLUMNS, STEP] apart; `reach` bytes of it may be
+    read.
     """
     over = 0 if stage == 0 else (LINE + nbytes - 1) // nbytes
     at, gap = span[SPAN:], tile[COLUMNS, STEP]
@@ -266,14 +264,14 @@ def run_tiles(
                     and 0 < gap <= LINE
                     and row + (q_high - q_low) * gap + PIECE <= source + reach
                 ):
-                    # Whole pieces: what is too much of one run lies where the next row's will be.
+                    # Whole pieces: stores run over the end of a run; the next row overwrites that.
                     for line in range(0, (q_high - q_low) * gap, LINE):
                         prefetch(ahead + line)
                     for q in range(q_high - q_low):
                         move_piece(stage + q * tile[STAGED, PITCH] + p * nbytes, row + q * gap)
                     continue
                 for q in range(q_high - q_low):
-                    # Several short runs share a line: it is asked for once.
+                    # Several short runs share a line, which is prefetched once.
                     if q * gap & (LINE - 1) < gap:
                         for line in range(0, nbytes, LINE):
                             prefetch(ahead + q * gap + line)

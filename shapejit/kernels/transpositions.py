@@ -1,8 +1,8 @@
-"""Blocks of rows that are transposed in registers, by as many columns as a tile has.
+"""Blocks of rows transposed in registers, for as many columns as a tile has.
 
-`src` and `dst` are where the first column of the source and row of the target lie; the
-offsets of rows begin at index `first` of `offsets`, those of columns at the address
-`columns`. The source of the next block, at `ahead`, is asked for meanwhile.
+`src` and `dst` are the addresses of the first column of the source and the first row of the target;
+the offsets of rows begin at index `first` of `offsets`, those of columns at the address `columns`.
+The source of the next block, at `ahead`, is prefetched.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from .memory import address_of, move_piece, prefetch, size_of
 from .vectors import transpose_block, transpose_interleaved, transpose_streamed
 
 # Tags: how many rows a block has.
-VECTOR = WIDTHS[1]  # as many as fill a vector of each column
-WHOLE_LINES = WIDTHS[2]  # as many as fill a line, which is streamed
+VECTOR = WIDTHS[1]  # rows that fill a vector of each column
+WHOLE_LINES = WIDTHS[2]  # rows that fill a line, which is streamed
 
-NEAR = 4  # rows ahead of the one that is copied to the bounce buffer
+NEAR = 4  # distance in rows of prefetching for the bounce buffer
 
 
 @kernel
@@ -71,9 +71,9 @@ def transpose_lines(
 ) -> None:
     """Transpose rows straight to the target, whose whole lines are streamed.
 
-    `lines` are the first row, the end, and the row where the first line of a column begins.
-    `first` and `src` are those of the first row, `dst` of row 0. Rows before a line, and behind
-    the last one, are stored with others that are streamed.
+    `lines` are the first row, the end, and the row where the first line of a column begins. `first`
+    and `src` belong to the first row, `dst` to row 0. Rows before the first line, and after the
+    last, are stored together with streamed ones.
     """
     size, many = size_of(width), LINE // size_of(width)
     low, high, lead = lines
@@ -128,7 +128,7 @@ def transpose_buffered(
     width: Any,
     pieces: Any,
 ) -> None:
-    """The same by way of a buffer of interleaved rows: each line of them is met once."""
+    """The same through a buffer of interleaved rows, so that each line is read once."""
     size = size_of(width)
     step_p, step_q = PIECE // size * size_of(pieces), PIECE // size
     for r in range(step_p):

@@ -1,4 +1,4 @@
-"""Codes read from units of planes (see `planes`): a unit becomes one function of machine code."""
+"""Generator of the function of a Unit: reads the codes of units of planes (see `planes`)."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def shifted(builder: Any, value: Any, right: int) -> Any:
 
 
 def _crossing(builder: Any, fetch: Fetch, plane: Plane) -> Any:
-    """`_plane` where elements begin in one byte and end in the next."""
+    """`_plane` if elements begin in one byte and end in the next."""
     bits, low, places = plane
     firsts = [place >> 3 for place in places]
     lasts = [(place + bits - 1) >> 3 for place in places]
@@ -94,7 +94,7 @@ def _crossing(builder: Any, fetch: Fetch, plane: Plane) -> Any:
 
 
 def _bytes(builder: Any, begin: Any, order: list[int]) -> Any:
-    """The bytes at some offsets, as a vector; no others are read."""
+    """Exactly the bytes at some offsets, as a vector."""
     pieces = list[tuple[Any, list[int]]]()
     for first, count in _runs(sorted(set(order))):
         loaded = llvm.load(builder, llvm.at(builder, begin, first), ir.VectorType(llvm.I8, count))
@@ -123,7 +123,7 @@ def _runs(offsets: list[int]) -> list[tuple[int, int]]:
 
 
 def _side_by_side(builder: Any, one: tuple[Any, list[int]], other: tuple[Any, list[int]]) -> Any:
-    """Two vectors as one, with what their lanes hold: -1 for nothing."""
+    """Two vectors concatenated, with the contents of their lanes; -1 for unused ones."""
     size = max(len(one[1]), len(other[1]))
     vectors, held = list[Any](), list[int]()
     for value, offsets in (one, other):

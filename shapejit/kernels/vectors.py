@@ -1,4 +1,4 @@
-"""Blocks of elements that are permuted in registers."""
+"""Blocks of elements permuted in registers."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def transpose_block(
 ) -> None:
     """Transpose one block in registers.
 
-    Row i is 16 bytes at `src` + rows[i]; there are `pieces` * 16 / width of them. Column
-    k of all rows goes side by side to `dst` + columns[k]. Columns are stored one after the
-    other: what is too much of one may lie where the next one goes.
+    Row i is 16 bytes at `src` + rows[i]; there are `pieces` * 16 / width of them. Column k of all
+    rows is written contiguously to `dst` + columns[k]. Columns are stored in order: stores may run
+    over the end of a column, if the next one overwrites that.
     """
 
     _transpose(builder, src, rows, dst, columns, width, pieces)
@@ -44,7 +44,7 @@ def transpose_streamed(
     width: Tag,
     pieces: Tag,
 ) -> None:
-    """`transpose_block` past the caches: `dst` + columns[k] are multiples of a vector's bytes."""
+    """`transpose_block` by nontemporal stores: `dst` + columns[k] are aligned to a vector."""
     for stored in _transpose(builder, src, rows, dst, columns, width, pieces):
         llvm.once(builder, stored, llvm.size(pieces) * PIECE)
 
@@ -93,7 +93,7 @@ def transpose_even(
 def transpose_interleaved(
     builder: Builder, src: Address, dst: Address, columns: Address, width: Tag, pieces: Tag
 ) -> None:
-    """`transpose_block` of interleaved rows: no piece has to be put in place.
+    """`transpose_block` of interleaved rows, whose pieces are in place already.
 
     Vector k at `src` holds rows k, k + n, k + 2n ..., 16 bytes of each; n = 16 / width.
     """
@@ -129,9 +129,9 @@ def interleave(
     width: Tag,
     pieces: Tag,
 ) -> None:
-    """Write the elements of `factor` rows in turn: a0 b0 c0 a1 b1 c1 and so on.
+    """Interleave the elements of `factor` rows: a0 b0 c0 a1 b1 c1 and so on.
 
-    Row i is `pieces` * 16 bytes at `src` + rows[i]; `dst` takes them all.
+    Row i is `pieces` * 16 bytes at `src` + rows[i]; all are written to `dst`.
     """
     nbytes, parts = PIECE * llvm.size(pieces), factor.count
     count = nbytes // llvm.size(width)
@@ -153,16 +153,15 @@ def pick(
     width: Tag,
     pieces: Tag,
 ) -> None:
-    """Write `pieces` * 16 bytes of elements that lie `apart` in the source.
+    """Write `pieces` * 16 bytes of elements that are `apart` from one another in the source.
 
-    A `direction` of one byte means forwards, from `src` up; of two bytes backwards, from
-    the element at `src` down. Nothing outside the first and last element's stretch is
-    read.
+    A `direction` of one byte means forwards, from `src` up; of two bytes backwards, from the
+    element at `src` down. Nothing before the first or after the last element is read.
     """
     size, far = llvm.size(width), apart.count
     count, backwards = PIECE * llvm.size(pieces) // size, llvm.size(direction) == 2
     vector = ir.VectorType(ir.IntType(8 * size), count)
-    # The stretch has (count - 1) * far + 1 elements: the last load reaches back.
+    # That range has (count - 1) * far + 1 elements: the last load reaches back.
     length = (count - 1) * far + 1
     start = llvm.at(builder, src, -(length - 1) * size if backwards else 0)
     begins = [min(i * count, length - count) for i in range(far)]
@@ -179,7 +178,7 @@ def pick(
 def turn_groups(
     builder: Builder, src: Address, dst: Address, count: Tag, width: Tag, pieces: Tag
 ) -> None:
-    """Copy `pieces` * 16 bytes, the elements of each whole group of `count` in the other order."""
+    """Copy `pieces` * 16 bytes, with the elements of each whole group of `count` reversed."""
     nbytes = PIECE * llvm.size(pieces)
     loaded = llvm.load(builder, src, ir.VectorType(llvm.I8, nbytes))
     order = turned(count.count, llvm.size(width), nbytes)

@@ -1,7 +1,7 @@
-"""The size of a core's second-level cache, by which plans cut what they move.
+"""The size of a core's second-level cache, which limits the tiles and boxes of plans.
 
-It is read when the first plan asks for it. Kernels do not depend on it: their caches on disk
-may be shared between machines. What they compile is the same everywhere: `LINE`, `PAGE`.
+It is read for the first plan. Kernels do not depend on it, so machines may share kernels on disk;
+they only use `LINE` and `PAGE`, which are the same everywhere.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from functools import cache
 from pathlib import Path
 
 LINE = 64  # bytes of a cache line, and of a streaming store
-PAGE = 4096  # bytes by which work is divided; the system's own pages may have 16 or 64 KiB
+PAGE = 4096  # bytes of a unit of work; the system's pages may have 16 or 64 KiB
 
 LINUX = Path("/sys/devices/system/cpu/cpu0/cache")
-MACOS = b"hw.perflevel0.l2cachesize", b"hw.l2cachesize"  # of the fast cores, or of all
+MACOS = b"hw.perflevel0.l2cachesize", b"hw.l2cachesize"  # of the performance cores, or of all
 
-# Bytes, where the system says nothing; and the bounds. Larger ones are shared by several cores.
+# Bytes if unknown; and the bounds. Larger caches are shared by several cores.
 DEFAULT = 2 * 1024 * 1024
 LEAST, MOST = 256 * 1024, 2 * 1024 * 1024
 
@@ -35,15 +35,15 @@ def l2() -> int:
 
 
 def data_caches() -> list[tuple[int, int]]:
-    """Level and bytes of each cache for data that the system tells of, in its order.
+    """The level and size of each data cache, in the system's order.
 
-    What is missing, or no number, is left out.
+    Missing and malformed entries are left out.
     """
     return _macos() if sys.platform == "darwin" else _linux()
 
 
 def _linux() -> list[tuple[int, int]]:
-    """What the files of the first core say."""
+    """The size in the files of the first core."""
     found = []
     for folder in sorted(LINUX.glob("index*")):
         try:
@@ -58,7 +58,7 @@ def _linux() -> list[tuple[int, int]]:
 
 
 def _macos() -> list[tuple[int, int]]:
-    """What the system's parameters say of the second level."""
+    """The size in the system's parameters."""
     try:
         ask = ctypes.CDLL(None).sysctlbyname
     except (OSError, AttributeError):

@@ -1,4 +1,4 @@
-"""The words of a job, which kernels and the threads that run them share.
+"""The int64 words of a job, which a kernel and the threads that run it share.
 
 Kernels compile these numbers: the module imports nothing of the package.
 """

@@ -1,8 +1,8 @@
-"""Kernels by name, and how each is called: whoever uses one names it, the builder compiles it.
+"""The names of kernels, and how each is called: callers use names, the builder compiles them.
 
-The kinds of a kernel's arguments are "i" (an int), "a" and "t" (arrays of int64 of one dim and
-of two, C-contiguous), and tags, of which only the type counts: "u1", "u2", "u4", "u8" and "c16"
-mean a width in bytes, "n3" a count of 3. What kernels call by its address is an "i".
+The kinds of a kernel's arguments are "i" (an int), "a" and "t" (C-contiguous arrays of int64 of one
+and of two dims), and tags, of which only the type counts: "u1", "u2", "u4", "u8" and "c16" mean a
+width in bytes, "n3" a count of 3. The address of a function is an "i".
 
 The module imports nothing of the package.
 """

@@ -1,6 +1,6 @@
-"""The processor that kernels are compiled for: this one, or what numba is configured for.
+"""The processor that kernels are compiled for: this one, or the one numba is configured for.
 
-llvmlite, which knows this one, is imported when it is asked for.
+llvmlite, which detects it, is imported on first use.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from .numba_settings import text
 
 @cache
 def triple() -> str:
-    """Its architecture and system, as LLVM has them: those of SHAPEJIT_TARGET, or of this process.
+    """LLVM's target triple: that of SHAPEJIT_TARGET, or of this process.
 
-    Whoever builds for another one loads nothing of it.
+    Objects for another target are built, but not loaded.
     """
     given = os.environ.get("SHAPEJIT_TARGET")
     if given:
@@ -38,7 +38,7 @@ def is_x86() -> bool:
 
 @cache
 def name() -> str:
-    """Its name, as LLVM has it."""
+    """Its name in LLVM."""
     given = text("NUMBA_CPU_NAME")
     if given is not None:
         return given
@@ -49,7 +49,7 @@ def name() -> str:
 
 @cache
 def features() -> frozenset[str]:
-    """What it has, by LLVM's names."""
+    """Its features, by LLVM's names."""
     given = text("NUMBA_CPU_FEATURES")
     if given is not None:
         return frozenset(f[1:] for f in given.split(",") if f.startswith("+"))
@@ -60,7 +60,7 @@ def features() -> frozenset[str]:
     return frozenset(name for name, there in binding.get_host_cpu_features().items() if there)
 
 
-# What processors of a level have, as wheels carry objects for them, the best first.
+# The features of each level for which wheels contain objects, the best first.
 LEVELS = {
     "x86-64-v4": "+avx2,+bmi,+bmi2,+f16c,+fma,+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl",
     "x86-64-v3": "+avx2,+bmi,+bmi2,+f16c,+fma",
@@ -69,7 +69,7 @@ LEVELS = {
 
 @cache
 def levels() -> tuple[str, ...]:
-    """The levels that it has all of, the best first."""
+    """The levels that it supports, the best first."""
     return tuple(
         level
         for level, all_of in LEVELS.items()
@@ -86,7 +86,7 @@ def vector() -> int:
 
 
 def target_machine() -> Any:
-    """LLVM's target machine for it: what writes object code, and what loads it."""
+    """LLVM's target machine for it, which writes and loads object code."""
     from llvmlite import binding
 
     if os.environ.get("SHAPEJIT_TARGET"):

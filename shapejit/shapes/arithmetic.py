@@ -1,7 +1,7 @@
 """The integer arithmetic of shapes that Python and kernels share.
 
-In the subset of Python that numba compiles: `kernels` compiles these very functions, so every
-edit of this module compiles all kernels anew. It imports nothing of the package.
+It uses the subset of Python that numba compiles, and imports nothing from the package: `kernels`
+compiles these very functions, so an edit of this module makes all kernels recompile.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ INVALID = -3
 
 MAX_SIZE = 2**63 - 1
 
-# What `resolve_dims` finds.
+# The status codes of `resolve_dims`.
 OK = 0
 BAD_SOURCE = 1
 BAD_SIZE = 2
@@ -34,8 +34,8 @@ def resolve_dims(
 ) -> tuple[int, int]:
     """Write the target shape for `dims` into `target`; return (status, dim concerned or -1).
 
-    Products are of the non-zero sizes, zeros are counted apart: so overflow does
-    not depend on the order of the dims.
+    Products are of non-zero sizes, and zeros are counted separately, so that overflow does not
+    depend on the order of the dims.
     """
     count, zeros, known, known_zeros, infer = 1, 0, 1, 0, -1
     for i, size in enumerate(source):
@@ -92,10 +92,10 @@ def resolve_dims(
 
 
 def merge(sizes: MutableSequence[int], sides: Sequence[MutableSequence[int]], rank: int) -> int:
-    """Merge neighbours that are evenly spaced on every side, where they stand, and drop size 1.
+    """Merge neighbouring dims in place that are evenly spaced on every side, and drop size 1.
 
-    `sides` holds the strides of the dims, of the source alone or of more. Returns how
-    many dims are left; what stands behind them means nothing.
+    `sides` holds the strides of the dims, for one or several sides. Returns the number of dims
+    left; entries after these are unspecified.
     """
     kept = 0
     for k in range(rank):
