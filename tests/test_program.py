@@ -1136,3 +1136,13 @@ def test_a_stack_is_its_tensors(data, shape):
     made = route(batched(program.ops, 3), Layout.row_major((3, *shape), 8), program.dtype)
     assert made.result.shape == (3, *program.shape)
     assert len(made.copies) >= len(program.steps)
+
+
+def test_no_tensors_of_a_free_program_take_no_outputs():
+    """The shape of results is unknown, their number is not."""
+    program = sj.plan((None, 3), "float32", lambda t: t.permute_dims((1, 0)))
+    assert program.map([]) == program.map([], out=[]) == []
+    with pytest.raises(sj.ReshapeError, match="holds 1 arrays for 0 tensors"):
+        program.map([], out=[np.empty((3, 2), np.float32)])
+    with pytest.raises(sj.DTypeError, match="must be a sequence of arrays, not int"):
+        program.map([], out=5)

@@ -18,7 +18,7 @@ from ..engine.addresses import byte_of, located
 from ..engine.patience import by_numpy
 from ..engine.routes import FOUND
 from ..errors import DTypeError, ReshapeError, about
-from ..runtime.ndarrays import is_a, unwrapped
+from ..runtime.ndarrays import is_a, is_sequence, unwrapped
 from ..shapes.arithmetic import MAX_SIZE
 from ..shapes.request import integer
 from . import sources
@@ -205,7 +205,13 @@ class Program(TracedFunction):
         if items and foreign.is_foreign(items[0]):
             return foreign.call_each(self._map, items, out, first)
         if not items and self.fn is not None:  # the shape of the results is unknown
-            return [] if out is None else out
+            if out is None:
+                return []
+            if not (is_sequence(out) or is_array(out)):
+                raise DTypeError(f"out= must be a sequence of arrays, not {type(out).__name__}")
+            if len(out):
+                raise ReshapeError(f"out= holds {len(out)} arrays for 0 tensors")
+            return out
         made = self._by_numpy(items) if out is None else None
         if made is not None:
             return made
