@@ -181,6 +181,45 @@ assert not {"numba", "shapejit.builder.objects"} & sys.modules.keys()
 assert "shapejit-builder" not in [thread.name for thread in threading.enumerate()]
 """
 
+# Outputs of batches are checked before one is written, also where NumPy writes them.
+BATCH_OUTPUTS = """
+import numpy as np, pytest, shapejit as sj
+xs = [np.arange(k, k + 6, dtype=np.int16).reshape(2, 3) for k in range(4)]
+wanted = [x.T.reshape(-1).tolist() for x in xs]
+sources = [x.T for x in xs]
+own = [np.zeros(6, np.int16) for _ in xs]
+slab = np.zeros((4, 6), np.int16)
+for outs in (own, list(slab), list(slab[::-1])):
+    assert sj.reshape_batch(sources, (-1,), out=outs) is outs
+    assert [into.tolist() for into in outs] == wanted
+keyed = dict(zip("abcd", [np.zeros((3, 2), np.int16) for _ in xs]))
+shapes = {k: (3, -1) for k in "abcd"}
+assert sj.reshape_batch(dict(zip("abcd", sources)), shapes, out=keyed) is keyed
+assert [into.reshape(-1).tolist() for into in keyed.values()] == wanted
+locked, wide = np.zeros(6, np.int16), np.zeros(12, np.int16)
+locked.flags.writeable = False
+slab[:] = 0
+wrong = (
+    [*slab[:3], np.zeros(6, np.uint16)], [*slab[:3], np.zeros(5, np.int16)], [*slab[:3], locked],
+    [*slab[:3], np.zeros((6, 1), np.int16)], [*slab[:3], wide[::2]], [*slab[:3], slab[2]],
+    [*slab[:2], slab.reshape(-1)[15:21], slab[3]], [*slab[:3], xs[0].reshape(-1)], list(slab[:3]),
+)
+for outs in wrong:
+    with pytest.raises(sj.ShapeJitError): sj.reshape_batch(sources, (-1,), out=outs)
+    assert not slab.any()
+lent = sj.asarray(slab).numpy()
+with pytest.raises(sj.ShapeJitError): sj.reshape_batch(list(slab), (-1,), out=list(lent))
+for shapes in ((4,), (-1, -1), (-2, 3), (True, 6), [(6,)] * 3):
+    with pytest.raises(sj.ShapeJitError): sj.reshape_batch(sources, shapes)
+"""
+
+
+@pytest.mark.parametrize("patience", ["inf", "0"])
+def test_outputs_of_batches_are_checked_before_one_is_written(patience, tmp_path):
+    folder = tmp_path if patience == "inf" else os.environ.get("NUMBA_CACHE_DIR", tmp_path)
+    assert run(BATCH_OUTPUTS, folder, patience) == (0, "")
+
+
 BY_KERNELS = """
 with patience.force_kernels(): compiled = results()
 assert {kernel.state for kernel in sj.kernel_status().values()} == {"ready"}

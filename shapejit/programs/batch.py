@@ -25,6 +25,7 @@ from ..runtime.launches import Addresses, address_of
 from ..runtime.ndarrays import MOST_DIMS, check_possible, is_a, is_mapping, plain, possible
 from ..shapes.arithmetic import INFER, INVALID
 from ..shapes.resolver import target_shape
+from . import plain_batches
 from .passes import Pass
 from .target_shapes import ASKED_BY, TargetShapes, arranged
 
@@ -80,6 +81,13 @@ def reshape_batch(tensors: Any, shapes: Any, *, copy: bool | None = None, out: A
     keys = tuple(tensors) if keyed else ()
     items = tuple(tensors[key] for key in keys) if keyed else tuple(tensors)
     names: Sequence[Any] = keys if keyed else range(len(items))
+    if resolve is None:
+        with by_numpy(array_structs.work_of(array_structs.RESOLVE_ALL)):
+            made = plain_batches.reshaped(tensors, keys if keyed else None, shapes, copy, out)
+        if made is not None:
+            return (
+                out if out is not None else dict(zip(names, made, strict=True)) if keyed else made
+            )
     wanted = TargetShapes.of(shapes, keyed, names)
     given, outs = items, None
     if not {*map(type, items)} <= _NATIVE:
