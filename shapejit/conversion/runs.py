@@ -109,7 +109,7 @@ def write_folder(
             _write_here(where.folder, left, progress, Memory(most))
         for shard in own if settings.verify else ():
             written = safetensors.read(places(where.folder).join(where.folder, shard.name))
-            check_written(shard.changes, written, where.path, most)
+            check_written(shard.changes, written, where.path)
         if alone:
             where.tidy()
             for name, found in folder.copied.items():

@@ -92,7 +92,7 @@ def write(path: Path, tensors: Tensors, progress: Progress | None, most: int, ve
     types = file_types(tensors) if "types" in row.more else None
 
     def look(found: Checkpoint) -> None:
-        check_written(changes, found, file_name(path), most)
+        check_written(changes, found, file_name(path))
 
     file_formats.write(path, announced(changes, Memory(most)), metadata, progress, source=kept,
                        types=types, check=look if verify else None)  # fmt: skip
