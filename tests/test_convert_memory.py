@@ -11,7 +11,8 @@ import pytest
 import scheme_fixtures
 
 import shapejit as sj
-from shapejit.conversion import changes, weights
+from shapejit.conversion import weights
+from shapejit.files import planned
 
 RNG = np.random.default_rng(9)
 X = RNG.standard_normal((24, 10, 6)).astype(np.float32)
@@ -70,7 +71,7 @@ def test_some_rows_at_a_time_make_the_same_bytes(case, tmp_path, monkeypatch):
     config = scheme_fixtures.named(case.split()[0]).config if case.split()[0] in WEIGHTS else {}
     (tmp_path / "config.json").write_text(json.dumps(config))
     wanted = converted(source, tmp_path / "whole.safetensors", rules)
-    monkeypatch.setattr(changes, "PIECE_BYTES", 300)
+    monkeypatch.setattr(planned, "PIECE_BYTES", 300)
     monkeypatch.setattr(weights, "BAND", 1)
     assert converted(source, tmp_path / "rows.safetensors", rules, chunk="1MB") == wanted
 

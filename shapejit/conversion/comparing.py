@@ -13,6 +13,7 @@ from ..arrays.tensor import Tensor, asarray
 from ..dtypes.table import dtype
 from ..errors import DTypeError, FormatError, about, quoted, shape_text, shown
 from ..files.in_memory import MemoryFile
+from ..files.planned import Planned
 from ..files.stored import Stored
 from ..operations.casts import cast
 from ..operations.equality import array_equal, blocks, place
@@ -22,7 +23,6 @@ from ..quantization.detection import detected
 from ..quantization.parts import Found
 from ..quantization.scheme import DECODED
 from ..runtime.ndarrays import is_a
-from .changes import Change, Planned, View
 from .proof import both, first_difference
 from .weights import LATEST, Decoded, Weight
 
@@ -85,12 +85,10 @@ class Weights(Mapping[str, "Tensor | Found"]):
     def planned(self, name: str) -> Planned:
         """A tensor that is read some rows at a time."""
         x = self._tensors[name]
-        if is_a(x, Change):
+        if is_a(x, Planned):
             return x
-        if not is_a(x, Stored):
-            t = asarray(x.data if hasattr(x, "tensor_type") else x)
-            x = Stored(MemoryFile("", t.buffer), name, 0, t.dtype, t.layout)
-        return View.of(x, x.layout)
+        t = asarray(x.data if hasattr(x, "tensor_type") else x)
+        return Stored(MemoryFile("", t.buffer), name, 0, t.dtype, t.layout)
 
     def decoded(self, name: str, kind: str, turned: bool = False) -> Planned:
         """A weight as plain floats, decoded or read some rows at a time."""
@@ -100,7 +98,7 @@ class Weights(Mapping[str, "Tensor | Found"]):
         if not turned:
             return made
         *lead, rows, columns = range(len(made.shape))
-        return View.of(made, made.layout.permute((*lead, columns, rows)))
+        return made.with_layout(made.layout.permute((*lead, columns, rows)))
 
     def __iter__(self) -> Iterator[str]:
         return iter((*self._plain, *self.groups))

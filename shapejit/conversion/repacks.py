@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from ..arrays.tensor import Tensor, asarray
 from ..dtypes.table import DType, dtype
 from ..errors import FormatError, ReshapeError, quoted, shape_text
+from ..files.planned import Planned
 from ..operations.codes import memory
 from ..packings.packing import Packing
 from ..packings.repacking import repack
 from ..packings.rows import formats
-from .changes import Change, Planned
+from .changes import Change
 from .tensors import Rule, Tensors
 
 __all__ = ["Repacked", "formats_of", "repacked"]
@@ -25,6 +26,8 @@ class Repacked(Planned):
     """The codes of another tensor in another format; `elements` is their shape."""
 
     verb = "repack"
+    dtype: DType
+    shape: tuple[int, ...]
     base: Change
     elements: tuple[int, ...]
     codes: DType

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import NamedTuple
@@ -13,24 +13,15 @@ from ..arrays.tensor import Bytes, Tensor
 from ..dtypes.table import DType
 from ..shapes.layout import Layout
 from .open_files import File, OpenFile
-from .pieces import Scratch, filled, parts, pieces
+from .pieces import MOST, filled, new_memory, parts, pieces
+from .planned import Extent, Planned
 
-__all__ = [
-    "BANDS",
-    "CONTIGUOUS",
-    "LOOKED_AT",
-    "Extent",
-    "FileType",
-    "Stored",
-    "blank",
-]
+__all__ = ["CONTIGUOUS", "FileType", "Stored"]
 
 # Bytes of a file in memory at a time: casts of 1 MiB took 1.6 times as long as of 8 MiB, where
 # other programs have the cores. A view that picks its elements from all over needs more.
 CONTIGUOUS = 8 * 1024 * 1024
-BANDS = tuple(2**20 * n for n in (2, 8, 32, 128, 512, 1024))
-
-LOOKED_AT = 1 << 20  # bytes of a tensor that tells more of a weight than its dtype and shape
+_APART = 4  # times its own bytes may lie between the first and the last one of a view in few bands
 
 _LINE = 512  # bits of a cache line
 
@@ -41,22 +32,8 @@ class FileType(NamedTuple):
     name: str
 
 
-def blank(kind: DType, shape: Sequence[int]) -> Tensor:
-    """Zeros that take no memory."""
-    layout = Layout.of(shape, [0] * len(shape), 0, kind.bits)
-    return Tensor(np.zeros(-(-kind.bits // 8), np.uint8), kind, layout)
-
-
-class Extent(NamedTuple):
-    """`nbytes` bytes of a file from byte `begin` on."""
-
-    file: OpenFile
-    begin: int
-    nbytes: int
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class Stored:
+class Stored(Planned):
     """A view of a tensor in a file; its layout counts bits from byte `begin` of the file.
 
     It has the attributes that `schemes.detect` reads.
@@ -70,49 +47,55 @@ class Stored:
     tensor_type: FileType | None = None
 
     @property
-    def size(self) -> int:
-        """The number of elements."""
-        return self.layout.size
+    def shape(self) -> tuple[int, ...]:
+        """That of the view."""
+        return self.layout.shape
 
     @property
-    def outline(self) -> Tensor:
-        """The tensor, mapped, as far as `schemes.detect` looks at it.
-
-        Of what is large and would have to be read first, only the dtype and the shape.
-        """
-        if self.here or self.nbytes <= LOOKED_AT:
-            return self.mapped()
-        return blank(self.dtype, self.layout.shape)
+    def unit(self) -> int:
+        """1: each row can be read by itself."""
+        return 1
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of the packed elements."""
-        return self.dtype.nbytes(self.layout.size)
+    def reads(self) -> tuple[Stored]:
+        """Itself."""
+        return (self,)
 
     def with_layout(self, layout: Layout) -> Stored:
         """Another view of the same bytes of the file."""
         return replace(self, layout=layout)
 
-    def pieces(self, source: Scratch, result: Scratch) -> Iterator[Bytes]:
+    def rows(self, begin: int, end: int) -> Tensor:
+        """Some rows, read from the file."""
+        if not self.layout.ndim:
+            return self.tensor()
+        return self.with_layout(self.layout.narrow(0, begin, end - begin, 1)).tensor()
+
+    def pieces(self, most: int = MOST) -> Iterator[Bytes]:
         """The packed elements in row-major order.
 
-        Raises FileFormatError where the file has become too short. `source`
-        takes at most `source.most` bytes of the file at a time: views that pick their
-        elements from all over a larger tensor are read band by band. What is
-        compressed is decompressed as a whole for them.
+        Raises FileFormatError where the file has become too short. At most `most` bytes of the
+        file are in memory at a time: views that pick their elements from all over a larger tensor
+        are read band by band. What is compressed is decompressed as a whole for them.
         """
         if self.layout.contiguous_bytes:
-            begin, nbytes = self.begin + self.layout.offset // 8, self.nbytes
-            for at in range(0, nbytes, CONTIGUOUS):
-                memory = source.take(min(CONTIGUOUS, nbytes - at))
-                self.file.read(memory.data, begin + at, self.name)
-                yield memory
+            for at in range(0, self.nbytes, CONTIGUOUS):
+                yield self._read(at, min(CONTIGUOUS, self.nbytes - at))
             return
         if self.file.sequential:
-            yield from pieces(self.mapped(), result)
+            yield from pieces(self.mapped())
             return
-        for band in parts(self.layout, self._band_size(source.most)):
-            yield from pieces(self._loaded(band, source), result)
+        first = next(parts(self.layout, CONTIGUOUS))
+        low, high = first.span
+        near = high - low <= _APART * first.size * first.bits
+        for band in parts(self.layout, CONTIGUOUS if near else most):
+            yield from pieces(self._loaded(band))
+
+    def _read(self, at: int, nbytes: int) -> Bytes:
+        """Bytes of contiguous elements, from byte `at` of them on."""
+        memory = new_memory(nbytes)
+        self.file.read(memory.data, self.begin + self.layout.offset // 8 + at, self.name)
+        return memory
 
     def held(self, most: int) -> int:
         """Bytes that are in memory at a time, beside pieces of them, if that may be `most`."""
@@ -140,33 +123,17 @@ class Stored:
             return None
         return Extent(self.file, self.begin + self.layout.offset // 8, self.nbytes)
 
-    def tensor(self, scratch: Scratch | None = None) -> Tensor:
+    def tensor(self) -> Tensor:
         """A copy in memory, in row-major order."""
-        memory, extent = (scratch or Scratch()).take(self.nbytes), self.extent
-        if extent is None:
-            found = self.pieces(Scratch(), Scratch())
-            return filled(found, self.dtype, self.layout.shape, memory)
-        extent.file.read(memory.data, extent.begin, self.name)
-        return Tensor.frombuffer(memory, self.dtype, self.layout.shape)
+        if not self.layout.contiguous_bytes:
+            return filled(self.pieces(), self.dtype, self.shape)
+        return Tensor.frombuffer(self._read(0, self.nbytes), self.dtype, self.shape)
 
-    def _band_size(self, most: int) -> int:
-        """The bytes of bands that are read in the least time; the smallest of about equal ones."""
-        known = BANDS[: max(1, sum(size <= most for size in BANDS))]
-        nbytes = self.nbytes
-        if nbytes <= known[0]:
-            return known[0]
-        sizes = known[: 1 + sum(size < nbytes for size in known)]
-
-        def cost(size: int) -> float:
-            return round(_reads(next(parts(self.layout, size)), self.file.call).cost, 1)
-
-        return min(sizes, key=cost)
-
-    def _loaded(self, band: Layout, scratch: Scratch) -> Tensor:
+    def _loaded(self, band: Layout) -> Tensor:
         """A view of the same elements in memory."""
         reads = _reads(band, self.file.call)
         layout, places = reads.gathered()
-        memory = scratch.take((layout.span[1] + 7) // 8).data
+        memory = new_memory((layout.span[1] + 7) // 8).data
         for at, to in places:
             end = (to + reads.extent + 7) // 8
             self.file.read(memory[to // 8 : end], self.begin + at // 8, self.name)
@@ -218,7 +185,7 @@ def _reads(view: Layout, call: int) -> _Reads:
     dims = [i for i in range(view.ndim) if view.shape[i] > 1 and view.strides[i]]
     dims.sort(key=lambda i: -abs(view.strides[i]))
     for k in range(len(dims) + 1):
-        if count * extent <= 8 * BANDS[-1] or k == len(dims):
+        if count * extent <= 8 * MOST or k == len(dims):
             cost = count * (extent + 8 * call) / (view.size * view.bits)
             found.append(_Reads(view, tuple(dims[:k]), extent, cost))
         if k < len(dims):
