@@ -2,7 +2,6 @@
 
 import os
 import pickle
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -362,18 +361,17 @@ def test_a_source_that_is_truncated_is_an_error(when, words, tmp_path):
 @given(
     st.permutations(range(4)),
     st.sampled_from(["float4_e2m1fn", "uint8", "float32", "float6_e2m3fn", "complex64"]),
-    st.sampled_from([(1,), (16,), (16, 64), (16, 64, 1024)]),
+    st.sampled_from([1, 16, 64, 1024]),
 )
-def test_a_tensor_that_is_read_in_bands_is_numpys(tmp_path_factory, axes, kind, bands):
+def test_a_tensor_that_is_read_in_bands_is_numpys(tmp_path_factory, axes, kind, band):
     """As if memory held only a few bytes of the file at a time."""
     folder = tmp_path_factory.mktemp("bands")
     t = numbered(kind, (4, 3, 8, 5))
     words = ("permute", "x=" + ",".join(map(str, axes)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stored, "CONTIGUOUS", bands[0])
+        patch.setattr(stored, "CONTIGUOUS", band)
         patch.setattr(pieces, "PIECE_BYTES", 32)
-        made = plan(checkpoint(folder / "a", {"x": t}), words)
-        replace(made, most=bands[-1]).write(folder / "b")
+        plan(checkpoint(folder / "a", {"x": t}), words).write(folder / "b")
     wanted = elements_of(t).transpose(axes)
     result = safetensors.read(folder / "b").tensors["x"]
     assert result.shape == wanted.shape

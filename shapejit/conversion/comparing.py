@@ -85,7 +85,7 @@ class Weights(Mapping[str, "Tensor | Found"]):
     def planned(self, name: str) -> Planned:
         """A tensor that is read some rows at a time."""
         x = self._tensors[name]
-        if is_a(x, Planned):
+        if isinstance(x, Planned):
             return x
         t = asarray(x.data if hasattr(x, "tensor_type") else x)
         return Stored(MemoryFile("", t.buffer), name, 0, t.dtype, t.layout)

@@ -48,9 +48,7 @@ class Planned(ABC):
     __slots__ = ()
     verb: ClassVar[str] = ""
     dtype: DType
-
-    # Annotated as fields by subclasses.
-    shape: Any
+    shape: Any  # a tuple of sizes: a field of most subclasses, a property of Stored
 
     @abstractmethod
     def rows(self, begin: int, end: int) -> Tensor:
@@ -218,7 +216,8 @@ class View(Planned):
     @property
     def _row(self) -> int:
         """Bits of a row of the base."""
-        return prod(self.base.shape[1:]) * self.base.dtype.bits
+        row: int = prod(self.base.shape[1:]) * self.base.dtype.bits
+        return row
 
     def _parts(self, most: int) -> list[_Part]:
         """Parts that need few rows each; or all rows, if that is as fast, and memory allows it."""
