@@ -13,7 +13,7 @@ from ..arrays.tensor import Tensor
 from ..dtypes.table import DType, fixed_width
 from ..engine import outputs, small_calls
 from ..engine.converting import Array, Operands, cast_conversion, convert, remember
-from ..engine.routes import StandIn, follow, keep
+from ..engine.routes import Route, follow, keep
 from ..engine.small_calls import Routes
 from ..errors import DTypeError
 from ..kernels.numbers import Conversion
@@ -114,7 +114,7 @@ def _cast(x: Any, dtype: Any, saturate: Any, round_mode: Any, key: Any, out: Any
     if isinstance(x, Tensor) and type(x) is not Tensor:
         given = kind.name, conversion.saturate, round_mode
         return x.converted("cast", conversion, kind, None, given, out)
-    small = type(x) is np.ndarray and x.size <= thresholds.SCALAR_MAX_BYTES
+    small = type(x) is np.ndarray and x.size < thresholds.SCALARS_BELOW
     made = _result(x, conversion, kind, None, out, key, small)
     if key and small and kind.numpy is not None:
         remember(routes.setdefault(str(dtype), Routes()), x, made, conversion)
@@ -245,11 +245,11 @@ def _result(
         wanted = kind.numpy
     given = () if operands is None else operands.given
     target, fresh = outputs.target(out, wanted, source.shape, (source, *given))
-    way = convert(source, target, conversion, operands, fresh)
-    kept = key is not None and (not small or isinstance(way, StandIn))
-    if kept and way is not None and target.dtype is wanted:
+    done = convert(source, target, conversion, operands, fresh)
+    kept = key is not None and done and (not small or isinstance(done[0], Route))
+    if kept and done and target.dtype is wanted:
         both = target.nbytes < thresholds.STREAM_FROM  # else the kernel differs
-        keep(key, way, source, target, *({True, False} if both else {fresh}))
+        keep(key, *done, source, target, *({True, False} if both else {fresh}))
     return target if out is None else out
 
 
