@@ -258,11 +258,12 @@ class CheckedCall:
     """A call whose arguments need no checks; the result has a `dtype` and a row-major `layout`.
 
     `ways` are that into memory that was used before, and that into fresh memory: the kernel, or the
-    Route whose kernel is not ready, for which NumPy `moves` the arrays. `source` is the number of
-    bits from the array's data pointer to the place that offsets count from.
+    Route whose kernel is not ready, for which NumPy `moves` the arrays; and what owns the memory
+    that it reads beside arrays. `source` is the number of bits from the array's data pointer to the
+    place that offsets count from.
     """
 
-    ways: tuple[Work | Route | None, ...]
+    ways: tuple[tuple[Work | Route | None, object], ...]
     move: Move
     source: int
     dtype: AnyDtype
@@ -272,25 +273,32 @@ class CheckedCall:
     @property
     def weight(self) -> int:
         """A bound on the bytes of its tables."""
-        return ENTRY + sum(way.weight for way in {*self.ways} if way)
+        return ENTRY + sum(way.weight for way in {way for way, _ in self.ways} if way)
 
 
 def keep(
-    key: object, way: Work | Route, move: Move, x: NDArray[Any] | Tensor, made: Any, *fresh: bool
+    key: object,
+    way: Work | Route,
+    move: Move,
+    x: NDArray[Any] | Tensor,
+    made: Any,
+    *fresh: bool,
+    alive: object = None,
 ) -> None:
     """Let later calls with this key do what was just done to `x`, which became `made`.
 
     It applies to results in `fresh` memory, in other memory, or in both. NumPy `moves` arrays until
-    the kernel of a Route is ready.
+    the kernel of a Route is ready. `alive` owns what both read beside arrays.
     """
     if isinstance(x, Tensor):
         source, bits = x.layout.offset & ~7, made.dtype.bits
     else:
         source, bits = 0, 8 * made.itemsize
     before: CheckedCall | None = FOUND.get(key)
-    ways: list[Work | Route | None] = list(before.ways) if before else [None, None]
+    ways: list[tuple[Work | Route | None, object]]
+    ways = list(before.ways) if before else [(None, None)] * 2
     for untouched in fresh:
-        ways[untouched] = way
+        ways[untouched] = way, alive
     layout = Layout.row_major(made.shape, bits)
     FOUND.put(key, CheckedCall((*ways,), move, source, made.dtype, layout, made.nbytes))
 
@@ -323,7 +331,7 @@ def follow(key: object, x: Any, out: Any) -> Any:
         and not np.may_share_memory(x, out)
     ):
         return None
-    way = call.ways[fresh]
+    way, _ = call.ways[fresh]
     if isinstance(way, Route):
         kind = way.kind
         if kind and kernels_ready(kind, way.names):
