@@ -20,9 +20,9 @@ from ...errors import DTypeError, FileFormatError, quoted, shape_text
 from .. import checkpoint
 from ..checkpoint import is_text
 from ..paths import Path, file_name
-from ..places import replacing
+from ..places import writing
 from ..temporary import Check
-from ..writing import New, Progress, Writer
+from ..writing import New, Progress
 from .reader import MAGIC, MAX_DIMS, VALUES, Checkpoint, alignment_of
 
 __all__ = ["write"]
@@ -71,12 +71,10 @@ def write(
     first = b"".join(head)
     first += bytes(-len(first) % alignment)
     total = len(first) + offsets[-1]
-    with replacing(name, total, check) as target, Writer(target, total) as writer:
-        writer.put(0, np.frombuffer(first, np.uint8))
-        for new, offset in zip(given, offsets, strict=False):
-            writer.tensor(name, new, len(first) + offset, progress)
-        writer.extend(total)  # including the padding of the last tensor
-    return total
+    # Including the padding of the last tensor.
+    starts = (len(first) + offset for offset in offsets)
+    with writing(name, total, first, zip(given, starts, strict=False), progress, check):
+        return total
 
 
 def _check_names(path: str, given: Sequence[New], types: Mapping[str, str]) -> None:

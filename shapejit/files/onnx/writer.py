@@ -17,10 +17,10 @@ from .. import checkpoint
 from ..checkpoint import is_text
 from ..open_files import File
 from ..paths import Path, file_name
-from ..places import places, replacing
+from ..places import places, replacing, writing
 from ..stored import CONTIGUOUS
 from ..temporary import Check
-from ..writing import New, Progress, Writer, announced, write_all
+from ..writing import New, Progress, announced, write_all
 from .graphs import GraphTensor, graphs, held, protos
 from .reader import Checkpoint, read
 from .shapes import inferred, shape_nodes
@@ -198,15 +198,14 @@ def _outside(
     path: str, location: str, total: int, outside: Sequence[New], progress: Progress | None
 ) -> Iterator[None]:
     """Write the file of external data; it is removed if the model cannot be written."""
-    place = places(path)
+    place, at, starts = places(path), 0, list[int]()
+    for new in outside:
+        starts.append(_aligned(at))
+        at = starts[-1] + new.nbytes
     data_path = place.join(place.parent(path), location)
     try:
-        with replacing(data_path, total) as target, Writer(target, total) as writer:
-            at = 0
-            for new in outside:
-                at = _aligned(at)
-                writer.tensor(path, new, at, progress)
-                at += new.nbytes
+        with writing(data_path, total, b"", zip(outside, starts, strict=True), progress):
+            pass
         yield
     except BaseException:
         with suppress(OSError):

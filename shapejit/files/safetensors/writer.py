@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol, TypeVar
 
-import numpy as np
-
 from ...dtypes.table import DType
+from .. import places
 from ..paths import Path, file_name
-from ..places import places, replacing
 from ..temporary import Check
-from ..writing import New, Progress, Writer
+from ..writing import New, Progress
 from . import header
 
 __all__ = ["Placed", "placed", "write", "writing"]
@@ -68,28 +66,19 @@ def write(
     return where.size
 
 
-@contextmanager
 def writing(
     path: str,
     where: Placed,
     tensors: Iterable[New],
     progress: Progress | None = None,
     check: Check | None = None,
-) -> Iterator[None]:
-    """As `write`, for a file whose header is known already.
-
-    When the block of `with` begins, all data have been computed. At its end, which may be on
-    another thread, the last of them are written, and the file is synced and renamed.
-    """
-    given = list(tensors)
-    if places(path).in_order:
-        given.sort(key=lambda tensor: where.starts[tensor.name])
-    with replacing(path, where.size, check) as target, Writer(target, where.size) as writer:
-        writer.put(0, np.frombuffer(where.header, np.uint8))
-        # In the given order: tensors that share a source are computed once.
-        for tensor in given:
-            writer.tensor(path, tensor, where.starts[tensor.name], progress)
-        yield
+) -> AbstractContextManager[None]:
+    """As `write`, for a file whose header is known already (see `files.places.writing`)."""
+    given = [(tensor, where.starts[tensor.name]) for tensor in tensors]
+    # Otherwise in the given order: tensors that share a source are computed once.
+    if places.places(path).in_order:
+        given.sort(key=lambda each: each[1])
+    return places.writing(path, where.size, where.header, given, progress, check)
 
 
 def placed(path: str, tensors: Sequence[_Tensor], metadata: Mapping[str, str] | None) -> Placed:
