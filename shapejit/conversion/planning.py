@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import FileFormatError, FormatError, quoted
 from ..files import file_formats
-from ..files.checkpoint import Checkpoint, FileType, TensorMapping
+from ..files.checkpoint import Checkpoint, FileType, LazyMapping
 from ..files.configuration import configuration
 from ..files.paths import Path, absolute, file_name
 from ..files.pieces import MOST
@@ -71,7 +71,7 @@ class Conversion:
             kind = types.get(name)
             return change if kind is None else replace(change, tensor_type=FileType(kind))
 
-        return TensorMapping(tensors.path, tensors.changes, tensors.weight_nodes, typed)
+        return LazyMapping(tensors.changes, typed, tensors.path, tensors.weight_nodes)
 
     @cached_property
     def _content(self) -> dict[str, Any]:

@@ -57,10 +57,6 @@ class FileSystem:
         """Whether there is a file, a folder or a link of this name."""
         return os.path.lexists(name)
 
-    def names(self, folder: str) -> list[str]:
-        """The files and folders in a folder; none if it cannot be listed."""
-        return self.listed(folder)
-
     def listed(self, folder: str) -> list[str]:
         """The files and folders in a folder. Raises OSError if it cannot be listed."""
         return os.listdir(folder)

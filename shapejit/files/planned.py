@@ -228,7 +228,6 @@ class View(Planned):
             end = min(count, -(-high // unit) * self.base.unit) if unit else count
             found.append(_Part(layout, begin, end))
         computed = sum(end - begin for (begin, end), _ in groupby(part[1:] for part in found))
-        fits = 4 * self.base.nbytes <= most
-        if computed > 2 * count or (fits and computed >= count):
+        if computed > (1 if 4 * self.base.nbytes <= most else 2) * count:
             return [_Part(part.layout, 0, count) for part in found]
         return found

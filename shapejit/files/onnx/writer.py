@@ -13,8 +13,7 @@ from onnx.checker import ValidationError
 from onnx.shape_inference import InferenceError
 
 from ...errors import FileFormatError
-from .. import checkpoint
-from ..checkpoint import is_text
+from ..checkpoint import Checkpoint, is_text
 from ..open_files import File
 from ..paths import Path, file_name
 from ..places import places, replacing, writing
@@ -22,7 +21,7 @@ from ..stored import CONTIGUOUS
 from ..temporary import Check
 from ..writing import New, Progress, announced, write_all
 from .graphs import GraphTensor, graphs, held, protos
-from .reader import Checkpoint, read
+from .reader import Model, read
 from .shapes import inferred, shape_nodes
 from .wire import MAX_MESSAGE, Place, expanded
 
@@ -44,7 +43,7 @@ def write(
     metadata: Mapping[str, str] | None = None,
     progress: Progress | None = None,
     check: Check | None = None,
-    source: checkpoint.Checkpoint | None = None,
+    source: Checkpoint | None = None,
 ) -> int:
     """Write the model `source` with new tensors as `files.safetensors.write` does.
 
@@ -56,15 +55,16 @@ def write(
     not a model, for missing or unknown tensors, and for those that the graph does not allow.
     """
     name = file_name(path)
-    if not isinstance(source, Checkpoint):
+    if source is None or source.format != "onnx":
         raise FileFormatError(name, None, _NO_GRAPH)
+    own: Model = source.own
     given = list(tensors)
     model, known = _replaced(name, source, given)
     if metadata is not None and dict(metadata) != (source.metadata or {}):
         _set_metadata(name, model, metadata)
     large = sum(new.nbytes for new in given) + model.ByteSize() > MAX_MESSAGE
     least = LEAST_OUTSIDE if large else math.inf
-    outside = [new for new in given if new.name in source.external or new.nbytes >= least]
+    outside = [new for new in given if new.name in own.external or new.nbytes >= least]
     location = _location(name)
     total = _refer_outside(known, outside, location)
     parts, size = expanded(model.SerializeToString())
@@ -76,7 +76,7 @@ def write(
             stack.enter_context(_outside(name, location, total, outside, progress))
         with replacing(name, size, check) as descriptor:
             for part in parts:
-                for piece in _bytes(name, part, source.file, given, progress):
+                for piece in _bytes(name, part, own.file, given, progress):
                     write_all(descriptor, piece)
     _remove(name, old - {location})
     return size + total
@@ -87,12 +87,12 @@ def _replaced(
 ) -> tuple[ModelProto, dict[str, GraphTensor]]:
     """The model with the dtypes, the shapes and the Places of new tensors, and its tensors."""
     model = ModelProto()
-    model.CopyFrom(source.model)
+    model.CopyFrom(source.own.proto)
     known = {each.name: each for each in held(model) if each.name in source.members}
     _check_names(path, [new.name for new in given], known)
     changed = [_retyped(path, known[new.name], new) for new in given]
     if any(changed):
-        _infer(path, model, source.file)
+        _infer(path, model, source.own.file)
     for i, new in enumerate(given):
         proto = known[new.name].proto
         _clear(proto)
@@ -233,7 +233,7 @@ def _bytes(
 def _locations(path: str) -> set[str]:
     """The files of external data of the model at `path`, if there is one."""
     try:
-        model = read(path).model
+        model = read(path).own.proto
     except (OSError, FileFormatError):
         return set()
     return {

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple
 
-from ...dtypes.table import DType
 from .. import places
 from ..paths import Path, file_name
 from ..temporary import Check
@@ -14,25 +13,6 @@ from ..writing import New, Progress
 from . import header
 
 __all__ = ["Placed", "placed", "write", "writing"]
-
-
-class _Tensor(Protocol):
-    """A tensor to write, or a planned one."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def dtype(self) -> DType: ...
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-    @property
-    def nbytes(self) -> int: ...
-
-
-_T = TypeVar("_T", bound=_Tensor)
 
 
 class Placed(NamedTuple):
@@ -81,8 +61,8 @@ def writing(
     return places.writing(path, where.size, where.header, given, progress, check)
 
 
-def placed(path: str, tensors: Sequence[_Tensor], metadata: Mapping[str, str] | None) -> Placed:
-    """The places of the tensors in a file.
+def placed(path: str, tensors: Sequence[Any], metadata: Mapping[str, str] | None) -> Placed:
+    """The places of tensors, each with a name, dtype, shape and size, in a file.
 
     Raises FileFormatError (with the tensor) for tensors that the format cannot hold.
     """
@@ -95,7 +75,7 @@ def placed(path: str, tensors: Sequence[_Tensor], metadata: Mapping[str, str] | 
     return Placed(first, starts, total)
 
 
-def _aligned(tensors: Iterable[_T]) -> list[_T]:
+def _aligned(tensors: Iterable[Any]) -> list[Any]:
     """The tensors with the widest elements first, otherwise in the given order.
 
     Data start at a multiple of eight bytes, so this aligns every tensor to its elements, as the
