@@ -17,19 +17,6 @@ from ..shapes.layout import normal_axes
 from .changes import Change
 from .tensors import Rule, Tensors
 
-__all__ = [
-    "Joined",
-    "exclude",
-    "interleave",
-    "join",
-    "keep",
-    "rename",
-    "select",
-    "split",
-    "stack",
-    "unstack",
-]
-
 
 def select(r: Rule, tensors: Tensors) -> None:
     """Drop all tensors that do not match."""

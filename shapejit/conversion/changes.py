@@ -19,8 +19,6 @@ from ..programs.ops import Op
 from ..programs.trace import traced
 from ..shapes.layout import Layout
 
-__all__ = ["Change", "to_write"]
-
 
 @dataclass(frozen=True, eq=False)
 class Change(Planned):

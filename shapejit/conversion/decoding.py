@@ -21,8 +21,6 @@ from .remaining import Use, uses
 from .tensors import Rule, Tensors, each
 from .weights import Decoded, PartOf, Weight, converted, settings_of
 
-__all__ = ["to"]
-
 
 def to(r: Rule, tensors: Tensors) -> None:
     """Decode or convert the weights whose names match; they take the place of their codes."""

@@ -25,8 +25,6 @@ from .actions import Joined
 from .changes import Change
 from .weights import Weight
 
-__all__ = ["astray", "with_numbers"]
-
 Indices = NDArray[np.int64]
 
 _SAMPLE = 256  # indices of each axis that are traced

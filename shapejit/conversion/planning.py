@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import FileFormatError, FormatError, quoted
 from ..files import file_formats
-from ..files.checkpoint import Checkpoint, FileType, LazyMapping
+from ..files.checkpoint import Checkpoint, LazyMapping
 from ..files.configuration import configuration
 from ..files.paths import Path, absolute, file_name
 from ..files.pieces import MOST
 from ..files.places import places
+from ..files.stored import FileType
 from ..files.writing import Progress
 from . import single_files
 from .changes import Change
@@ -37,8 +38,6 @@ from .weights import LATEST
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
-
-__all__ = ["Conversion", "Report", "convert", "plan"]
 
 
 @dataclass(frozen=True, eq=False)

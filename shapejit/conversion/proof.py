@@ -22,8 +22,6 @@ from ..operations import equality
 from .changes import Change
 from .weights import LATEST
 
-__all__ = ["both", "check_written", "first_difference", "prove"]
-
 SAMPLE = 1 << 20  # bytes that are computed twice: the first rows of larger tensors
 WHOLE = 1 << 28  # bytes of a tensor that may be in memory for that
 

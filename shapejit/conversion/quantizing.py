@@ -27,17 +27,6 @@ from .changes import Change
 from .tensors import Rule, Tensors, each
 from .weights import PartOf, Whole, settings_of
 
-__all__ = [
-    "LLAMA_CPP",
-    "EncodingError",
-    "cast_floats",
-    "encoding_errors",
-    "floats",
-    "left_out",
-    "quantise",
-    "unquantised",
-]
-
 _SAMPLE_ROWS = 128  # of a weight of zeros, which is encoded to find the shapes of parts
 _SAMPLE = 1 << 22  # elements of a weight of which the error is computed
 _NUMBER = re.compile(r"(?<![^./])[0-9]+(?![^./])")

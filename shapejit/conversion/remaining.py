@@ -20,8 +20,6 @@ from .repacks import Repacked
 from .tensors import Rule, Tensors
 from .weights import Weight
 
-__all__ = ["Use", "check", "check_parts", "still_quantised", "untouched", "uses"]
-
 
 class Use(NamedTuple):
     """A tensor of the destination that contains a stored one, and the operations on that."""

@@ -16,8 +16,6 @@ from ..packings.rows import formats
 from .changes import Change
 from .tensors import Rule, Tensors
 
-__all__ = ["Repacked", "formats_of", "repacked"]
-
 _PROBE = 3072  # elements of a dim that every format can store
 
 

@@ -17,8 +17,6 @@ from ..files.temporary import sync_folder
 from ..runtime import system
 from .folders import Folder, shards_of
 
-__all__ = ["LocalFolder"]
-
 _PLAN = ".shapejit-plan.json"
 
 

@@ -22,8 +22,6 @@ from ..runtime.ndarrays import MOST_DIMS
 from .changes import Change
 from .weights import PartOf, Weight
 
-__all__ = ["SPECS", "Dialect", "Rule", "Spec", "Tensors", "dialect", "each"]
-
 
 @dataclass(frozen=True)
 class Rule:

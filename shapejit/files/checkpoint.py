@@ -12,16 +12,7 @@ from ..errors import FileFormatError, shape_text, shown
 from ..quantization.parts import WeightNode
 from ..runtime.ndarrays import MOST_DIMS
 from ..shapes.arithmetic import MAX_SIZE
-from .stored import FileType, Stored
-
-__all__ = [
-    "Checkpoint",
-    "FileType",
-    "LazyMapping",
-    "is_text",
-    "size_in_bits",
-]
-
+from .stored import Stored
 
 S = TypeVar("S")
 T = TypeVar("T")

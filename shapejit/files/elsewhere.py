@@ -13,8 +13,6 @@ from .temporary import Check
 from .uploads import uploading
 from .urls import Url
 
-__all__ = ["ELSEWHERE"]
-
 
 class _Elsewhere(FileSystem):
     """Other machines, which only tell what they hold and take whole files."""

@@ -16,8 +16,6 @@ from .open_files import File
 from .places import FileSystem
 from .temporary import Check
 
-__all__ = ["InMemory", "MemoryFile", "SupportsWrite", "of_bytes", "of_file_object"]
-
 
 class SupportsWrite(Protocol):
     """A binary file object."""

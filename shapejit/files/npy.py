@@ -30,8 +30,6 @@ from .stored import Stored
 from .temporary import Check
 from .writing import New, Progress, announced
 
-__all__ = ["MAGIC", "NAME", "encoded", "header", "member", "nbytes", "read", "write"]
-
 MAGIC = b"\x93NUMPY"
 NAME = "arr_0"  # what NumPy calls an array without a name
 

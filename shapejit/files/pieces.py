@@ -12,8 +12,6 @@ from ..dtypes.table import DType
 from ..engine.outputs import new_bytes
 from ..shapes.layout import Layout
 
-__all__ = ["MOST", "PIECE_BYTES", "filled", "new_memory", "parts", "pieces", "whole_elements"]
-
 # Bytes that are converted and written at a time: enough for all threads, and few enough to be in
 # the last-level cache when they are written.
 PIECE_BYTES = 8 * 1024 * 1024

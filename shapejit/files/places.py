@@ -23,8 +23,6 @@ from .temporary import Check
 from .urls import is_url
 from .writing import New, Progress, Writer, write_all
 
-__all__ = ["FileSystem", "opened", "places", "put", "replacing", "send", "writing"]
-
 
 class FileSystem:
     """Operations on files and folders by name: those of this machine. Subclasses are remote."""

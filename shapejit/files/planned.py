@@ -25,8 +25,6 @@ from .pieces import MOST, PIECE_BYTES, filled, parts, pieces
 if TYPE_CHECKING:
     from .stored import Stored
 
-__all__ = ["LOOKED_AT", "Extent", "Planned", "View", "bands_of"]
-
 LOOKED_AT = 1 << 20  # bytes of a tensor that tells more of a weight than its dtype and shape
 
 

@@ -22,7 +22,6 @@ import numpy as np
 try:
     import fsspec
     from fsspec.asyn import AsyncFileSystem
-    from fsspec.spec import AbstractBufferedFile
 except ImportError as missing:
     raise ImportError(
         "files by URL need fsspec: pip install 'shapejit[remote]'", name="fsspec"
@@ -34,16 +33,6 @@ from ..runtime.system import register_at_fork
 from .ahead import awaited, read_parts
 from .open_files import CHANGED, File
 from .urls import Url
-
-__all__ = [
-    "AbstractBufferedFile",
-    "RemoteFile",
-    "asked",
-    "resolved",
-    "shared",
-    "told",
-    "version_at",
-]
 
 # The packages to install, by the scheme of URLs; fsspec's own message names the others.
 _PACKAGES = {

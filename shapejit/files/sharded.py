@@ -20,8 +20,6 @@ from .safetensors.header import json_object, parsed
 from .stored import Stored
 from .urls import is_url
 
-__all__ = ["INDEX", "PICKLES", "SINGLE", "SUFFIX", "read", "shards_named"]
-
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"  # all tensors of a folder without an index
 SUFFIX = ".safetensors.index.json"

@@ -14,8 +14,6 @@ from .open_files import File, OpenFile
 from .pieces import MOST, filled, new_memory, pieces
 from .planned import Extent, Planned
 
-__all__ = ["CONTIGUOUS", "FileType", "Stored"]
-
 # Bytes of a file in memory at a time: casts of 1 MiB took 1.6 times as long as of 8 MiB, where
 # other programs have the cores. A view that picks its elements from all over needs more.
 CONTIGUOUS = 8 * 1024 * 1024

@@ -8,11 +8,9 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from ..errors import FileFormatError
-from .remote import AbstractBufferedFile, asked, told, version_at
+from .remote import asked, told, version_at
 from .temporary import Check
 from .urls import Url
-
-__all__ = ["uploading"]
 
 _BLOCK = 1 << 23  # bytes that are sent at a time
 _UNKNOWN = 1 << 25  # of a file of unknown size
@@ -79,7 +77,9 @@ class _Upload(io.RawIOBase):
             self._sink.discard()
         with suppress(Exception):
             self._sink.closed = True  # otherwise closing would send the rest
-        if not isinstance(self._sink, AbstractBufferedFile):  # those do discard
+        if not hasattr(self._sink, "initiate_upload") and not hasattr(
+            self._sink, "_initiate_upload"
+        ):
             with suppress(Exception):
                 if version_at(self._url) not in (self._before, None):
                     asked(self._url, "rm_file")

@@ -18,16 +18,6 @@ from ..runtime import system
 from .pieces import pieces
 from .planned import Extent
 
-__all__ = [
-    "New",
-    "Progress",
-    "Target",
-    "Writer",
-    "Written",
-    "announced",
-    "write_all",
-]
-
 Progress = Callable[[int], object]
 Target = int | io.RawIOBase  # a descriptor of a file, or an upload, which is written in order
 

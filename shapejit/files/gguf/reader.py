@@ -24,8 +24,6 @@ from ..paths import Path, file_name
 from ..places import opened, places
 from ..stored import FileType, Stored
 
-__all__ = ["ALIGNMENT", "MAGIC", "MAX_DIMS", "VALUES", "Header", "alignment_of", "read"]
-
 MAGIC = b"GGUF"
 
 _VERSIONS = (2, 3)

@@ -24,8 +24,6 @@ from ..temporary import Check
 from ..writing import New, Progress
 from .reader import MAGIC, MAX_DIMS, VALUES, Header, alignment_of
 
-__all__ = ["write"]
-
 _VERSION = 3
 _MAX_NAME = 64  # bytes of a tensor's name (gguf.md, gguf_tensor_info_t)
 _MAX_KEY = 65535  # bytes of a key (gguf.md, gguf_metadata_kv_t)

@@ -23,8 +23,6 @@ from .tensors import described, external_place, from_tensorproto
 from .weights import weight_nodes
 from .wire import Place, skeleton
 
-__all__ = ["Model", "read"]
-
 
 class Model(NamedTuple):
     """A model with a `wire.Place` instead of raw data, its file, and names of external tensors."""

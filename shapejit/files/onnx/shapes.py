@@ -22,8 +22,6 @@ from .graphs import ONNX, Graph, constant, nested, protos, roots
 from .tensors import from_tensorproto
 from .wire import Place
 
-__all__ = ["DIALECTS", "ShapeNode", "inferred", "nodes_of", "shape_nodes", "with_small_data"]
-
 Dims = tuple[int | str | None, ...]  # None is an unknown size, a str a name for one
 
 # How each specification reads the shape of a Reshape: allowzero=1 is special_zero=false.

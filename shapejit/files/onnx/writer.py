@@ -25,8 +25,6 @@ from .reader import Model, read
 from .shapes import inferred, shape_nodes
 from .wire import MAX_MESSAGE, Place, expanded
 
-__all__ = ["write"]
-
 _ALIGNMENT = 4096  # bytes, of each tensor in a file of external data: a page
 LEAST_OUTSIDE = (
     1024  # bytes of a tensor from which it becomes external data in a model that is too large

@@ -11,8 +11,6 @@ from ..stored import Stored
 from . import header
 from .header import Entry
 
-__all__ = ["read"]
-
 
 def read(path: Path) -> Checkpoint:
     """The tensors and the metadata of a safetensors file, without copying the data.

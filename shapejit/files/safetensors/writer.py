@@ -12,8 +12,6 @@ from ..temporary import Check
 from ..writing import New, Progress
 from . import header
 
-__all__ = ["Placed", "placed", "write", "writing"]
-
 
 class Placed(NamedTuple):
     """A file to write: its header, the start of each tensor, and its size in bytes."""
