@@ -22,6 +22,7 @@ import numpy as np
 try:
     import fsspec
     from fsspec.asyn import AsyncFileSystem
+    from fsspec.spec import AbstractBufferedFile
 except ImportError as missing:
     raise ImportError(
         "files by URL need fsspec: pip install 'shapejit[remote]'", name="fsspec"
@@ -145,6 +146,11 @@ def shared(url: str) -> RemoteFile:
         return known
     _open[url] = made
     return made
+
+
+def is_buffered(sink: Any) -> bool:
+    """Whether a file to write sends its bytes in blocks of its own."""
+    return isinstance(sink, AbstractBufferedFile)
 
 
 def version_at(url: str) -> str | None:

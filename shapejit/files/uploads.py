@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from ..errors import FileFormatError
-from .remote import asked, told, version_at
+from .remote import asked, is_buffered, told, version_at
 from .temporary import Check
 from .urls import Url
 
@@ -77,9 +77,7 @@ class _Upload(io.RawIOBase):
             self._sink.discard()
         with suppress(Exception):
             self._sink.closed = True  # otherwise closing would send the rest
-        if not hasattr(self._sink, "initiate_upload") and not hasattr(
-            self._sink, "_initiate_upload"
-        ):
+        if not is_buffered(self._sink):  # those do discard
             with suppress(Exception):
                 if version_at(self._url) not in (self._before, None):
                     asked(self._url, "rm_file")
