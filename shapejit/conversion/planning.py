@@ -125,7 +125,7 @@ class Conversion:
             written = 0
         return Report(
             tensors=len(changes),
-            changed=sum(c.rules > 0 for c in changes),
+            changed=sum(not c.same for c in changes),
             moved=sum(c.moves for c in changes),
             bytes_read=self.checkpoint.nbytes * written // max(1, total),
             bytes_written=written,

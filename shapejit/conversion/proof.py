@@ -65,7 +65,7 @@ def _leaves(changes: Iterable[Planned]) -> Iterator[Change]:
         assert isinstance(change, Change)
         yield change
         if change.ops:
-            yield Change.of(change.name, change.source, change.saturate)
+            yield Change.of(change.name, change.source)
         yield from _leaves(change.made_of)
 
 

@@ -112,8 +112,8 @@ class _Head:
     def __init__(self, file: IO[bytes]) -> None:
         self._file, self.tell = file, file.tell
 
-    def read(self, size: int) -> bytes:
-        if size > _MAX_START:
+    def read(self, size: int = -1) -> bytes:
+        if not 0 <= size <= _MAX_START:
             raise ValueError(f"it has {size} bytes")
         return self._file.read(size)
 
