@@ -28,6 +28,25 @@ _ZEROS = 1 << 20  # zero bytes between tensors that are sent at a time
 _UNABLE = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM)
 
 
+class InOrder(io.RawIOBase):
+    """A file that is written in order, by a function; it counts what is written."""
+
+    def __init__(self, write: Callable[[Any], int | None]) -> None:
+        self._write, self._at = write, 0
+
+    def write(self, data: Any, /) -> int:
+        """Write bytes; return how many."""
+        # Functions that return None have written everything.
+        count = self._write(data)
+        done = len(data) if count is None else count
+        self._at += done
+        return done
+
+    def tell(self) -> int:
+        """The number of bytes that are written."""
+        return self._at
+
+
 class Written(int):
     """A number of written bytes, the argument of `Progress`, with the name of the tensor."""
 

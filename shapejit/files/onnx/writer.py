@@ -64,14 +64,16 @@ def write(
     least = LEAST_OUTSIDE if large else math.inf
     outside = [new for new in given if new.name in own.external or new.nbytes >= least]
     location = _location(name)
-    total = _refer_outside(known, outside, location)
+    starts, total = _refer_outside(known, outside, location)
     parts, size = expanded(model.SerializeToString())
     if size > MAX_MESSAGE:
         raise FileFormatError(name, None, f"it would have {size} bytes, more than protobuf reads")
     old = _locations(name)
     with ExitStack() as stack:
         if outside:
-            stack.enter_context(_outside(name, location, total, outside, progress))
+            stack.enter_context(
+                _outside(name, location, total, zip(outside, starts, strict=True), progress)
+            )
         with replacing(name, size, check) as descriptor:
             for part in parts:
                 for piece in _bytes(name, part, own.file, given, progress):
@@ -174,35 +176,32 @@ def _location(path: str) -> str:
     return f"{base}.{secrets.token_hex(4)}.data"
 
 
-def _aligned(at: int) -> int:
-    return -(-at // _ALIGNMENT) * _ALIGNMENT
-
-
-def _refer_outside(known: Mapping[str, GraphTensor], outside: Sequence[New], location: str) -> int:
-    """Assign places in the file of external data to tensors; return its size."""
-    at = 0
+def _refer_outside(
+    known: Mapping[str, GraphTensor], outside: Sequence[New], location: str
+) -> tuple[list[int], int]:
+    """Assign places in the file of external data to tensors; return these, and its size."""
+    starts, at = list[int](), 0
     for new in outside:
-        begin = _aligned(at)
+        begin = -(-at // _ALIGNMENT) * _ALIGNMENT
+        starts.append(begin)
         proto, at = known[new.name].proto, begin + new.nbytes
         proto.ClearField("raw_data")
         proto.data_location = TensorProto.EXTERNAL
         for key, value in (("location", location), ("offset", begin), ("length", new.nbytes)):
             proto.external_data.add(key=key, value=str(value))
-    return at
+    return starts, at
 
 
 @contextmanager
 def _outside(
-    path: str, location: str, total: int, outside: Sequence[New], progress: Progress | None
-) -> Iterator[None]:
+    path: str, location: str, total: int, outside: Iterable[tuple[New, int]],
+    progress: Progress | None,
+) -> Iterator[None]:  # fmt: skip
     """Write the file of external data; it is removed if the model cannot be written."""
-    place, at, starts = places(path), 0, list[int]()
-    for new in outside:
-        starts.append(_aligned(at))
-        at = starts[-1] + new.nbytes
+    place = places(path)
     data_path = place.join(place.parent(path), location)
     try:
-        with writing(data_path, total, b"", zip(outside, starts, strict=True), progress):
+        with writing(data_path, total, b"", outside, progress):
             pass
         yield
     except BaseException:
