@@ -304,6 +304,7 @@ def rows_and_columns(scheme, **settings):
 BLOCKS, ROWS_, GROUPS = (
     rows_and_columns(scheme) for scheme in ("fp8:block", "fp8:channel", "gptq")
 )
+REVERSED = GROUPS | {"g_idx": 1 - np.arange(256, dtype=np.int32) // 128}  # act-order
 HALF = [("slice", r".*weight=0:128,128:256"), ("slice", r".*_inv=0:1,1:2")]
 JOINED = r"a\.(.*)=0:b.\1->a.\1"
 MOVES = {
@@ -335,6 +336,10 @@ MOVES = {
     "other outputs": (GROUPS, [("slice", ".*(qweight|scales)=:,64:128"),
                                ("slice", ".*qzeros=:,0:8")], None),
     "every second output": (GROUPS, [("slice", ".*(qweight|scales|qzeros)=:,::2")], None),
+    "outputs in act-order": (REVERSED, [("slice", ".*(qweight|scales)=:,64:128"),
+                                        ("slice", ".*qzeros=:,8:16")], lambda a, b: a[64:128]),
+    "inputs in act-order": (REVERSED, [("slice", ".*qweight=16:"), ("slice", ".*g_idx=128:"),
+                                       ("slice", ".*(scales|qzeros)=1:")], None),
     "no g_idx": (GROUPS | {"g_idx": np.arange(256, dtype=np.int32) // 128},
                  [("exclude", ".*g_idx")], None),
 }  # fmt: skip
@@ -347,7 +352,7 @@ def test_parts_that_are_moved_stay_one_weight_or_are_refused(case, kind, tmp_pat
     (one,) = sj.schemes.detect({f"a.{name}": x for name, x in parts.items()})
     scheme = sj.schemes[one.scheme]
     swapped = {name: np.ascontiguousarray(x[:, ::-1]) for name, x in parts.items() if x.ndim == 2}
-    other = {**parts, **swapped} if parts is not GROUPS else parts
+    other = {**parts, **swapped} if "g_idx" not in parts and parts is not GROUPS else parts
     tensors = {f"a.{k}": x for k, x in parts.items()} | {f"b.{k}": x for k, x in other.items()}
     source, target = given(kind, tmp_path, tensors, {})
     if expected is None:

@@ -143,32 +143,6 @@ def test_compilers_stay_with_the_builder(compiler):
     assert users == COMPILERS[compiler]
 
 
-def offered(path):
-    """The names in a module's `__all__`; None without one."""
-    for node in ast.parse(path.read_text()).body:
-        if isinstance(node, ast.Assign) and [ast.unparse(t) for t in node.targets] == ["__all__"]:
-            return set(ast.literal_eval(node.value))
-    return None
-
-
-@pytest.mark.parametrize("package", ["files", "conversion"])
-def test_what_modules_of_files_offer_is_in_their_all(package):
-    used = {}
-    for path in modules():
-        parents = path.relative_to(ROOT).parts[:-1]
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and node.level:
-                base = parents[: len(parents) - node.level + 1]
-                source = ROOT.joinpath(*base, *(node.module or "").split("."))
-                used.setdefault(source, set()).update(alias.name for alias in node.names)
-    for path in (ROOT / package).rglob("*.py"):
-        names = offered(path)
-        asked = used.get(path.with_suffix(""), set())
-        if path.name != "__init__.py":
-            assert names is not None, path
-            assert asked <= names, (path, asked - names)
-
-
 TESTS = ROOT.parent / "tests"
 OUTSIDE = [*TESTS.rglob("*.py"), *(ROOT.parent / "benchmarks").rglob("*.py")]
 OWN = {"shapejit", "benchmarks", "attack", *(path.stem for path in TESTS.glob("*.py"))}

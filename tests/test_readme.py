@@ -198,3 +198,32 @@ def test_the_table_of_packages_has_all():
     named = set(re.findall(r"`(\w+)/?`", table))
     packages = {path.stem for path in (ROOT / "shapejit").iterdir() if path.name[0] not in "_."}
     assert packages - named == {"README", "py"}
+
+
+def test_a_tensor_goes_through_convert_as_the_readme_says(tmp_path):
+    """The functions of the table are called in its order, each in a module of its own."""
+    text = READMES["shapejit/README.md"].partition("### One tensor through")[2]
+    rows = re.findall(r"^\| `(.*?)` \| `(.*?)` \|", text.partition("## ")[0], re.MULTILINE)
+    wanted = [
+        (f"shapejit/{module}.py", "Tensors.__init__" if name == "Tensors" else name)
+        for module, name in rows
+    ]
+    assert len({module for module, _ in wanted}) == len(wanted) <= 9
+    parts = sj.schemes["fp8:channel"].encode(np.ones((8, 64), np.float32))
+    (tmp_path / "in").mkdir()
+    sj.save_file({f"fc.{k}": t for k, t in parts.items()}, tmp_path / "in" / "model.safetensors")
+    called = {}
+
+    def note(frame, event, _):
+        if event == "call":
+            path = frame.f_code.co_filename.removeprefix(f"{ROOT}/")
+            called.setdefault((path, frame.f_code.co_qualname), len(called))
+
+    sys.setprofile(note)
+    try:
+        words = ["convert", str(tmp_path / "in"), str(tmp_path / "out"), "--to", "bf16"]
+        assert main([*words, "--no-proof"]) == 0
+    finally:
+        sys.setprofile(None)
+    order = [called[each] for each in wanted]
+    assert order == sorted(order)

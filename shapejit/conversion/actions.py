@@ -17,19 +17,6 @@ from ..shapes.layout import normal_axes
 from .changes import Change
 from .tensors import Rule, Tensors
 
-__all__ = [
-    "Joined",
-    "exclude",
-    "interleave",
-    "join",
-    "keep",
-    "rename",
-    "select",
-    "split",
-    "stack",
-    "unstack",
-]
-
 
 def select(r: Rule, tensors: Tensors) -> None:
     """Drop all tensors that do not match."""
@@ -58,7 +45,7 @@ def rename(r: Rule, tensors: Tensors) -> None:
     for name, found in tensors.matching(r):
         with tensors.named(name, r):
             change = tensors.changes[name]
-            made[name] = [replace(change, name=_named(found, r.values[0]), rules=change.rules + 1)]
+            made[name] = [replace(change, name=_named(found, r.values[0]))]
     tensors.replace(r, made)
 
 
@@ -136,7 +123,6 @@ def _together(tensors: Tensors, names: Sequence[str], whole: str, axis: int, new
     Raises ReshapeError if shapes differ elsewhere, or dtypes do.
     """
     parts = [tensors.changes[name] for name in names]
-    rules = 1 + max(part.rules for part in parts)
     for other in parts[1:]:
         if other.dtype is not parts[0].dtype:
             raise ReshapeError(f"{quoted(other.name)} is {other.dtype}, not {parts[0].dtype}")
@@ -148,7 +134,7 @@ def _together(tensors: Tensors, names: Sequence[str], whole: str, axis: int, new
             raise ReshapeError(f"{quoted(other.name)} has shape {shape}, not {first}")
     if new:
         parts = [part.then(_expanded(axis)) for part in parts]
-    return Change.of(whole, Joined.of(parts, axis), tensors.saturate, rules)
+    return Change.of(whole, Joined.of(parts, axis))
 
 
 def unstack(r: Rule, tensors: Tensors) -> None:

@@ -19,30 +19,25 @@ from ..programs.ops import Op
 from ..programs.trace import traced
 from ..shapes.layout import Layout
 
-__all__ = ["Change", "to_write"]
-
 
 @dataclass(frozen=True, eq=False)
 class Change(Planned):
     """A tensor of the destination: `ops` on `source`, with the resulting `shape` and `dtype`.
 
-    `rules` is the number of rules applied to it, `saturate` that of all casts, `tensor_type` its
-    GGUF type if it consists of blocks.
+    `tensor_type` is its GGUF type if it consists of blocks.
     """
 
     dtype: DType
     shape: tuple[int, ...]
     name: str
     source: Planned
-    saturate: bool = True
-    rules: int = 0
     ops: tuple[Op, ...] = ()
     tensor_type: FileType | None = None
 
     @staticmethod
-    def of(name: str, source: Planned, saturate: bool = True, rules: int = 0) -> Change:
+    def of(name: str, source: Planned) -> Change:
         """The whole source, unchanged."""
-        return Change(source.dtype, source.shape, name, source, saturate, rules)
+        return Change(source.dtype, source.shape, name, source)
 
     @property
     def made_of(self) -> Sequence[Planned]:
@@ -65,17 +60,22 @@ class Change(Planned):
         return _routed(self.ops, self.source.layout, self.source.dtype)
 
     @property
-    def casts(self) -> tuple[DType, ...]:
-        """The dtypes to which the elements are cast, one after the other.
+    def casts(self) -> tuple[tuple[DType, bool], ...]:
+        """The dtypes to which the elements are cast, one after the other, and whether to saturate.
 
         Casts come after all reordering: the two commute.
         """
-        return tuple(dtype(given[0]) for name, given in self.ops if name == "cast")
+        return tuple((dtype(given[0]), given[1]) for name, given in self.ops if name == "cast")
 
     @property
     def stored(self) -> Stored | None:
         """The stored tensor of which this is an unchanged copy, if it is one."""
         return self.source if isinstance(self.source, Stored) and not self.ops else None
+
+    @property
+    def same(self) -> bool:
+        """Whether it is a tensor of the source, unchanged, under its name there."""
+        return self.stored is not None and self.stored.name == self.name
 
     @property
     def moves(self) -> bool:
@@ -93,7 +93,7 @@ class Change(Planned):
     def then(self, apply: Callable[[Tensor], Tensor]) -> Change:
         """The tensor with one more step."""
         ops, kind, shape = _traced(apply, self.shape, self.dtype)
-        return replace(self, ops=self.ops + ops, dtype=kind, shape=shape, rules=self.rules + 1)
+        return replace(self, ops=self.ops + ops, dtype=kind, shape=shape)
 
     def cut(self, begin: int, end: int, axis: int = 0) -> Change:
         """The tensor cut to some indices of a dim."""
@@ -135,9 +135,9 @@ class Change(Planned):
         return self._seen.held(most)
 
     def _converted(self, tensor: Tensor) -> Tensor:
-        for kind in self.casts:
+        for kind, saturate in self.casts:
             out = Tensor.frombuffer(new_memory(kind.nbytes(tensor.size)), kind, tensor.shape)
-            tensor = cast(tensor, kind, saturate=self.saturate, out=out)
+            tensor = cast(tensor, kind, saturate=saturate, out=out)
         return tensor
 
 

@@ -26,8 +26,6 @@ from ..runtime.ndarrays import is_a
 from .proof import both, first_difference
 from .weights import LATEST, Decoded, Weight
 
-__all__ = ["Difference", "Weights", "differences"]
-
 
 @dataclass(frozen=True)
 class Difference:

@@ -24,8 +24,6 @@ from .remaining import untouched
 from .tensors import Tensors
 from .weights import Decoded, PartOf
 
-__all__ = ["facts_after", "rewritten", "told", "told_by_config"]
-
 # The keys of metadata of ComfyUI's files and of GGUF that describe quantisation.
 _TELLING = (COMFY, "general.file_type")
 _PLAIN = ("bfloat16", "float16", "float32")

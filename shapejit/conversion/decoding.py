@@ -21,8 +21,6 @@ from .remaining import Use, uses
 from .tensors import Rule, Tensors, each
 from .weights import Decoded, PartOf, Weight, converted, settings_of
 
-__all__ = ["to"]
-
 
 def to(r: Rule, tensors: Tensors) -> None:
     """Decode or convert the weights whose names match; they take the place of their codes."""
@@ -45,8 +43,7 @@ def to(r: Rule, tensors: Tensors) -> None:
         with tensors.named(weight.renamed(codes.name), r):
             parts = _untouched(weight, now)
             made |= {part.name: [] for part in parts}
-            rules, name = 1 + max(part.rules for part in parts), weight.renamed(codes.name)
-            made[codes.name] = _made(weight, name, target, tensors.saturate, rules, known)
+            made[codes.name] = _made(weight, weight.renamed(codes.name), target, known)
             tensors.became.append(weight)
             sources = (change.source for change in made[codes.name][:1])
             tensors.scheme_parts += [source for source in sources if isinstance(source, PartOf)]
@@ -117,12 +114,10 @@ def _refuse_unclear(r: Rule, tensors: Tensors) -> None:
             )
 
 
-def _made(
-    weight: Weight, name: str, target: str, saturate: bool, rules: int, known: dict[Any, Any]
-) -> list[Change]:
+def _made(weight: Weight, name: str, target: str, known: dict[Any, Any]) -> list[Change]:
     """The tensors of a converted weight; one per shape and settings is computed for planning."""
     if target in DECODED:
-        return [Change.of(name, Decoded.of(weight, dtype(target)), saturate, rules)]
+        return [Change.of(name, Decoded.of(weight, dtype(target)))]
     whole, row = converted(weight, target), BY_NAME[target]
     alike = (
         weight.scheme,
@@ -140,6 +135,6 @@ def _made(
         told = settings_of(parts)
         known[alike] = {key: PartOf(t.dtype, t.shape, whole, key, told) for key, t in parts.items()}
     return [
-        Change.of(part_name(row, name, key), replace(part, whole=whole), saturate, rules)
+        Change.of(part_name(row, name, key), replace(part, whole=whole))
         for key, part in known[alike].items()
     ]

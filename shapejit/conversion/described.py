@@ -9,8 +9,6 @@ from ..errors import shape_text
 from .quantizing import EncodingError
 from .tensors import Tensors
 
-__all__ = ["Described", "Report", "described"]
-
 
 @dataclass(frozen=True)
 class Described:

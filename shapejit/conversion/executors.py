@@ -15,8 +15,6 @@ from ..files.writing import Progress
 from ..runtime.workers import threads
 from .folders import Shard
 
-__all__ = ["written_by"]
-
 _NAME = re.compile(r"threads(?::([1-9][0-9]{0,3}))?|dask://([^/]+:[0-9]+)")
 
 

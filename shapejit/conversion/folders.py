@@ -16,15 +16,12 @@ from typing import Any
 from .. import __version__
 from ..errors import FileFormatError, FormatError, quoted
 from ..files.checkpoint import Checkpoint
-from ..files.configuration import CONFIG
 from ..files.places import opened, places
 from ..files.safetensors.writer import Placed, placed
 from ..files.sharded import PICKLES, SUFFIX, shards_named
-from ..quantization.configuration import QUANTIZER_CONFIG_FILES
+from ..quantization.configuration import CONFIG, QUANTIZER_CONFIG_FILES
 from .changes import Change
 from .tensors import Tensors
-
-__all__ = ["MAX_SHARD", "Folder", "Shard", "folder", "nbytes_of", "shards_of"]
 
 MAX_SHARD = 5 * 10**9  # bytes, the default of transformers
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,

@@ -25,8 +25,6 @@ from .actions import Joined
 from .changes import Change
 from .weights import Weight
 
-__all__ = ["astray", "with_numbers"]
-
 Indices = NDArray[np.int64]
 
 _SAMPLE = 256  # indices of each axis that are traced
@@ -63,6 +61,8 @@ def astray(group: Group, named: Mapping[str, Change], sources: Mapping[str, Weig
         if not first:
             continue
         back = _index(source, first[0], _Place(element, place.bit[own]))
+        if source.order is not None and not _in_same_order(named, weight, back, some):
+            return group.form.codes.part
         pairs = zip_longest(with_numbers(group.form), with_numbers(source.form))
         for numbers, before in pairs:
             here, there = (
@@ -80,6 +80,19 @@ def astray(group: Group, named: Mapping[str, Change], sources: Mapping[str, Weig
                     if not same or not np.array_equal(found.bit, wanted.bit):
                         return numbers.part
     return None
+
+
+def _in_same_order(
+    named: Mapping[str, Change], weight: Weight, back: Mapping[str, Indices],
+    some: Mapping[str, Indices],
+) -> bool:  # fmt: skip
+    """Whether a weight has all inputs of its source, in their order, and its `g_idx`.
+
+    That has the group of each input, wherever it is, by its number.
+    """
+    order = named["g_idx"].stored if "g_idx" in named else None
+    same = order is not None and order.name == weight.found.named["g_idx"]
+    return same and np.array_equal(back["K"], some["K"])
 
 
 def _some(group: Group) -> dict[str, Indices]:

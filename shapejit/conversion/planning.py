@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import FileFormatError, FormatError, quoted
 from ..files import file_formats
-from ..files.checkpoint import Checkpoint, FileType, TensorMapping
+from ..files.checkpoint import Checkpoint, LazyMapping
 from ..files.configuration import configuration
 from ..files.paths import Path, absolute, file_name
 from ..files.pieces import MOST
 from ..files.places import places
+from ..files.stored import FileType
 from ..files.writing import Progress
 from . import single_files
 from .changes import Change
@@ -37,8 +38,6 @@ from .weights import LATEST
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
-
-__all__ = ["Conversion", "Report", "convert", "plan"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +70,7 @@ class Conversion:
             kind = types.get(name)
             return change if kind is None else replace(change, tensor_type=FileType(kind))
 
-        return TensorMapping(tensors.path, tensors.changes, tensors.weight_nodes, typed)
+        return LazyMapping(tensors.changes, typed, tensors.path, tensors.weight_nodes)
 
     @cached_property
     def _content(self) -> dict[str, Any]:
@@ -126,7 +125,7 @@ class Conversion:
             written = 0
         return Report(
             tensors=len(changes),
-            changed=sum(c.rules > 0 for c in changes),
+            changed=sum(not c.same for c in changes),
             moved=sum(c.moves for c in changes),
             bytes_read=self.checkpoint.nbytes * written // max(1, total),
             bytes_written=written,

@@ -22,8 +22,6 @@ from ..operations import equality
 from .changes import Change
 from .weights import LATEST
 
-__all__ = ["both", "check_written", "first_difference", "prove"]
-
 SAMPLE = 1 << 20  # bytes that are computed twice: the first rows of larger tensors
 WHOLE = 1 << 28  # bytes of a tensor that may be in memory for that
 
@@ -67,7 +65,7 @@ def _leaves(changes: Iterable[Planned]) -> Iterator[Change]:
         assert isinstance(change, Change)
         yield change
         if change.ops:
-            yield Change.of(change.name, change.source, change.saturate)
+            yield Change.of(change.name, change.source)
         yield from _leaves(change.made_of)
 
 

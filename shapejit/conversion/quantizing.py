@@ -27,17 +27,6 @@ from .changes import Change
 from .tensors import Rule, Tensors, each
 from .weights import PartOf, Whole, settings_of
 
-__all__ = [
-    "LLAMA_CPP",
-    "EncodingError",
-    "cast_floats",
-    "encoding_errors",
-    "floats",
-    "left_out",
-    "quantise",
-    "unquantised",
-]
-
 _SAMPLE_ROWS = 128  # of a weight of zeros, which is encoded to find the shapes of parts
 _SAMPLE = 1 << 22  # elements of a weight of which the error is computed
 _NUMBER = re.compile(r"(?<![^./])[0-9]+(?![^./])")
@@ -113,7 +102,7 @@ def quantise(r: Rule, tensors: Tensors, target: str) -> bool:
     for name, change in chosen.items():
         with tensors.named(name, r):
             plan = plans[change.shape]
-            made[name] = list(_parts(change, scheme, plan, shared.get(name), tensors.saturate))
+            made[name] = list(_parts(change, scheme, plan, shared.get(name)))
             tensors.encoded.append((target, change))
             source = made[name][0].source
             assert isinstance(source, PartOf)
@@ -168,7 +157,7 @@ def _planned(scheme: Scheme, shape: tuple[int, ...]) -> _Planned:
 
 
 def _parts(
-    base: Change, scheme: Scheme, plan: _Planned, shared: _Shared | None, saturate: bool
+    base: Change, scheme: Scheme, plan: _Planned, shared: _Shared | None
 ) -> Iterator[Change]:
     """The tensors of an encoded weight."""
 
@@ -181,7 +170,7 @@ def _parts(
     for key, (kind, shape) in plan.parts.items():
         part = PartOf(kind, shape, whole, key, plan.settings)
         name = part_name(scheme.row, base.name, key)
-        made = Change.of(name, part, saturate, base.rules + 1)
+        made = Change.of(name, part)
         yield made.then(_in_array) if not shape and scheme.name in _ARRAYS else made
 
 

@@ -20,8 +20,6 @@ from .repacks import Repacked
 from .tensors import Rule, Tensors
 from .weights import Weight
 
-__all__ = ["Use", "check", "check_parts", "still_quantised", "untouched", "uses"]
-
 
 class Use(NamedTuple):
     """A tensor of the destination that contains a stored one, and the operations on that."""
@@ -113,8 +111,8 @@ def check_parts(tensors: Tensors, config: Mapping[str, Any], results: Mapping[st
     others are not, and codes that `--repack` stores as no scheme does. `results` are the tensors of
     the destination, `config` is its description of them.
     """
-    same = (c.stored and c.name == c.stored.name and not c.ops for c in tensors.changes.values())
-    if len(tensors.changes) == len(tensors.checkpoint.members) and all(same):
+    same = all(change.same for change in tensors.changes.values())
+    if len(tensors.changes) == len(tensors.checkpoint.members) and same:
         return
     used, moved = uses(tensors), list[Weight]()
     for weight in tensors.weights:

@@ -10,8 +10,6 @@ from ..files.places import places, put
 from ..files.sharded import SINGLE, SUFFIX
 from .folders import Folder
 
-__all__ = ["RemoteFolder"]
-
 _PLAN = ".shapejit-plan-"  # what the names of plans begin with
 
 

@@ -16,8 +16,6 @@ from ..packings.rows import formats
 from .changes import Change
 from .tensors import Rule, Tensors
 
-__all__ = ["Repacked", "formats_of", "repacked"]
-
 _PROBE = 3072  # elements of a dim that every format can store
 
 
@@ -62,7 +60,7 @@ def repacked(r: Rule, tensors: Tensors) -> None:
             stored = wanted.stored_rows(given.rows_of(elements), codes, None)
             of = dtype(stored.unit), stored.shape, base, elements, codes, (given.name, wanted.name)
             source = Repacked(*of)
-            tensors.changes[name] = Change.of(name, source, tensors.saturate, base.rules + 1)
+            tensors.changes[name] = Change.of(name, source)
 
 
 def _elements(row: Packing, stored: Change, codes: DType) -> tuple[int, ...]:

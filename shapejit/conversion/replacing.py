@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import secrets
 import shutil
 import warnings
 from collections.abc import Collection, Iterator
@@ -17,8 +16,6 @@ from ..files.places import put
 from ..files.temporary import sync_folder
 from ..runtime import system
 from .folders import Folder, shards_of
-
-__all__ = ["LocalFolder"]
 
 _PLAN = ".shapejit-plan.json"
 
@@ -161,32 +158,25 @@ class LocalFolder:
                 os.unlink(path)
 
     def _check_exchange(self) -> None:
-        """Raise FileFormatError unless the folder can be replaced; warn if it takes two steps."""
+        """Raise FileFormatError unless the folder can be replaced."""
         name, work, target = self.path, self.folder, self._target
         reason = "a folder that is not empty cannot be replaced here"
         if os.stat(target).st_dev != os.stat(work).st_dev:
             raise FileFormatError(name, None, f"{reason}: it is the root of a file system")
         if os.path.join(os.getcwd(), "").startswith(os.path.join(target, "")):
             raise FileFormatError(name, None, f"{reason}: it is, or holds, the current folder")
-        trial = [os.path.join(work, f".trial-{secrets.token_hex(8)}") for _ in range(2)]
-        try:
-            for each in trial:
-                os.mkdir(each)
-            if not _exchanged(*trial):
-                text = f"{name} is replaced by two renames, as folders cannot be exchanged here: "
-                text += f"a process killed between them leaves the old folder as {self._aside}"
-                warnings.warn(text, stacklevel=2)
-        finally:
-            for each in trial:
-                with suppress(OSError):
-                    os.rmdir(each)
 
     def _replace(self) -> None:
         """Replace the old folder by the hidden one, in one step or in two."""
         # From now on its name no longer marks it as holding shards of the plan.
         os.rename(self.folder, self._new)
-        if _exchanged(self._new, self._target):
+        try:
+            system.exchange(self._new, self._target)
             return
+        except OSError:
+            text = f"{self.path} is replaced by two renames, as folders cannot be exchanged here: "
+            text += f"a process killed between them leaves the old folder as {self._aside}"
+            warnings.warn(text, stacklevel=2)
         os.rename(self._target, self._aside)
         try:
             os.rename(self._new, self._target)
@@ -204,15 +194,6 @@ class LocalFolder:
                 shutil.rmtree(self._aside)
             else:
                 os.rename(self._aside, self._target)
-
-
-def _exchanged(first: str, second: str) -> bool:
-    """Exchange two folders; return whether that is possible here."""
-    try:
-        system.exchange(first, second)
-    except OSError:
-        return False
-    return True
 
 
 def _link(found: str, path: str) -> None:

@@ -19,8 +19,6 @@ from .quantizing import LLAMA_CPP, cast_floats
 from .repacks import formats_of, repacked
 from .tensors import Rule, Tensors, each
 
-__all__ = ["RULES", "Given", "Rule", "RuleKind", "read_rules", "rule", "rules_of"]
-
 Given = Rule | tuple[str, str] | Mapping[str, str]
 _MOST = 1_000_000  # bytes of a file of rules
 _SHORT = {"bf16": "bfloat16", "f16": "float16", "f32": "float32"}

@@ -21,8 +21,6 @@ from .proof import check_written
 from .remote_folder import RemoteFolder
 from .replacing import LocalFolder
 
-__all__ = ["Settings", "WriteShards", "destination", "write_folder", "write_shard"]
-
 WriteShards = Callable[[str, Sequence[Shard], Progress | None], None]  # to a folder
 
 

@@ -11,13 +11,13 @@ from math import prod
 from ..errors import FormatError, quoted, shown
 from ..files import file_formats
 from ..files.checkpoint import Checkpoint
-from ..files.configuration import CONFIG
 from ..files.paths import Path, file_name
 from ..files.places import places
 from ..files.planned import Planned
 from ..files.stored import Stored
 from ..files.writing import Progress
 from ..quantization import sizes
+from ..quantization.configuration import CONFIG
 from ..quantization.rows import BY_NAME, ROWS
 from ..shapes.layout import Layout
 from .actions import Joined
@@ -27,8 +27,6 @@ from .proof import check_written
 from .remaining import uses
 from .tensors import Tensors
 from .weights import PartOf
-
-__all__ = ["check", "file_types", "untold", "write"]
 
 _ARCHITECTURE = "general.architecture"  # without which llama.cpp loads no GGUF file
 

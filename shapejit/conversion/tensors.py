@@ -22,8 +22,6 @@ from ..runtime.ndarrays import MOST_DIMS
 from .changes import Change
 from .weights import PartOf, Weight
 
-__all__ = ["SPECS", "Dialect", "Rule", "Spec", "Tensors", "dialect", "each"]
-
 
 @dataclass(frozen=True)
 class Rule:
@@ -68,7 +66,7 @@ class Tensors:
         self.exceptions: list[re.Pattern[str]] = []
         self.kept = set[str]()
         self.changes = {
-            name: Change.of(name, stored, saturate) for name, stored in checkpoint.members.items()
+            name: Change.of(name, stored) for name, stored in checkpoint.members.items()
         }
 
     @cached_property
@@ -125,7 +123,7 @@ class Tensors:
 
     def cast(self, t: Tensor, name: str) -> Tensor:
         """A tensor in another dtype."""
-        made: Tensor = cast_to(t, name)
+        made: Tensor = cast_to(t, name, saturate=self.saturate)
         return made
 
     @contextmanager

@@ -23,8 +23,6 @@ from ..quantization.rows import BY_NAME
 from ..quantization.table import schemes
 from ..quantization.transcoding import transcode
 
-__all__ = ["BAND", "LATEST", "Decoded", "PartOf", "Weight", "Whole", "converted", "settings_of"]
-
 BAND = 1 << 22  # elements that are decoded at a time, if the scheme allows it
 
 

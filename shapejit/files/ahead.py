@@ -14,8 +14,6 @@ from typing import Any
 
 from ..runtime.system import register_at_fork
 
-__all__ = ["awaited", "read_parts", "read_until"]
-
 _PART = 1 << 20  # bytes of a read, at least
 _CHUNK = 1 << 22  # and at most
 _AT_ONCE = 8  # reads that are under way

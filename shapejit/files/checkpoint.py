@@ -12,28 +12,28 @@ from ..errors import FileFormatError, shape_text, shown
 from ..quantization.parts import WeightNode
 from ..runtime.ndarrays import MOST_DIMS
 from ..shapes.arithmetic import MAX_SIZE
-from .stored import FileType, Stored
-
-__all__ = [
-    "Checkpoint",
-    "FileType",
-    "LazyMapping",
-    "TensorMapping",
-    "is_text",
-    "size_in_bits",
-]
-
+from .stored import Stored
 
 S = TypeVar("S")
 T = TypeVar("T")
 
 
 class LazyMapping(Mapping[str, T]):
-    """A mapping whose values are made from `known` on access, perhaps a million."""
+    """A mapping whose values are made from `known` on access, perhaps a million.
 
-    def __init__(self, known: Mapping[str, S], make: Callable[[str, S], T]) -> None:
+    It is printed as the tensors of a `path`; `weight_nodes` are for `schemes.detect`.
+    """
+
+    def __init__(
+        self,
+        known: Mapping[str, S],
+        make: Callable[[str, S], T],
+        path: str = "",
+        weight_nodes: Sequence[WeightNode] = (),
+    ) -> None:
         self._known: Mapping[str, Any] = known
         self._make: Callable[[str, Any], T] = make
+        self._path, self.weight_nodes = path, weight_nodes
 
     def __getitem__(self, name: str) -> T:
         return self._make(name, self._known[name])
@@ -47,20 +47,6 @@ class LazyMapping(Mapping[str, T]):
     def __len__(self) -> int:
         return len(self._known)
 
-
-class TensorMapping(LazyMapping[T]):
-    """The tensors of a checkpoint at a path; `weight_nodes` are for `schemes.detect`."""
-
-    def __init__(
-        self,
-        path: str,
-        known: Mapping[str, S],
-        weight_nodes: Sequence[WeightNode],
-        make: Callable[[str, S], T],
-    ) -> None:
-        super().__init__(known, make)
-        self._path, self.weight_nodes = path, weight_nodes
-
     def __repr__(self) -> str:
         return f"<{len(self)} tensors of {shown(self._path)}>"
 
@@ -73,7 +59,8 @@ class Checkpoint:
     `nbytes` is the size of all tensors; `start` is the byte from which the file's offsets count.
     `types` has the file's names of element types that say more than the dtype, `weight_nodes` the
     nodes of its graph with quantised weights. `of_files` are the metadata of a folder's first
-    shard, `stem` is the prefix of the names of its files.
+    shard, `stem` is the prefix of the names of its files. `own` is what else the writer of the
+    format needs of it.
     """
 
     path: str
@@ -86,18 +73,20 @@ class Checkpoint:
     weight_nodes: Sequence[WeightNode] = ()
     of_files: Mapping[str, str] | None = None
     stem: str = "model"
+    own: Any = None
 
     @property
     def tensors(self) -> Mapping[str, Tensor]:
         """Read-only Tensors over the file's memory map, which they keep alive."""
-        return TensorMapping(
-            self.path, self.members, self.weight_nodes, lambda _, stored: stored.mapped()
-        )
+        return self._mapping(lambda _, stored: stored.mapped())
 
     @property
     def typed(self) -> Mapping[str, Stored]:
         """The tensors as `schemes.detect` takes them; only those that it needs are mapped."""
-        return TensorMapping(self.path, self.members, self.weight_nodes, lambda _, stored: stored)
+        return self._mapping(lambda _, stored: stored)
+
+    def _mapping(self, make: Callable[[str, Stored], T]) -> Mapping[str, T]:
+        return LazyMapping(self.members, make, self.path, self.weight_nodes)
 
 
 def size_in_bits(path: str, name: str, shape: Sequence[int], bits: int) -> int:

@@ -13,8 +13,6 @@ from ..quantization.configuration import COMFY, CONFIG, QUANTIZER_CONFIG_FILES, 
 from .checkpoint import Checkpoint
 from .places import opened, places
 
-__all__ = ["CONFIG", "Config", "configuration"]
-
 # An entry for each of 70 000 experts takes about 10 MB; a parsed file up to fifty times its bytes.
 _MAX_BYTES = 16_000_000
 

@@ -13,8 +13,6 @@ from .temporary import Check
 from .uploads import uploading
 from .urls import Url
 
-__all__ = ["ELSEWHERE"]
-
 
 class _Elsewhere(FileSystem):
     """Other machines, which only tell what they hold and take whole files."""
@@ -53,19 +51,13 @@ class _Elsewhere(FileSystem):
         found = Url.of(name).names_folder or self._info(name).get("type") == "directory"
         if found and name not in self._listed:
             self._listed.add(name)
-            self.names(name)  # which file systems keep, to answer what is asked of its files
+            with suppress(OSError):  # file systems keep it, to answer what is asked of its files
+                self.listed(name)
         return found
 
     def exists(self, name: str) -> bool:
         """Whether there is a file or a folder of this name."""
         return bool(self._info(name))
-
-    def names(self, folder: str) -> list[str]:
-        """What a listing has, if there is one."""
-        try:
-            return self.listed(folder)
-        except OSError:
-            return []
 
     def listed(self, folder: str) -> list[str]:
         """What a listing has; nothing where there is no folder."""

@@ -22,17 +22,6 @@ from .places import places
 from .pytorch import begins as pytorch_begins
 from .writing import New, Progress
 
-__all__ = [
-    "FORMATS",
-    "FileFormat",
-    "has_suffix",
-    "load_file",
-    "read",
-    "save_file",
-    "write",
-    "writer",
-]
-
 
 class FileFormat(NamedTuple):
     """A file format: its suffixes, a test of a file's first bytes, and whether it is written.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
@@ -15,8 +14,7 @@ from ..runtime.ndarrays import is_a
 from .open_files import File
 from .places import FileSystem
 from .temporary import Check
-
-__all__ = ["InMemory", "MemoryFile", "SupportsWrite", "of_bytes", "of_file_object"]
+from .writing import InOrder
 
 
 class SupportsWrite(Protocol):
@@ -51,26 +49,6 @@ class MemoryFile(File):
         return self._memory[begin:end]
 
 
-class _Sink(io.RawIOBase):
-    """A file object to write to, in order; it counts what is written."""
-
-    def __init__(self, file: Any) -> None:
-        self._file, self._at = file, 0
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any, /) -> int:
-        # Those that return None have written everything.
-        count: int | None = self._file.write(data)
-        done = len(data) if count is None else count
-        self._at += done
-        return done
-
-    def tell(self) -> int:
-        return self._at
-
-
 class _MemoryFileSystem(FileSystem):
     """The file system of names in memory, which knows only their own content."""
 
@@ -87,7 +65,7 @@ class _MemoryFileSystem(FileSystem):
         self, name: str, size: int | None = None, check: Check | None = None
     ) -> AbstractContextManager[Any]:
         """The file object, from its current position."""
-        return nullcontext(_Sink(_content(name)))
+        return nullcontext(InOrder(_content(name).write))
 
     def join(self, folder: str, name: str) -> str:
         """A name of nothing: FileFormatError where it is to be written."""

@@ -25,12 +25,10 @@ from .checkpoint import Checkpoint, size_in_bits
 from .open_files import File
 from .paths import Path, file_name
 from .pieces import whole_elements
-from .places import opened, replacing
+from .places import opened, writing
 from .stored import Stored
 from .temporary import Check
-from .writing import New, Progress, announced, write_all
-
-__all__ = ["MAGIC", "NAME", "encoded", "header", "member", "nbytes", "read", "write"]
+from .writing import New, Progress, announced
 
 MAGIC = b"\x93NUMPY"
 NAME = "arr_0"  # what NumPy calls an array without a name
@@ -114,8 +112,8 @@ class _Head:
     def __init__(self, file: IO[bytes]) -> None:
         self._file, self.tell = file, file.tell
 
-    def read(self, size: int) -> bytes:
-        if size > _MAX_START:
+    def read(self, size: int = -1) -> bytes:
+        if not 0 <= size <= _MAX_START:
             raise ValueError(f"it has {size} bytes")
         return self._file.read(size)
 
@@ -185,12 +183,8 @@ def write(
         raise FileFormatError(name, None, "an NPY file has no metadata")
     if len(given) != 1:
         raise FileFormatError(name, None, f"an NPY file holds one tensor, not {len(given)}")
-    first = header(given[0])
-    size = len(first) + nbytes(given[0])
-    with replacing(name, size, check) as descriptor:
-        write_all(descriptor, memoryview(first))
-        for piece in encoded(name, given[0]):
-            write_all(descriptor, piece.data)
-            if progress is not None:
-                progress(piece.size)
-    return size
+    (tensor,), first = given, header(given[0])
+    size = len(first) + nbytes(tensor)
+    data = New(tensor.name, table.dtype("uint8"), (nbytes(tensor),), lambda: encoded(name, tensor))
+    with writing(name, size, first, [(data, len(first))], progress, check):
+        return size

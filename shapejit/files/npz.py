@@ -30,8 +30,6 @@ from .stored import Stored
 from .temporary import Check
 from .writing import New, Progress
 
-__all__ = ["MAGIC", "MAX_DECOMPRESSED", "read", "write"]
-
 MAGIC = (b"PK\x03\x04", b"PK\x05\x06")  # of a ZIP with members, and of an empty one
 MAX_DECOMPRESSED = 1 << 30  # bytes of all members; or 100 times the file, if that is more
 

@@ -17,8 +17,6 @@ from ..errors import FileFormatError
 from ..runtime.system import drop_pages, read_at
 from .paths import open_regular
 
-__all__ = ["CHANGED", "File", "OpenFile", "Window", "release"]
-
 CHANGED = "it was changed while it was read"
 
 # One map per file, however often it is opened: each map holds a descriptor. The key distinguishes a

@@ -11,8 +11,6 @@ from ..errors import FileFormatError, quoted
 from ..runtime.system import open_file
 from .urls import is_url
 
-__all__ = ["Path", "absolute", "file_name", "files_in", "inside", "open_regular"]
-
 Path = str | os.PathLike[str]
 
 # A snapshot in Hugging Face's hub cache, or a folder in it; groups: the cache, the repository.

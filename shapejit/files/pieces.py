@@ -12,8 +12,6 @@ from ..dtypes.table import DType
 from ..engine.outputs import new_bytes
 from ..shapes.layout import Layout
 
-__all__ = ["MOST", "PIECE_BYTES", "filled", "new_memory", "parts", "pieces", "whole_elements"]
-
 # Bytes that are converted and written at a time: enough for all threads, and few enough to be in
 # the last-level cache when they are written.
 PIECE_BYTES = 8 * 1024 * 1024
@@ -48,21 +46,29 @@ def pieces(tensor: Tensor) -> Iterator[Bytes]:
         yield view.ascontiguous(out=out).buffer
 
 
-def parts(layout: Layout, limit: int) -> Iterator[Layout]:
-    """Slices along the outer dims, in order, of whole bytes, about `limit` at most."""
-    if layout.ndim == 0 or layout.size * layout.bits <= 8 * limit:
+def parts(layout: Layout, limit: int, near: bool = False) -> Iterator[Layout]:
+    """Slices along the outer dims, in order, of whole bytes, about `limit` at most.
+
+    If they are to be `near`, the bytes between their first and their last element are counted. Then
+    a view that picks its elements from all over, as a transposed matrix does, is not cut.
+    """
+    low, high = layout.span
+    if not layout.ndim or (high - low if near else layout.size * layout.bits) <= 8 * limit:
         yield layout
         return
-    rows = layout.shape[0]
-    row = layout.size // rows * layout.bits
-    whole = 8 // gcd(row, 8)
-    if row > 8 * limit and whole == 1:
-        for i in range(rows):
-            yield from parts(layout.select(0, i), limit)
+    count, row = layout.shape[0], layout.select(0, 0)
+    bits = row.size * row.bits
+    step = abs(layout.strides[0]) if near else bits
+    if near and row.span[1] - row.span[0] > step:
+        yield layout
         return
-    step = max(8 * limit // (row * whole), 1) * whole
-    for i in range(0, rows, step):
-        yield layout.narrow(0, i, min(step, rows - i), 1)
+    whole = 8 // gcd(bits, 8)
+    rows = max(1, 8 * limit // (step * whole)) * whole
+    for i in range(0, count, rows):
+        if rows == 1:
+            yield from parts(layout.select(0, i), limit, near)
+        else:
+            yield layout.narrow(0, i, min(rows, count - i), 1)
 
 
 def whole_elements(found: Iterable[Bytes], bits: int, size: int) -> Iterator[tuple[Bytes, int]]:

@@ -7,9 +7,12 @@ Local files are read and written by their paths. Only names with `://` go throug
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from importlib import import_module
 from typing import Any
+
+import numpy as np
 
 from ..errors import FileFormatError
 from . import paths, temporary
@@ -18,9 +21,7 @@ from .paths import Path, file_name
 from .pieces import PIECE_BYTES
 from .temporary import Check
 from .urls import is_url
-from .writing import write_all
-
-__all__ = ["FileSystem", "opened", "places", "put", "replacing", "send"]
+from .writing import New, Progress, Writer, write_all
 
 
 class FileSystem:
@@ -53,10 +54,6 @@ class FileSystem:
     def exists(self, name: str) -> bool:
         """Whether there is a file, a folder or a link of this name."""
         return os.path.lexists(name)
-
-    def names(self, folder: str) -> list[str]:
-        """The files and folders in a folder; none if it cannot be listed."""
-        return self.listed(folder)
 
     def listed(self, folder: str) -> list[str]:
         """The files and folders in a folder. Raises OSError if it cannot be listed."""
@@ -121,6 +118,24 @@ def places(name: Path) -> FileSystem:
 def opened(name: str) -> File:
     """Open a file for reading."""
     return places(name).open(name)
+
+
+@contextmanager
+def writing(
+    path: str, size: int, head: bytes, tensors: Iterable[tuple[New, int]],
+    progress: Progress | None = None, check: Check | None = None,
+) -> Iterator[None]:  # fmt: skip
+    """Write a file of `size` bytes: its head, and each tensor from a byte on; zeros between them.
+
+    When the block of `with` begins, all data have been computed. At its end, which may be on
+    another thread, the last of them are written, and the file is synced and renamed.
+    """
+    with replacing(path, size, check) as target, Writer(target, size) as writer:
+        writer.put(0, np.frombuffer(head, np.uint8))
+        for tensor, at in tensors:
+            writer.tensor(path, tensor, at, progress)
+        writer.extend(size)
+        yield
 
 
 def put(folder: str, name: str, text: str) -> None:

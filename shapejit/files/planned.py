@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -21,11 +21,6 @@ from ..dtypes.table import DType
 from ..shapes.layout import Layout
 from .open_files import OpenFile
 from .pieces import MOST, PIECE_BYTES, filled, parts, pieces
-
-if TYPE_CHECKING:
-    from .stored import Stored
-
-__all__ = ["LOOKED_AT", "Extent", "Planned", "View", "bands_of"]
 
 LOOKED_AT = 1 << 20  # bytes of a tensor that tells more of a weight than its dtype and shape
 
@@ -65,8 +60,8 @@ class Planned(ABC):
         return ()
 
     @property
-    def reads(self) -> Sequence[Stored]:
-        """The stored tensors that it is computed from."""
+    def reads(self) -> Sequence[Any]:
+        """The tensors in files (Stored) that it is computed from."""
         return [stored for part in self.made_of for stored in part.reads]
 
     @property
@@ -228,7 +223,6 @@ class View(Planned):
             end = min(count, -(-high // unit) * self.base.unit) if unit else count
             found.append(_Part(layout, begin, end))
         computed = sum(end - begin for (begin, end), _ in groupby(part[1:] for part in found))
-        fits = 4 * self.base.nbytes <= most
-        if computed > 2 * count or (fits and computed >= count):
+        if computed > (1 if 4 * self.base.nbytes <= most else 2) * count:
             return [_Part(part.layout, 0, count) for part in found]
         return found

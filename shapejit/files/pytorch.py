@@ -20,8 +20,6 @@ from .paths import Path, file_name
 from .places import opened
 from .stored import Stored
 
-__all__ = ["begins", "read"]
-
 _LEAST = (2, 6)
 _ZIP, _FIRST = b"PK\x03\x04", b"/data.pkl"  # of the ZIP written by torch.save since 1.6
 # The keys under which training scripts store the tensors of a model.

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from threading import Lock
 from typing import Any, TypeVar
-from weakref import WeakSet, WeakValueDictionary, ref
+from weakref import WeakValueDictionary, ref
 
 import numpy as np
 
@@ -30,20 +30,9 @@ except ImportError as missing:
 
 from ..arrays.tensor import Bytes
 from ..errors import FileFormatError, ShapeJitError, redacted, redacted_url, shortened
-from ..runtime.system import register_at_fork
 from .ahead import awaited, read_parts
 from .open_files import CHANGED, File
 from .urls import Url
-
-__all__ = [
-    "AbstractBufferedFile",
-    "RemoteFile",
-    "asked",
-    "resolved",
-    "shared",
-    "told",
-    "version_at",
-]
 
 # The packages to install, by the scheme of URLs; fsspec's own message names the others.
 _PACKAGES = {
@@ -63,7 +52,6 @@ _PRECONDITION_FAILED = 412
 _FIRST = 1 << 16  # bytes of the first read at a place: most headers
 _LONG = 1 << 22  # bytes of a read that is split into concurrent ones
 _open: WeakValueDictionary[str, RemoteFile] = WeakValueDictionary()
-_files = WeakSet["RemoteFile"]()
 _recent = deque[Bytes](maxlen=16)  # read-ahead buffers of files, of at most 4 MiB each
 _RANGE = re.compile(r"bytes[ =](\d+-\d+)(?:/(\d+))?")
 # Seconds before each retry after a dropped connection; timeouts are not retried.
@@ -158,6 +146,11 @@ def shared(url: str) -> RemoteFile:
     return made
 
 
+def is_buffered(sink: Any) -> bool:
+    """Whether a file to write sends its bytes in blocks of its own."""
+    return isinstance(sink, AbstractBufferedFile)
+
+
 def version_at(url: str) -> str | None:
     """The current version of a file; None if there is none, or it is unknown."""
     system, place = resolved(url)
@@ -171,18 +164,6 @@ def _version(info: Mapping[str, Any]) -> str:
     known = {re.sub("[^a-z]", "", key.lower()): value for key, value in info.items()}
     said = next((f", {key} {known[key]}" for key in _TELLING if known.get(key)), "")
     return f"{info.get('size')} bytes{said}"
-
-
-_parents: list[Any] = []  # handles that are not closed, which would disturb the parent's
-
-
-def _reconnect() -> None:
-    """In a forked child, connect again: threads of file systems do not survive a fork."""
-    _open.clear()
-    _parents.extend(file.disconnect() for file in [*_files])
-
-
-register_at_fork(after_in_child=_reconnect)
 
 
 async def _check_range(url: str, info: Mapping[str, Any], response: Any) -> None:
@@ -228,16 +209,14 @@ class RemoteFile(File):
         self.size: int = info["size"]
         self.version = _version(info)
         self._info = info
-        self._handle: Any = None
         self._held, self._begin, self._block = ref(np.empty(0, np.uint8)), 0, _FIRST
-        self.disconnect()
-        _files.add(self)
+        self._connect(None)
 
-    def disconnect(self) -> Any:
-        """Reconnect on the next read; returns the old handle."""
-        handle, self._handle = self._handle, None
+    def _connect(self, old: Any) -> None:
+        """Have no handle yet; `old`, if it is a parent's, is not closed, which would disturb it."""
+        self._handle: Any = None
+        self._process, self._old = os.getpid(), old
         self._reading, self._alone = Lock(), Lock()
-        return handle
 
     def read(self, memory: memoryview, at: int, tensor: str | None) -> None:
         """Fill `memory` from byte `at`; short reads are extended."""
@@ -273,6 +252,8 @@ class RemoteFile(File):
         """Raise FileFormatError if the file is too short; add the tensor to errors of readers."""
         if end > self.size:
             raise FileFormatError(self.path, tensor, f"it ends after {self.size} bytes")
+        if self._process != os.getpid():  # threads of file systems do not survive a fork
+            self._connect(self._handle)
         try:
             yield
         except FileFormatError as fault:

@@ -18,8 +18,7 @@ from .paths import Path, file_name
 from .places import opened, places
 from .safetensors.header import json_object, parsed
 from .stored import Stored
-
-__all__ = ["INDEX", "PICKLES", "SINGLE", "SUFFIX", "read", "shards_named"]
+from .urls import is_url
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"  # all tensors of a folder without an index
@@ -81,7 +80,13 @@ def _chosen(folder: str) -> tuple[str, list[str]]:
         return place.join(folder, INDEX), []
     if place.exists(place.join(folder, SINGLE)):
         return "", [SINGLE]
-    names = sorted(name for name in place.names(folder) if not name.startswith("."))
+    try:
+        listed = sorted(place.listed(folder))
+    except OSError:  # web servers list nothing
+        if not is_url(folder):
+            raise
+        listed = []
+    names = [name for name in listed if not name.startswith(".")]
     for suffix, files in (
         (SUFFIX, [name for name in names if name.endswith(".safetensors")]),
         (PICKLES, [name for name in names if _PICKLE.fullmatch(name)]),
@@ -97,7 +102,10 @@ def _chosen(folder: str) -> tuple[str, list[str]]:
             raise FileFormatError(folder, None, reason)
         if files:
             return "", files
-    raise FileFormatError(folder, None, _without(folder))
+    reason = f"it is not a regular file, nor a folder with {SINGLE} or {INDEX}"
+    others = [name for name in listed if name.endswith(_WEIGHTS)]
+    reason += f"; it holds {quoted(others[0])}" if others else ""
+    raise FileFormatError(folder, None, reason)
 
 
 def _file(path: str) -> Checkpoint:
@@ -126,16 +134,6 @@ def _together(path: str, found: list[Checkpoint]) -> Checkpoint:
         members |= file.members
     nbytes, told = sum(file.nbytes for file in found), _told(found[0])
     return Checkpoint(path, "sharded", members, None, nbytes, of_files=told)
-
-
-def _without(path: str) -> str:
-    """The error if there is no checkpoint at a path, with a hint."""
-    reason = f"it is not a regular file, nor a folder with {SINGLE} or {INDEX}"
-    place = places(path)
-    if place.is_folder(path):
-        others = [name for name in sorted(place.names(path)) if name.endswith(_WEIGHTS)]
-        reason += f"; it holds {quoted(others[0])}" if others else ""
-    return reason
 
 
 def shards_named(index: str) -> list[str]:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import gcd
 from typing import NamedTuple
 
 from ..arrays.tensor import Bytes, Tensor
 from ..dtypes.table import DType
 from ..shapes.layout import Layout
 from .open_files import File, OpenFile
-from .pieces import MOST, filled, new_memory, pieces
+from .pieces import MOST, filled, new_memory, parts, pieces
 from .planned import Extent, Planned
-
-__all__ = ["CONTIGUOUS", "FileType", "Stored"]
 
 # Bytes of a file in memory at a time: casts of 1 MiB took 1.6 times as long as of 8 MiB, where
 # other programs have the cores. A view that picks its elements from all over needs more.
@@ -78,7 +75,7 @@ class Stored(Planned):
             for at in range(0, self.nbytes, CONTIGUOUS):
                 yield self._read(at, min(CONTIGUOUS, self.nbytes - at))
         else:
-            for band in _near(self.layout, 8 * CONTIGUOUS):
+            for band in parts(self.layout, CONTIGUOUS, near=True):
                 yield from pieces(self._loaded(band))
 
     def _read(self, at: int, nbytes: int) -> Bytes:
@@ -91,7 +88,7 @@ class Stored(Planned):
         """Bytes that are in memory at a time, beside pieces of them."""
         if self.layout.contiguous_bytes and not self.file.compressed:
             return 0
-        low, high = next(_near(self.layout, 8 * CONTIGUOUS)).span
+        low, high = next(parts(self.layout, CONTIGUOUS, near=True)).span
         return self.file.size if self.file.compressed else (high - low) // 8
 
     def mapped(self) -> Tensor:
@@ -128,25 +125,3 @@ class Stored(Planned):
         memory = new_memory((high + 7) // 8 - low // 8)
         self.file.read(memory.data, self.begin + low // 8, self.name)
         return Tensor(memory, self.dtype, band.at(band.offset - low // 8 * 8))
-
-
-def _near(view: Layout, limit: int) -> Iterator[Layout]:
-    """Slices along the outer dims, in order, of whole bytes, each within about `limit` bits.
-
-    What picks its elements from all over, as a transposed matrix does, is not cut.
-    """
-    low, high = view.span
-    if high - low <= limit or not view.ndim:
-        yield view
-        return
-    count, step, row = view.shape[0], abs(view.strides[0]), view.select(0, 0)
-    whole = 8 // gcd(row.size * row.bits, 8)
-    rows = max(1, limit // (step * whole)) * whole if step else count
-    if count > 1 and (row.span[1] - row.span[0] > step or rows >= count):
-        yield view
-    elif rows == 1:
-        for i in range(count):
-            yield from _near(view.select(0, i), limit)
-    else:
-        for i in range(0, count, rows):
-            yield view.narrow(0, i, min(rows, count - i), 1)

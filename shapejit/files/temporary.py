@@ -14,8 +14,6 @@ from ..errors import FileFormatError
 from ..runtime import system
 from .paths import Path, file_name
 
-__all__ = ["Check", "replacing", "sync_folder"]
-
 Check = Callable[[str], None]  # of a written file, before it is renamed
 
 _NAME = re.compile(r"\.shapejit-[0-9a-f]{32}\.tmp")

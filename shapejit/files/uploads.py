@@ -8,11 +8,10 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from ..errors import FileFormatError
-from .remote import AbstractBufferedFile, asked, told, version_at
+from .remote import asked, is_buffered, told, version_at
 from .temporary import Check
 from .urls import Url
-
-__all__ = ["uploading"]
+from .writing import InOrder
 
 _BLOCK = 1 << 23  # bytes that are sent at a time
 _UNKNOWN = 1 << 25  # of a file of unknown size
@@ -47,25 +46,17 @@ def uploading(
             raise
 
 
-class _Upload(io.RawIOBase):
-    """A remote file; it cannot seek back, and counts the bytes written."""
+class _Upload(InOrder):
+    """A remote file; it cannot seek back."""
 
     def __init__(self, url: str, block: int) -> None:
-        self._url, self._at = url, 0
-        self._before = version_at(url)
+        super().__init__(self._send)
+        self._url, self._before = url, version_at(url)
         self._sink = asked(url, "open", mode="wb", block_size=block, autocommit=False)
 
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any, /) -> int:
+    def _send(self, data: Any) -> None:
         with told(self._url):
             self._sink.write(data)
-        self._at += len(data)
-        return len(data)
-
-    def tell(self) -> int:
-        return self._at
 
     def commit(self) -> None:
         """Make the file appear."""
@@ -79,7 +70,7 @@ class _Upload(io.RawIOBase):
             self._sink.discard()
         with suppress(Exception):
             self._sink.closed = True  # otherwise closing would send the rest
-        if not isinstance(self._sink, AbstractBufferedFile):  # those do discard
+        if not is_buffered(self._sink):  # those do discard
             with suppress(Exception):
                 if version_at(self._url) not in (self._before, None):
                     asked(self._url, "rm_file")

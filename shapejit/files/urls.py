@@ -13,8 +13,6 @@ from urllib.parse import quote
 
 from ..errors import FileFormatError, quoted
 
-__all__ = ["Url", "inside", "is_url"]
-
 _HEAD = re.compile(r"(?:[A-Za-z0-9+.-]+::)*([A-Za-z][A-Za-z0-9+.-]*)://")
 _WEB = ("http", "https")
 

@@ -18,16 +18,6 @@ from ..runtime import system
 from .pieces import pieces
 from .planned import Extent
 
-__all__ = [
-    "New",
-    "Progress",
-    "Target",
-    "Writer",
-    "Written",
-    "announced",
-    "write_all",
-]
-
 Progress = Callable[[int], object]
 Target = int | io.RawIOBase  # a descriptor of a file, or an upload, which is written in order
 
@@ -36,6 +26,25 @@ _THREADED = 1 << 23  # bytes of a file from which a thread pays
 _COPIED = 1 << 25  # bytes copied per call
 _ZEROS = 1 << 20  # zero bytes between tensors that are sent at a time
 _UNABLE = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM)
+
+
+class InOrder(io.RawIOBase):
+    """A file that is written in order, by a function; it counts what is written."""
+
+    def __init__(self, write: Callable[[Any], int | None]) -> None:
+        self._write, self._at = write, 0
+
+    def write(self, data: Any, /) -> int:
+        """Write bytes; return how many."""
+        # Functions that return None have written everything.
+        count = self._write(data)
+        done = len(data) if count is None else count
+        self._at += done
+        return done
+
+    def tell(self) -> int:
+        """The number of bytes that are written."""
+        return self._at
 
 
 class Written(int):

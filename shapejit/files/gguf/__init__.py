@@ -7,7 +7,7 @@ except ImportError as missing:
         "GGUF files need gguf: pip install 'shapejit[gguf]'", name="gguf"
     ) from missing
 
-from .reader import Checkpoint, read
+from .reader import read
 from .writer import write
 
-__all__ = ["Checkpoint", "read", "write"]
+__all__ = ["read", "write"]

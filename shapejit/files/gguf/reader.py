@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any, NamedTuple
 
@@ -18,13 +18,11 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from ...dtypes.table import DType, dtype
 from ...errors import DTypeError, FileFormatError, quoted, shape_text
 from ...shapes.layout import Layout
-from .. import checkpoint
+from ..checkpoint import Checkpoint, size_in_bits
 from ..open_files import File, Window
 from ..paths import Path, file_name
 from ..places import opened, places
 from ..stored import FileType, Stored
-
-__all__ = ["ALIGNMENT", "MAGIC", "MAX_DIMS", "VALUES", "Checkpoint", "alignment_of", "read"]
 
 MAGIC = b"GGUF"
 
@@ -38,13 +36,11 @@ VALUES = ("B", "b", "H", "h", "I", "i", "f", "?", "string", "array", "Q", "q", "
 _LEAST = {"string": 8, "array": 12}  # bytes of the shortest value
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Checkpoint(checkpoint.Checkpoint):
-    """The content of a file; `pairs` are the bytes [begin, end) of each key and value in it."""
+class Header(NamedTuple):
+    """The file, and the bytes [begin, end) of each key and value of the metadata in it."""
 
-    metadata: dict[str, Any]
-    pairs: dict[str, tuple[int, int]]
     file: File
+    pairs: dict[str, tuple[int, int]]
 
 
 class _Info(NamedTuple):
@@ -149,8 +145,7 @@ def _read_one(path: Path) -> Checkpoint:
         nbytes=nbytes,
         start=start,
         types={info.name: info.type for info in infos},
-        pairs=places,
-        file=cursor.file,
+        own=Header(cursor.file, places),
     )
 
 
@@ -204,7 +199,7 @@ def _members(
     """The tensors in the order of the header, checked not to overlap."""
     file, found = cursor.file, {}
     for name, type_name, kind, shape, offset in infos:
-        nbytes = checkpoint.size_in_bits(file.path, name, shape, kind.bits) // 8
+        nbytes = size_in_bits(file.path, name, shape, kind.bits) // 8
         if name in found:
             raise cursor.fault("two tensors have this name", name)
         if offset % alignment or start + offset + nbytes > max(file.size, start):
@@ -247,11 +242,12 @@ def read(path: Path) -> Checkpoint:
             raise FileFormatError(shard.path, twice, "another shard has a tensor of this name")
         members |= shard.members
         types |= shard.types
-    said = first.metadata.get(_TENSORS, len(members))
+    metadata = first.metadata or {}
+    said = metadata.get(_TENSORS, len(members))
     if said != len(members):
         reason = f"its shards hold {len(members)} tensors, not {said}, as the first one says"
         raise FileFormatError(name, None, reason)
-    told = {key: value for key, value in first.metadata.items() if not key.startswith("split.")}
+    told = {key: value for key, value in metadata.items() if not key.startswith("split.")}
     nbytes = sum(shard.nbytes for shard in shards)
     return replace(first, path=name, members=members, types=types, metadata=told, nbytes=nbytes)
 
@@ -264,7 +260,8 @@ def _shard(path: str, base: str, number: int, count: int) -> Checkpoint:
         found = _read_one(name)
     except FileNotFoundError:
         raise FileFormatError(path, None, f"its shard {quoted(base)} does not exist") from None
-    said = found.metadata.get(_NUMBER, number), found.metadata.get(_COUNT, count)
+    metadata = found.metadata or {}
+    said = metadata.get(_NUMBER, number), metadata.get(_COUNT, count)
     if said != (number, count):
         reason = f"it says that it is shard {said[0]} of {said[1]} (from 0 on), not {number}"
         raise FileFormatError(name, None, reason)

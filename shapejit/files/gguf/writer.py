@@ -17,15 +17,12 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
 from ...dtypes.table import dtype
 from ...errors import DTypeError, FileFormatError, quoted, shape_text
-from .. import checkpoint
-from ..checkpoint import is_text
+from ..checkpoint import Checkpoint, is_text
 from ..paths import Path, file_name
-from ..places import replacing
+from ..places import writing
 from ..temporary import Check
-from ..writing import New, Progress, Writer
-from .reader import MAGIC, MAX_DIMS, VALUES, Checkpoint, alignment_of
-
-__all__ = ["write"]
+from ..writing import New, Progress
+from .reader import MAGIC, MAX_DIMS, VALUES, Header, alignment_of
 
 _VERSION = 3
 _MAX_NAME = 64  # bytes of a tensor's name (gguf.md, gguf_tensor_info_t)
@@ -40,7 +37,7 @@ def write(
     metadata: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
     check: Check | None = None,
-    source: checkpoint.Checkpoint | None = None,
+    source: Checkpoint | None = None,
     types: Mapping[str, str] | None = None,
 ) -> int:
     """Write a GGUF file as `files.safetensors.write` does; return its size in bytes.
@@ -53,9 +50,9 @@ def write(
     for dtypes, names, and values that GGUF does not have.
     """
     name, given = file_name(path), list(tensors)
-    known = source if isinstance(source, Checkpoint) else None
-    if metadata is None:
-        metadata = {} if known is None else known.metadata
+    known = source if source is not None and source.format == "gguf" else None
+    kept = {} if known is None else known.metadata or {}
+    metadata = kept if metadata is None else metadata
     alignment = alignment_of(name, metadata)
     told = dict(types or {})
     _check_names(name, given, told)
@@ -65,18 +62,19 @@ def write(
             told.setdefault(new.name, had[new.name])
     offsets = [0, *accumulate(-(-new.nbytes // alignment) * alignment for new in given)]
     head = [MAGIC, struct.pack("<IQQ", _VERSION, len(given), len(metadata))]
-    head += [_pair(name, key, value, known) for key, value in metadata.items()]
+    head += [
+        _pair(name, key, value, None if known is None or kept.get(key) is not value else known.own)
+        for key, value in metadata.items()
+    ]
     for new, offset in zip(given, offsets, strict=False):
         head.append(_info(name, new, told.get(new.name), offset))
     first = b"".join(head)
     first += bytes(-len(first) % alignment)
     total = len(first) + offsets[-1]
-    with replacing(name, total, check) as target, Writer(target, total) as writer:
-        writer.put(0, np.frombuffer(first, np.uint8))
-        for new, offset in zip(given, offsets, strict=False):
-            writer.tensor(name, new, len(first) + offset, progress)
-        writer.extend(total)  # including the padding of the last tensor
-    return total
+    # Including the padding of the last tensor.
+    starts = (len(first) + offset for offset in offsets)
+    with writing(name, total, first, zip(given, starts, strict=False), progress, check):
+        return total
 
 
 def _check_names(path: str, given: Sequence[New], types: Mapping[str, str]) -> None:
@@ -125,9 +123,9 @@ def _code(path: str, new: New, told: str | None) -> GGMLQuantizationType:
     return code
 
 
-def _pair(path: str, key: str, value: Any, known: Checkpoint | None) -> bytes:
+def _pair(path: str, key: str, value: Any, known: Header | None) -> bytes:
     """The bytes of a key and its value: those of the source, or new ones."""
-    if known is not None and key in known.pairs and known.metadata[key] is value:
+    if known is not None and key in known.pairs:
         begin, end = known.pairs[key]
         return bytes(known.file.bytes(begin, end - begin))
     if not is_text(key) or len(key.encode()) > _MAX_KEY:

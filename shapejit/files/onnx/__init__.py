@@ -7,7 +7,7 @@ except ImportError as missing:
         "ONNX files and TensorProtos need onnx: pip install 'shapejit[onnx]'", name="onnx"
     ) from missing
 
-from .reader import Checkpoint, read
+from .reader import read
 from .writer import write
 
-__all__ = ["Checkpoint", "read", "write"]
+__all__ = ["read", "write"]

@@ -7,18 +7,6 @@ from typing import Any, NamedTuple
 
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 
-__all__ = [
-    "ONNX",
-    "Graph",
-    "GraphTensor",
-    "constant",
-    "graphs",
-    "held",
-    "nested",
-    "protos",
-    "roots",
-]
-
 Graph = Any  # GraphProto or FunctionProto
 ONNX = ("", "ai.onnx")  # names of the domain of ONNX's own operators
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 from onnx import ModelProto, TensorProto
@@ -12,7 +12,7 @@ from ...arrays.tensor import Tensor
 from ...dtypes.table import DType
 from ...errors import DTypeError, FileFormatError, FormatError, ReshapeError
 from ...shapes.layout import Layout
-from .. import checkpoint
+from ..checkpoint import Checkpoint, is_text, size_in_bits
 from ..in_memory import MemoryFile
 from ..open_files import File
 from ..paths import Path, file_name
@@ -23,17 +23,11 @@ from .tensors import described, external_place, from_tensorproto
 from .weights import weight_nodes
 from .wire import Place, skeleton
 
-__all__ = ["Checkpoint", "read"]
 
+class Model(NamedTuple):
+    """A model with a `wire.Place` instead of raw data, its file, and names of external tensors."""
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Checkpoint(checkpoint.Checkpoint):
-    """The content of a model: `model`, with a `wire.Place` instead of raw data, and its `file`.
-
-    `external` are the names of the tensors in other files.
-    """
-
-    model: ModelProto
+    proto: ModelProto
     file: File
     external: frozenset[str]
 
@@ -62,7 +56,7 @@ def read(path: Path) -> Checkpoint:
             continue
         if not each.own:
             raise FileFormatError(name, None, "a tensor of its graph has no name")
-        if not checkpoint.is_text(each.own):  # bytes, as proto2 has it
+        if not is_text(each.own):  # bytes, as proto2 has it
             raise FileFormatError(name, None, f"the name {each.own!r} is not UTF-8")
         if each.name in members:
             raise FileFormatError(name, each.name, "two tensors have this name")
@@ -73,7 +67,7 @@ def read(path: Path) -> Checkpoint:
             raise FileFormatError(name, each.name, reason) from None
     nbytes = sum(member.nbytes for member in members.values())
     metadata = {entry.key: entry.value for entry in model.metadata_props}
-    if not all(checkpoint.is_text(word) for pair in metadata.items() for word in pair):
+    if not all(is_text(word) for pair in metadata.items() for word in pair):
         raise FileFormatError(name, None, "its metadata are not UTF-8")
     return Checkpoint(
         path=name,
@@ -82,15 +76,17 @@ def read(path: Path) -> Checkpoint:
         metadata=metadata or None,
         nbytes=nbytes,
         weight_nodes=weight_nodes(model, members),
-        model=model,
-        file=file,
-        external=frozenset(n for n, m in members.items() if m.file in (*files.values(),)),
+        own=Model(
+            model,
+            file,
+            frozenset(n for n, m in members.items() if m.file in (*files.values(),)),
+        ),
     )
 
 
 def _stored(each: GraphTensor, file: File, files: dict[str, File]) -> Stored:
     kind, shape, field = described(each.proto)
-    nbytes = -(-checkpoint.size_in_bits(file.path, each.name, shape, kind.bits) // 8)
+    nbytes = -(-size_in_bits(file.path, each.name, shape, kind.bits) // 8)
     if field == "external_data":
         home = places(file.path)
         folder, location, begin = external_place(each.proto, home.parent(file.path), nbytes)

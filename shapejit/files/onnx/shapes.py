@@ -16,13 +16,11 @@ from ...dialects.onnx.versions import NEWEST
 from ...errors import ShapeJitError
 from ...shapes.request import Request
 from ...shapes.resolver import resolve
+from ..checkpoint import Checkpoint
 from ..open_files import File
 from .graphs import ONNX, Graph, constant, nested, protos, roots
-from .reader import Checkpoint
 from .tensors import from_tensorproto
 from .wire import Place
-
-__all__ = ["DIALECTS", "ShapeNode", "inferred", "nodes_of", "shape_nodes", "with_small_data"]
 
 Dims = tuple[int | str | None, ...]  # None is an unknown size, a str a name for one
 
@@ -97,9 +95,9 @@ def nodes_of(found: Checkpoint) -> list[ShapeNode]:
     ('onnx.Reshape-25', (0, 3), True)
     """
     try:
-        model = inferred(found.model, found.file, strict=False)
+        model = inferred(found.own.proto, found.own.file, strict=False)
     except (InferenceError, ValidationError):
-        model = with_small_data(found.model, found.file)
+        model = with_small_data(found.own.proto, found.own.file)
     return [*shape_nodes(model)]
 
 

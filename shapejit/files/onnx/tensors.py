@@ -33,8 +33,6 @@ from ..checkpoint import is_text
 from ..open_files import OpenFile
 from ..paths import Path, inside
 
-__all__ = ["described", "external_place", "from_tensorproto", "title", "to_tensorproto"]
-
 # The field of each dtype's elements if they are not in raw_data; int32_data for all others.
 _FIELDS = {
     "float32": "float_data",

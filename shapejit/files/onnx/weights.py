@@ -10,8 +10,6 @@ from ...quantization.parts import WeightNode
 from ..stored import Stored
 from .graphs import ONNX, nested, roots
 
-__all__ = ["weight_nodes"]
-
 _DOMAIN = "com.microsoft"  # onnxruntime, docs/ContribOperators.md
 _MATMUL = "MatMulNBits"
 _INPUTS = ("A", "B", "scales", "zero_points", "g_idx", "bias")

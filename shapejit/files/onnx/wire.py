@@ -16,8 +16,6 @@ from onnx import ModelProto, TensorProto
 from ...errors import FileFormatError
 from ..open_files import File, Window
 
-__all__ = ["MAX_MESSAGE", "Place", "expanded", "skeleton"]
-
 MAX_MESSAGE = 2**31 - 1  # bytes that protobuf reads
 
 _MAX_NESTING = 100  # of messages; protobuf's own limit

@@ -13,20 +13,17 @@ from onnx.checker import ValidationError
 from onnx.shape_inference import InferenceError
 
 from ...errors import FileFormatError
-from .. import checkpoint
-from ..checkpoint import is_text
+from ..checkpoint import Checkpoint, is_text
 from ..open_files import File
 from ..paths import Path, file_name
-from ..places import places, replacing
+from ..places import places, replacing, writing
 from ..stored import CONTIGUOUS
 from ..temporary import Check
-from ..writing import New, Progress, Writer, announced, write_all
+from ..writing import New, Progress, announced, write_all
 from .graphs import GraphTensor, graphs, held, protos
-from .reader import Checkpoint, read
+from .reader import Model, read
 from .shapes import inferred, shape_nodes
 from .wire import MAX_MESSAGE, Place, expanded
-
-__all__ = ["write"]
 
 _ALIGNMENT = 4096  # bytes, of each tensor in a file of external data: a page
 LEAST_OUTSIDE = (
@@ -44,7 +41,7 @@ def write(
     metadata: Mapping[str, str] | None = None,
     progress: Progress | None = None,
     check: Check | None = None,
-    source: checkpoint.Checkpoint | None = None,
+    source: Checkpoint | None = None,
 ) -> int:
     """Write the model `source` with new tensors as `files.safetensors.write` does.
 
@@ -56,27 +53,30 @@ def write(
     not a model, for missing or unknown tensors, and for those that the graph does not allow.
     """
     name = file_name(path)
-    if not isinstance(source, Checkpoint):
+    if source is None or source.format != "onnx":
         raise FileFormatError(name, None, _NO_GRAPH)
+    own: Model = source.own
     given = list(tensors)
     model, known = _replaced(name, source, given)
     if metadata is not None and dict(metadata) != (source.metadata or {}):
         _set_metadata(name, model, metadata)
     large = sum(new.nbytes for new in given) + model.ByteSize() > MAX_MESSAGE
     least = LEAST_OUTSIDE if large else math.inf
-    outside = [new for new in given if new.name in source.external or new.nbytes >= least]
+    outside = [new for new in given if new.name in own.external or new.nbytes >= least]
     location = _location(name)
-    total = _refer_outside(known, outside, location)
+    starts, total = _refer_outside(known, outside, location)
     parts, size = expanded(model.SerializeToString())
     if size > MAX_MESSAGE:
         raise FileFormatError(name, None, f"it would have {size} bytes, more than protobuf reads")
     old = _locations(name)
     with ExitStack() as stack:
         if outside:
-            stack.enter_context(_outside(name, location, total, outside, progress))
+            stack.enter_context(
+                _outside(name, location, total, zip(outside, starts, strict=True), progress)
+            )
         with replacing(name, size, check) as descriptor:
             for part in parts:
-                for piece in _bytes(name, part, source.file, given, progress):
+                for piece in _bytes(name, part, own.file, given, progress):
                     write_all(descriptor, piece)
     _remove(name, old - {location})
     return size + total
@@ -87,12 +87,12 @@ def _replaced(
 ) -> tuple[ModelProto, dict[str, GraphTensor]]:
     """The model with the dtypes, the shapes and the Places of new tensors, and its tensors."""
     model = ModelProto()
-    model.CopyFrom(source.model)
+    model.CopyFrom(source.own.proto)
     known = {each.name: each for each in held(model) if each.name in source.members}
     _check_names(path, [new.name for new in given], known)
     changed = [_retyped(path, known[new.name], new) for new in given]
     if any(changed):
-        _infer(path, model, source.file)
+        _infer(path, model, source.own.file)
     for i, new in enumerate(given):
         proto = known[new.name].proto
         _clear(proto)
@@ -176,37 +176,33 @@ def _location(path: str) -> str:
     return f"{base}.{secrets.token_hex(4)}.data"
 
 
-def _aligned(at: int) -> int:
-    return -(-at // _ALIGNMENT) * _ALIGNMENT
-
-
-def _refer_outside(known: Mapping[str, GraphTensor], outside: Sequence[New], location: str) -> int:
-    """Assign places in the file of external data to tensors; return its size."""
-    at = 0
+def _refer_outside(
+    known: Mapping[str, GraphTensor], outside: Sequence[New], location: str
+) -> tuple[list[int], int]:
+    """Assign places in the file of external data to tensors; return these, and its size."""
+    starts, at = list[int](), 0
     for new in outside:
-        begin = _aligned(at)
+        begin = -(-at // _ALIGNMENT) * _ALIGNMENT
+        starts.append(begin)
         proto, at = known[new.name].proto, begin + new.nbytes
         proto.ClearField("raw_data")
         proto.data_location = TensorProto.EXTERNAL
         for key, value in (("location", location), ("offset", begin), ("length", new.nbytes)):
             proto.external_data.add(key=key, value=str(value))
-    return at
+    return starts, at
 
 
 @contextmanager
 def _outside(
-    path: str, location: str, total: int, outside: Sequence[New], progress: Progress | None
-) -> Iterator[None]:
+    path: str, location: str, total: int, outside: Iterable[tuple[New, int]],
+    progress: Progress | None,
+) -> Iterator[None]:  # fmt: skip
     """Write the file of external data; it is removed if the model cannot be written."""
     place = places(path)
     data_path = place.join(place.parent(path), location)
     try:
-        with replacing(data_path, total) as target, Writer(target, total) as writer:
-            at = 0
-            for new in outside:
-                at = _aligned(at)
-                writer.tensor(path, new, at, progress)
-                at += new.nbytes
+        with writing(data_path, total, b"", outside, progress):
+            pass
         yield
     except BaseException:
         with suppress(OSError):
@@ -234,7 +230,7 @@ def _bytes(
 def _locations(path: str) -> set[str]:
     """The files of external data of the model at `path`, if there is one."""
     try:
-        model = read(path).model
+        model = read(path).own.proto
     except (OSError, FileFormatError):
         return set()
     return {

@@ -6,7 +6,7 @@ whole new file or the old content.
 
 from ..paths import Path
 from ..writing import New
-from .reader import Checkpoint, read
+from .reader import read
 from .writer import placed, write
 
-__all__ = ["Checkpoint", "New", "Path", "placed", "read", "write"]
+__all__ = ["New", "Path", "placed", "read", "write"]

@@ -19,17 +19,6 @@ from ...errors import DTypeError, FileFormatError, elements, quoted, shape_text
 from ...shapes.arithmetic import MAX_SIZE
 from ..checkpoint import is_text, size_in_bits
 
-__all__ = [
-    "LENGTH",
-    "Entry",
-    "check_cover",
-    "data_start",
-    "decode",
-    "encode",
-    "json_object",
-    "parsed",
-]
-
 LENGTH = 8  # bytes of the header's length, and the alignment of the data
 
 _METADATA = "__metadata__"

@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
 from ...errors import FileFormatError
 from ...shapes.layout import Layout
-from .. import checkpoint
+from ..checkpoint import Checkpoint, LazyMapping
 from ..paths import Path, file_name
 from ..places import opened
 from ..stored import Stored
 from . import header
 from .header import Entry
-
-__all__ = ["Checkpoint", "read"]
-
-
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Checkpoint(checkpoint.Checkpoint):
-    """The content of a file, in the order of its header.
-
-    `entries` have the dtype, the shape and the byte range [begin, end) of each tensor, counted from
-    `start`, the end of the header.
-    """
-
-    metadata: dict[str, str] | None
-    entries: Mapping[str, Entry]
 
 
 def read(path: Path) -> Checkpoint:
@@ -53,9 +36,8 @@ def read(path: Path) -> Checkpoint:
     return Checkpoint(
         path=name,
         format="safetensors",
-        members=checkpoint.LazyMapping(entries, stored),
+        members=LazyMapping(entries, stored),
         metadata=metadata,
         nbytes=file.size - start,
         start=start,
-        entries=entries,
     )

@@ -2,39 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import NamedTuple, Protocol, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
 
-import numpy as np
-
-from ...dtypes.table import DType
+from .. import places
 from ..paths import Path, file_name
-from ..places import places, replacing
 from ..temporary import Check
-from ..writing import New, Progress, Writer
+from ..writing import New, Progress
 from . import header
-
-__all__ = ["Placed", "placed", "write", "writing"]
-
-
-class _Tensor(Protocol):
-    """A tensor to write, or a planned one."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def dtype(self) -> DType: ...
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-    @property
-    def nbytes(self) -> int: ...
-
-
-_T = TypeVar("_T", bound=_Tensor)
 
 
 class Placed(NamedTuple):
@@ -68,32 +44,23 @@ def write(
     return where.size
 
 
-@contextmanager
 def writing(
     path: str,
     where: Placed,
     tensors: Iterable[New],
     progress: Progress | None = None,
     check: Check | None = None,
-) -> Iterator[None]:
-    """As `write`, for a file whose header is known already.
-
-    When the block of `with` begins, all data have been computed. At its end, which may be on
-    another thread, the last of them are written, and the file is synced and renamed.
-    """
-    given = list(tensors)
-    if places(path).in_order:
-        given.sort(key=lambda tensor: where.starts[tensor.name])
-    with replacing(path, where.size, check) as target, Writer(target, where.size) as writer:
-        writer.put(0, np.frombuffer(where.header, np.uint8))
-        # In the given order: tensors that share a source are computed once.
-        for tensor in given:
-            writer.tensor(path, tensor, where.starts[tensor.name], progress)
-        yield
+) -> AbstractContextManager[None]:
+    """As `write`, for a file whose header is known already (see `files.places.writing`)."""
+    given = [(tensor, where.starts[tensor.name]) for tensor in tensors]
+    # Otherwise in the given order: tensors that share a source are computed once.
+    if places.places(path).in_order:
+        given.sort(key=lambda each: each[1])
+    return places.writing(path, where.size, where.header, given, progress, check)
 
 
-def placed(path: str, tensors: Sequence[_Tensor], metadata: Mapping[str, str] | None) -> Placed:
-    """The places of the tensors in a file.
+def placed(path: str, tensors: Sequence[Any], metadata: Mapping[str, str] | None) -> Placed:
+    """The places of tensors, each with a name, dtype, shape and size, in a file.
 
     Raises FileFormatError (with the tensor) for tensors that the format cannot hold.
     """
@@ -106,7 +73,7 @@ def placed(path: str, tensors: Sequence[_Tensor], metadata: Mapping[str, str] | 
     return Placed(first, starts, total)
 
 
-def _aligned(tensors: Iterable[_T]) -> list[_T]:
+def _aligned(tensors: Iterable[Any]) -> list[Any]:
     """The tensors with the widest elements first, otherwise in the given order.
 
     Data start at a multiple of eight bytes, so this aligns every tensor to its elements, as the
