@@ -1,22 +1,18 @@
 """The machine code of a package's kernels for one instruction set, on whatever processor.
 
 `machine_code` runs it, by a Python that has the package: `python emission.py ISA [--all] [REGEX]`.
-Cases of the benchmarks are called. What they ask for is compiled for the instruction set and
-counted. A package that builds kernels by their names runs none of them; what runs here of an older
-one, which compiles where it calls, is the same code without optimisation, for any processor.
+Cases of the benchmarks are called; what they ask for the package's builder compiles for the
+instruction set, and is counted.
 """
 
 import gc
 import json
 import os
-import platform
 import re
 import sys
-import weakref
-from contextlib import contextmanager
 from hashlib import blake2b
 from importlib import import_module
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from time import process_time
 from typing import NamedTuple
@@ -28,7 +24,6 @@ NBYTES = 1 << 22  # of a case: enough for the kernels of large copies
 # Suites whose cases are not called: other processes, and what asks for no more kernels.
 LEFT_OUT = ("busy", "first-call", "files")
 LONGEST = 64  # letters of values in a name
-WRAPPER = "_ZN7cpython"  # what the name of a function begins with that Python calls
 
 
 class Isa(NamedTuple):
@@ -61,21 +56,11 @@ COLUMNS = (
     "compile seconds",
 )
 
-FUNCTION = re.compile(r"^(define [^@\n]*?(\w+) @.*\{\n)((?:.*\n)*?)\}\n", re.MULTILINE)
 INSTRUCTION = re.compile(r"^\t([a-z][\w.]*)(?:[ \t]+(.*))?$")
 NO_ACCESS = ("lea", "nop", "prefetch", "prfm", "call", "jmp")
 # Of x86: what has memory as its last operand, and only reads it.
 READING = ("bt", "cmp", "test", "ptest", "vptest", "vtest", "comis", "ucomis", "vcomis", "vucomis",
            "mul", "imul", "div", "idiv", "push")  # fmt: skip
-
-
-def _emptied(found):
-    """A function as it is, or one that does nothing if it has what this processor may lack."""
-    head, kind, body = found.groups()
-    if "@llvm.x86." not in body:
-        return found[0]
-    value = "void" if kind == "void" else f"{kind} zeroinitializer"
-    return f"{head}  ret {value}\n}}\n"
 
 
 def counted(text, arm):
@@ -112,121 +97,19 @@ def _access_x86(name, operands):
 
 
 class Emission:
-    """Stands where numba finishes its modules, and counts what each kernel became."""
+    """A machine for the instruction set, and the figures of what it emits."""
 
     def __init__(self, isa):
         from llvmlite import binding
 
         binding.initialize_all_targets()
         binding.initialize_all_asmprinters()
-        self.isa, self.rows, self.arm = isa, {}, isa.triple == ARM
-        # Whether this processor has all that is compiled for.
-        has = {name for name, there in binding.get_host_cpu_features().items() if there}
-        self.native = {feature[1:] for feature in isa.features.split(",")} <= has
+        self.arm = isa.triple == ARM
         target = binding.Target.from_triple(isa.triple)
         # As numba has it on x86; what is not position-independent is as on ARM.
         options = {"opt": 3, "reloc": "static", "codemodel": "default"}
         self.machine = target.create_target_machine(cpu=isa.cpu, features=isa.features, **options)
         self.machine.set_asm_verbosity(True)
-        self.layout = str(self.machine.target_data)
-        self.compiling = []  # names of what is being compiled, the outermost first
-        self.host = ""
-
-    def install(self):
-        """Before kernels are imported."""
-        from llvmlite import binding
-        from numba.core import codegen, dispatcher
-
-        kind, library = codegen.JITCPUCodegen, codegen.CPUCodeLibrary
-        kind._init = self._started(kind._init, binding.get_process_triple())
-        kind._create_empty_module = self._emptied(kind._create_empty_module)
-        kind._customize_tm_options = _here
-        kind._customize_tm_features = lambda _: ""
-        binding.get_default_triple = lambda: self.isa.triple
-        library._optimize_final_module = self._optimised(library._optimize_final_module)
-        library._finalize_final_module = self._finished(binding.parse_assembly)
-        dispatcher.Dispatcher.compile = self._named(dispatcher.Dispatcher.compile)
-
-    def _started(self, start, triple):
-        def init(codegen, module):
-            start(codegen, module)
-            layout = codegen._data_layout
-            self.host = f'target datalayout = "{layout}"\ntarget triple = "{triple}"\n'
-            codegen._tm, codegen._data_layout = self.machine, self.layout
-
-        return init
-
-    def _emptied(self, empty):
-        def made(codegen, name):
-            module = empty(codegen, name)
-            if codegen._data_layout:
-                module.triple = self.isa.triple
-            return module
-
-        return made
-
-    def _optimised(self, optimise):
-        def optimised(library):
-            text = re.sub(r"^target .*\n", "", str(library._final_module), flags=re.MULTILINE)
-            library.runnable = self.host + (text if self.native else FUNCTION.sub(_emptied, text))
-            optimise(library)
-
-        return optimised
-
-    def _finished(self, parse):
-        def finished(library):
-            module = library._final_module
-            if len(self.compiling) == 1:
-                self.count(module)
-            library._finalize_dynamic_globals()
-            # The module that runs; the other one is linked into kernels that call this one.
-            made = parse(library.runnable)
-            made.name = module.name
-            made._CPUCodeLibrary__library = weakref.proxy(library)
-            library._codegen._add_module(made)
-            library._codegen._scan_and_fix_unresolved_refs(made)
-            library._codegen._engine.finalize_object()
-            library._finalized = True
-
-        return finished
-
-    def _named(self, compile_):
-        def compiled(dispatcher, kinds):
-            function = dispatcher.py_func
-            if not function.__module__.startswith(OURS) or tuple(kinds) in dispatcher.overloads:
-                return compile_(dispatcher, kinds)
-            name = f"{function.__module__}.{function.__qualname__}"
-            with self.naming(name, ", ".join(filter(None, map(_tag, kinds)))):
-                return compile_(dispatcher, kinds)
-
-        return compiled
-
-    @contextmanager
-    def naming(self, name, tags):
-        """Within it the kernel is compiled."""
-        name = name.removeprefix(f"{OURS}.").removeprefix("kernels.")
-        key, k = f"{name}({tags})", 1
-        while key in self.rows:  # other signatures that the tags do not tell apart
-            k += 1
-            key = f"{name}({tags}) {k}"
-        self.compiling.append(key)
-        self.overhead, start = 0.0, process_time()
-        try:
-            yield
-        finally:
-            key = self.compiling.pop()
-            if not self.compiling and key in self.rows:
-                self.rows[key]["compile seconds"] = round(process_time() - start - self.overhead, 3)
-
-    def count(self, module):
-        """Keep the figures of a kernel: all of its module but what Python calls it by."""
-        start = process_time()
-        emitted = module.clone()
-        for function in emitted.functions:
-            if function.name.startswith(WRAPPER):
-                function.linkage = "available_externally"  # which is not emitted
-        self.rows[self.compiling[0]] = self.figures(emitted)
-        self.overhead += process_time() - start
 
     def figures(self, module):
         """Those of a module, compiled for the instruction set."""
@@ -240,44 +123,6 @@ class Emission:
             part.size() for part in sections if (part.name() or b"").startswith(b".text")
         )
         return figures
-
-
-def _here(codegen, options):
-    """What runs here is for this processor, and made quickly."""
-    from llvmlite import binding
-
-    x86 = platform.machine().lower() in ("x86_64", "amd64")
-    has = binding.get_host_cpu_features().flatten()
-    options.update(cpu=binding.get_host_cpu_name(), features=has, opt=0, jit=True)
-    options["codemodel"] = "jitdefault"
-    options["reloc"] = "static" if x86 else "default"
-
-
-def _tag(kind):
-    """What tells signatures apart: widths and counts, no numbers and no tables of them."""
-    from numba import types
-
-    value = getattr(kind, "value", None)
-    if value is not None:
-        return f"{len(value)}" if isinstance(value, tuple) else type(value).__name__
-    if isinstance(kind, types.UniTuple):
-        return str(kind.count)
-    return "" if kind == types.int64 or isinstance(kind, types.Array) else str(kind)
-
-
-def _name_functions(emission):
-    """Let functions that are no kernels of numba's have names, too, if the package has any."""
-    try:
-        written = import_module(f"{OURS}.kernels.machine_code")
-        make = written._machine_code
-    except (ImportError, AttributeError):
-        return
-
-    def named(name, kind, write, what):
-        with emission.naming(name, _brief(repr(what))):
-            return make(name, kind, write, what)
-
-    written._machine_code = named
 
 
 def _brief(text):
@@ -307,9 +152,14 @@ def _label(name, types):
     return f"{kernel}({', '.join(tags)})"
 
 
-def built(emission, names):
-    """Count all kernels of these names; what fails."""
-    objects, failed = import_module(f"{OURS}.builder.objects"), {}
+def built(isa, names):
+    """The figures of all kernels of these names, and what fails."""
+    objects, emission, rows, failed = (
+        import_module(f"{OURS}.builder.objects"),
+        Emission(isa),
+        {},
+        {},
+    )
     types = {tag: objects.TYPES[tag] for tag in objects.TAGS}
     for name in names:
         label, start = _label(name, types), process_time()
@@ -319,46 +169,34 @@ def built(emission, names):
             failed[label] = f"{type(fault).__name__}: {fault}"
             continue
         seconds = round(process_time() - start, 3)
-        emission.rows[label] = emission.figures(module) | {"compile seconds": seconds}
-    return failed
+        rows[label] = emission.figures(module) | {"compile seconds": seconds}
+    return rows, failed
 
 
 def emitted(isa, patterns, everything=False):
     """The figures of all kernels that the cases ask for, by name, and what fails."""
     os.environ |= {"NUMBA_CPU_NAME": isa.cpu, "NUMBA_CPU_FEATURES": isa.features}
     os.environ |= {"NUMBA_NUM_THREADS": "1", "SHAPEJIT_PATIENCE": "0"}
-    emission, (place, *_) = Emission(isa), find_spec(OURS).submodule_search_locations
-    by_names = Path(place, "builder").is_dir()
-    if not by_names:  # an older package, which compiles where it calls
-        emission.install()
-    else:
-        os.environ["SHAPEJIT_TARGET"] = isa.triple
-        recording = import_module(f"{OURS}.runtime.kernels").recorded()
-        names = recording.__enter__()  # for as long as the process
+    os.environ["SHAPEJIT_TARGET"] = isa.triple
     spec = spec_from_file_location("tables", Path(__file__).with_name("tables.py"))
     tables = module_from_spec(spec)
     spec.loader.exec_module(tables)
-    _name_functions(emission)
     failed = {}
-    for suite in tables.suites.SUITES:
-        for case in tables.suites.recorded(suite, everything).values():
-            if suite in LEFT_OUT or not all(re.search(p, case.id) for p in patterns):
-                continue
-            try:
-                case = tables.sized(case, NBYTES)
-                case.ways(tables.measured(), np)[OURS]()
-            except Exception as fault:  # others are compiled all the same
-                failed[case.id] = f"{type(fault).__name__}: {fault}"
-    objects = sum(
-        len(files) for _, _, files in os.walk(os.environ.get("NUMBA_CACHE_DIR", os.devnull))
-    )
-    if by_names:
+    with import_module(f"{OURS}.runtime.kernels").recorded() as names:
+        for suite in tables.suites.SUITES:
+            for case in tables.suites.recorded(suite, everything).values():
+                if suite in LEFT_OUT or not all(re.search(p, case.id) for p in patterns):
+                    continue
+                try:
+                    case = tables.sized(case, NBYTES)
+                    case.ways(tables.measured(), np)[OURS]()
+                except Exception as fault:  # others are compiled all the same
+                    failed[case.id] = f"{type(fault).__name__}: {fault}"
         # What runs once those are ready that small copies ask for first.
         mover = import_module(f"{OURS}.kernels.small_plans").PLANE_MOVER
-        failed |= built(emission, dict.fromkeys((*names, mover)))
-        objects = len(emission.rows)
+        rows, lacking = built(isa, dict.fromkeys((*names, mover)))
     versions = {name: import_module(name).__version__ for name in ("llvmlite", "numba")}
-    return {"kernels": emission.rows, "failed": failed, "versions": versions, "objects": objects}
+    return {"kernels": rows, "failed": failed | lacking, "versions": versions, "objects": len(rows)}
 
 
 def main():
