@@ -58,7 +58,8 @@ def checked(out: Any, dtype: AnyDtype, shape: tuple[int, ...]) -> Any:
     if not is_a(out, kind):
         name = "a shapejit.Tensor" if kind is Tensor else "a numpy.ndarray"
         raise DTypeError(f"out= must be {name} like the source, not {type_name(out)}")
-    if is_a(out, np.ma.MaskedArray):
+    # The type first: for an exact ndarray, numpy.ma need not be imported, which takes 20 ms.
+    if type(out) is not np.ndarray and is_a(out, np.ma.MaskedArray):
         raise DTypeError("out= must not be a masked array, whose mask would stay as it is")
     seen: Any = out if kind is Tensor else plain(out)
     if seen.dtype != dtype:
