@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import accumulate, pairwise
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -237,28 +236,6 @@ def _narrowed(whole: Layout, box: Box, shape: tuple[int, ...]) -> Layout:
     seen = into if into.shape == shape else into.reshape(shape)
     assert seen is not None  # only contiguous boxes have another shape
     return seen
-
-
-def flat_boxes(shape: Sequence[int], begin: int, end: int) -> Iterator[Box]:
-    """The elements [begin, end) of an array in row-major order, as boxes, at most 2 per dim.
-
-    >>> list(flat_boxes((2, 3), 1, 6))
-    [(slice(0, 1, None), slice(1, 3, None)), (slice(1, 2, None), slice(0, 3, None))]
-    """
-    if begin >= end:
-        return
-    if not shape:
-        yield ()
-        return
-    row = prod(shape[1:])
-    first, last = -(-begin // row), end // row  # whole rows
-    head = first - 1
-    for box in flat_boxes(shape[1:], begin - head * row, min(end, first * row) - head * row):
-        yield slice(head, first), *box
-    if first < last:
-        yield slice(first, last), *(slice(0, size) for size in shape[1:])
-    for box in flat_boxes(shape[1:], 0, end - last * row) if first <= last else ():
-        yield slice(last, last + 1), *box
 
 
 def _joined_kind(parts: Sequence[Any], asked_by: str) -> Any:
