@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ..runtime.cpu_caches import LINE
 from ..runtime.system import PerProcess
 from ..shapes.layout import Layout
-from .buffers import Bytes, Lent
+from .buffers import Bytes
 
 Codes = NDArray[Any]  # the narrowest unsigned ints that hold them, or raw bytes for other widths
 
@@ -130,19 +130,26 @@ def _kind(nbytes: int) -> str:
     return f"u{nbytes}" if nbytes in (1, 2, 4, 8) else f"V{nbytes}"
 
 
-def _memory(place: int, layout: Layout) -> tuple[Bytes, int]:
-    """The bytes that elements span, and the bit address of the first of these."""
-    low, high = layout.span
-    first, end = (place + low) >> 3, (place + high + 7) >> 3
-    lent = Lent(None, first, end - first, writeable=True, one_per_byte=False)
-    return np.asarray(lent), 8 * first
+class _Memory:
+    """Elements in memory, for `np.asarray`: strides in bytes, and a dtype as NumPy spells it."""
+
+    def __init__(
+        self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], kind: str
+    ) -> None:
+        self.__array_interface__ = {
+            "data": (address, False),
+            "shape": shape,
+            "strides": strides,
+            "typestr": kind,
+            "version": 3,
+        }
 
 
 def _view(place: int, layout: Layout) -> Codes:
     """A view of elements of whole bytes."""
-    memory, first = _memory(place, layout)
-    begin, strides = (place + layout.offset - first) // 8, [s // 8 for s in layout.strides]
-    return np.ndarray(layout.shape, _kind(layout.bits // 8), memory.data, begin, strides)
+    strides = tuple([stride // 8 for stride in layout.strides])
+    begin = (place + layout.offset) // 8
+    return np.asarray(_Memory(begin, layout.shape, strides, _kind(layout.bits // 8)))
 
 
 class _Units(NamedTuple):
@@ -163,9 +170,8 @@ class _Units(NamedTuple):
 
     def memory(self, place: int) -> Bytes:
         """The chunks of elements at a place, a row for each."""
-        return np.ndarray(
-            self.shape, np.uint8, _memory(place, self.layout)[0].data, 0, self.strides
-        )
+        first = (place + self.layout.span[0]) // 8
+        return np.asarray(_Memory(first, self.shape, self.strides, "u1"))
 
     def elements(self, units: Bytes) -> Bytes:
         """The units of each element among those of all chunks."""
