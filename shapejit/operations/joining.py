@@ -181,7 +181,8 @@ def _planned(parts: tuple[Any, ...], axis: Any, new: bool, out: Any, asked_by: s
         return target if out is None else out
     begin, whole = place_of(target)
     if out is not None:
-        outputs.check_places_apart(places, Places.one(begin, whole), True, range(count))
+        whole_place = Places.alike(np.array([begin]), whole)
+        outputs.check_places_apart(places, whole_place, True, range(count))
     size = 1 if new else first.shape[at]
     into, apart = whole.narrow(at, 0, size, 1), whole.strides[at] * size
     into = into.squeeze(at) if new else into
