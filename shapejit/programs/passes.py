@@ -47,6 +47,14 @@ class Pass(NamedTuple):
             return planner.plan(self.layout)
         return cast_plan(self.layout, self.unit, None, self.scales, 1)
 
+    def stacked(self, count: int, apart: int) -> Pass:
+        """The pass for `count` tensors that are `apart` bits apart; the scales are those of one."""
+        scales = self.scales
+        if scales is not None:
+            zero = scales.zero and scales.zero.stacked(count, 0)
+            scales = scales._replace(scale=scales.scale.stacked(count, 0), zero=zero)
+        return self._replace(layout=self.layout.stacked(count, apart), scales=scales)
+
     def work(self, count: int) -> Work | None:
         """What does as many tensors in fresh memory, if kernels do and no scales are given."""
         if self.conversion is None:
