@@ -2,14 +2,14 @@
 
 Places are bit addresses, from which the offsets of Layouts count. The caller has checked the
 memory, and keeps it alive. Elements of whole bytes are read as views of it. Packed elements are
-divided into units of equal width, and each unit is expanded to a byte. The width of a unit is the
-largest that divides the width and all positions of elements.
+divided into units of 1, 2 or 4 bits, the widest that divide the width and all positions of
+elements, and each unit is expanded to a byte.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from math import gcd, lcm, prod
+from math import gcd, prod
 from threading import RLock
 from typing import Any, NamedTuple
 
@@ -92,8 +92,7 @@ def _change(codes: Codes, place: int, layout: Layout) -> None:
     memory, nbytes = units.memory(place), units.shape[-1]
     filled = units.bits * units.used == 8 * nbytes
     if filled and layout.size * units.each == units.used * prod(units.shape[:-1]):
-        size, word = _word(units.bits)
-        stage = np.empty((*units.shape[:-1], -(-nbytes // word) * size), np.uint8)
+        stage = np.empty((*units.shape[:-1], nbytes * 8 // units.bits), np.uint8)
     else:
         stage = _unpacked(memory, units.bits)
     some, mask = units.elements(stage), (1 << units.bits) - 1
@@ -108,7 +107,7 @@ def _change(codes: Codes, place: int, layout: Layout) -> None:
         for k in range(units.each):
             byte, shift = divmod(k * units.bits, 8)
             np.bitwise_and(parts[..., byte] >> np.uint8(shift), np.uint8(mask), out=some[..., k])
-    memory[...] = _packed(stage, units.bits)[..., :nbytes]
+    memory[...] = _packed(stage, units.bits)
 
 
 def whole(place: int, layout: Layout) -> bool:
@@ -204,49 +203,28 @@ def _units_of(bits: int, layout: Layout) -> _Units:
         if step % 8 or step < (end + 7) // 8 * 8:
             break
         outer.append(inner.pop(0))
-    bits = gcd(layout.bits, shift, *(steps[k] for k in inner))
-    if bits > 8 or layout.bits > 8:
-        bits = gcd(bits, 8)
+    bits = gcd(8, layout.bits, shift, *(steps[k] for k in inner))
     shape = (*(layout.shape[k] for k in outer), (reach() + 7) // 8)
     strides = (*(steps[k] // 8 for k in outer), 1)
     return _Units(layout, shape, strides, (*outer,), shift // bits, bits, reach() // bits)
 
 
-def _word(bits: int) -> tuple[int, int]:
-    """The units and the bytes of the smallest word of whole units."""
-    return lcm(8, bits) // bits, lcm(8, bits) // 8
-
-
 def _unpacked(memory: Bytes, bits: int) -> Bytes:
-    """Units, a byte each, of rows of bytes; zeros fill the last word."""
+    """Units, a byte each, of rows of bytes."""
     if bits == 1:
         return np.unpackbits(memory, axis=-1, bitorder="little")
-    size, nbytes = _word(bits)
-    words: Codes = memory
-    if nbytes > 1:
-        short = -memory.shape[-1] % nbytes
-        rows = np.pad(memory, [(0, 0)] * (memory.ndim - 1) + [(0, short)])
-        rows = rows.reshape(*rows.shape[:-1], -1, nbytes)
-        wide = np.zeros((*rows.shape[:-1], 4 if nbytes < 4 else 8), np.uint8)
-        wide[..., :nbytes] = rows
-        words = wide.view(_kind(wide.shape[-1]))[..., 0]
-    units = np.empty((*words.shape, size), np.uint8)
-    mask = words.dtype.type((1 << bits) - 1)
-    for k in range(size):
-        shifted = words >> words.dtype.type(k * bits)
-        np.bitwise_and(shifted, mask, out=units[..., k], casting="unsafe")
+    units = np.empty((*memory.shape, 8 // bits), np.uint8)
+    for k in range(8 // bits):
+        np.bitwise_and(memory >> np.uint8(k * bits), (1 << bits) - 1, out=units[..., k])
     return units.reshape(*memory.shape[:-1], -1)
 
 
 def _packed(units: Bytes, bits: int) -> Bytes:
-    """Rows of bytes of units; those of the last word are whole."""
+    """Rows of bytes of units."""
     if bits == 1:
         return np.packbits(units, axis=-1, bitorder="little")
-    size, nbytes = _word(bits)
-    kind = np.dtype(np.uint8 if nbytes == 1 else np.uint32 if nbytes < 4 else np.uint64)
-    groups = units.reshape(*units.shape[:-1], -1, size)
-    words = groups[..., 0].astype(kind)
-    for k in range(1, size):
-        words |= groups[..., k].astype(kind, copy=False) << kind.type(k * bits)
-    rows = words[..., None].view(np.uint8)[..., :nbytes]
-    return rows.reshape(*units.shape[:-1], -1)
+    groups = units.reshape(*units.shape[:-1], -1, 8 // bits)
+    rows: Bytes = groups[..., 0].copy()
+    for k in range(1, 8 // bits):
+        rows |= groups[..., k] << np.uint8(k * bits)
+    return rows
