@@ -1,4 +1,4 @@
-"""The same tests with the JIT off, where kernels are plain Python."""
+"""The same tests with the JIT off, where NumPy does what kernels do."""
 
 import os
 import subprocess

@@ -22,7 +22,7 @@ WIDTHS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex1
 
 
 @settings(
-    max_examples=150 if COMPILED else 25,
+    max_examples=150,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(x=arrays(st.sampled_from([*WIDTHS.values(), "V3", "V24"]), max_rank=8, max_side=5))
@@ -31,7 +31,7 @@ def test_any_view(x, kernels):
     assert sj.reshape(x, -1 if x.size else 0, copy=True).tobytes() == x.tobytes()
 
 
-@settings(max_examples=300 if COMPILED else 25)
+@settings(max_examples=300)
 @given(x=arrays(st.sampled_from([*WIDTHS.values(), "V3", "V24"]), max_rank=8, max_side=5))
 def test_any_view_without_a_plan(x):
     """What is small, or met for the first time, goes by a kernel that keeps nothing."""
@@ -40,7 +40,6 @@ def test_any_view_without_a_plan(x):
         assert sj.reshape(x, -1 if x.size else 0, copy=True).tobytes() == x.tobytes()
 
 
-@pytest.mark.skipif(not COMPILED, reason="with the JIT off these are plans")
 @pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float32])
 def test_images_of_every_size_without_a_plan(dtype):
     """Three channels, apart and in turn, go by whole vectors that reach back at the end."""
@@ -52,7 +51,6 @@ def test_images_of_every_size_without_a_plan(dtype):
                 assert sj.ascontiguous(view).tobytes() == view.tobytes()
 
 
-@pytest.mark.skipif(not COMPILED, reason="there are no stages with the JIT off")
 @pytest.mark.parametrize("width", [1, 4, 8])
 def test_blocks_as_large_as_can_be(width):
     """Long and many rows, which gather on a stage whose end is guarded."""
@@ -71,9 +69,9 @@ def test_blocks_as_large_as_can_be(width):
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("rows", EDGES if COMPILED else [3, 65])
+@pytest.mark.parametrize("rows", EDGES)
 def test_tiles_at_every_edge(width, rows, kernels):
-    for columns in EDGES if COMPILED else [65]:
+    for columns in EDGES:
         raw = np.random.default_rng(0).integers(0, 256, rows * columns * width + 3, np.uint8)
         x = np.ndarray((rows, columns), WIDTHS[width], raw.data, 3)
         for view in (x.T, x[::-1].T, x.T[::-1], x[:, ::-1], x.T[::2]):
@@ -81,11 +79,11 @@ def test_tiles_at_every_edge(width, rows, kernels):
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("lines", [2, 9, 35] if COMPILED else [2])
+@pytest.mark.parametrize("lines", [2, 9, 35])
 def test_tiles_whose_lines_go_straight_to_the_target(width, lines, kernels):
     """Targets whose rows are whole lines, and begin anywhere within one."""
     rows = lines * 64 // width
-    for columns in (16, 17, 130) if COMPILED else (17,):
+    for columns in (16, 17, 130):
         raw = np.random.default_rng(0).integers(0, 256, 2 * 3 * rows * columns * width, np.uint8)
         x = raw.view(WIDTHS[width]).reshape(2, 3, rows, columns)
         for view in (x.transpose(1, 0, 3, 2), x.transpose(3, 0, 1, 2), x.transpose(0, 3, 1, 2)):
@@ -101,7 +99,6 @@ def test_tiles_whose_lines_go_straight_to_the_target(width, lines, kernels):
                 assert (memory == 0xAB).all()
 
 
-@pytest.mark.skipif(not COMPILED, reason="reads and writes byte by byte")
 @pytest.mark.parametrize("width", [2, 4, 8])
 def test_large_tiles_whose_lines_go_straight_to_the_target(width):
     """Several blocks of rows and of columns, by several threads, and in batches."""
@@ -220,8 +217,6 @@ PERMUTATIONS = [(0, 3, 1, 2), (0, 2, 1, 3), (3, 2, 1, 0), (1, 3, 0, 2), (2, 0, 3
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_every_strategy(width, kernels):
-    if not COMPILED:
-        pytest.skip("with the JIT off the other tests have smaller views")
     for view in views_of_every_strategy(WIDTHS[width]):
         out = np.empty(view.nbytes + 9, np.uint8)[5:-4].view(view.dtype).reshape(view.shape)
         assert sj.ascontiguous(view, out=out).tobytes() == view.tobytes()
@@ -302,7 +297,7 @@ for dtype in {dtypes}:
 
 def test_eight_threads_at_once():
     """Each has a job of its own; every stage is its thread's own."""
-    views = [*views_of_every_strategy(np.uint8)][: 9 if COMPILED else 2]
+    views = [*views_of_every_strategy(np.uint8)]
     faults = []
 
     def work(seed):

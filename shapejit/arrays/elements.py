@@ -8,7 +8,8 @@ elements, and each unit is expanded to a byte.
 
 from __future__ import annotations
 
-from math import gcd
+from functools import lru_cache
+from math import gcd, prod
 from threading import RLock
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from ..runtime.cpu_caches import LINE
 from ..runtime.system import PerProcess
 from ..shapes.layout import Layout
-from .buffers import Bytes, Lent
+from .buffers import Bytes
 
 Codes = NDArray[Any]  # the narrowest unsigned ints that hold them, or raw bytes for other widths
 
@@ -37,8 +38,8 @@ def read(place: int, layout: Layout) -> Codes:
     shift, mask = (place + layout.offset) % 8, (1 << layout.bits) - 1
     if _one_a_byte(shift, layout):
         return _view(place - shift, _in_bytes(layout)) >> np.uint8(shift) & np.uint8(mask)
-    units = _units_of(place, layout)
-    some = units.elements(units.taken())
+    units = _units_of(place & 7, layout)
+    some = units.elements(_unpacked(units.memory(place), units.bits))
     if units.each == 1:
         codes = some[..., 0]
     elif layout.bits <= 8:
@@ -87,13 +88,13 @@ def _change(codes: Codes, place: int, layout: Layout) -> None:
         memory &= np.uint8(0xFF ^ mask << shift)
         memory |= (codes & mask).astype(np.uint8, copy=False) << np.uint8(shift)
         return
-    units = _units_of(place, layout)
-    filled = units.bits * units.used == 8 * units.memory.shape[-1]
-    if filled and layout.size * units.each == units.used * units.chunks:
-        nbytes = units.memory.shape[-1]
-        stage = np.empty((*units.memory.shape[:-1], nbytes * 8 // units.bits), np.uint8)
+    units = _units_of(place & 7, layout)
+    memory, nbytes = units.memory(place), units.shape[-1]
+    filled = units.bits * units.used == 8 * nbytes
+    if filled and layout.size * units.each == units.used * prod(units.shape[:-1]):
+        stage = np.empty((*units.shape[:-1], nbytes * 8 // units.bits), np.uint8)
     else:
-        stage = units.taken()
+        stage = _unpacked(memory, units.bits)
     some, mask = units.elements(stage), (1 << units.bits) - 1
     if layout.bits <= 8:
         for k in range(units.each):
@@ -106,7 +107,7 @@ def _change(codes: Codes, place: int, layout: Layout) -> None:
         for k in range(units.each):
             byte, shift = divmod(k * units.bits, 8)
             np.bitwise_and(parts[..., byte] >> np.uint8(shift), np.uint8(mask), out=some[..., k])
-    units.memory[...] = _packed(stage, units.bits)
+    memory[...] = _packed(stage, units.bits)
 
 
 def whole(place: int, layout: Layout) -> bool:
@@ -128,27 +129,35 @@ def _kind(nbytes: int) -> str:
     return f"u{nbytes}" if nbytes in (1, 2, 4, 8) else f"V{nbytes}"
 
 
-def _memory(place: int, layout: Layout) -> tuple[Bytes, int]:
-    """The bytes that elements span, and the bit address of the first of these."""
-    low, high = layout.span
-    first, end = (place + low) >> 3, (place + high + 7) >> 3
-    lent = Lent(None, first, end - first, writeable=True, one_per_byte=False)
-    return np.asarray(lent), 8 * first
+class _Memory:
+    """Elements in memory, for `np.asarray`: strides in bytes, and a dtype as NumPy spells it."""
+
+    def __init__(
+        self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], kind: str
+    ) -> None:
+        self.__array_interface__ = {
+            "data": (address, False),
+            "shape": shape,
+            "strides": strides,
+            "typestr": kind,
+            "version": 3,
+        }
 
 
 def _view(place: int, layout: Layout) -> Codes:
     """A view of elements of whole bytes."""
-    memory, first = _memory(place, layout)
-    begin, strides = (place + layout.offset - first) // 8, [s // 8 for s in layout.strides]
-    return np.ndarray(layout.shape, _kind(layout.bits // 8), memory.data, begin, strides)
+    strides = tuple([stride // 8 for stride in layout.strides])
+    begin = (place + layout.offset) // 8
+    return np.asarray(_Memory(begin, layout.shape, strides, _kind(layout.bits // 8)))
 
 
 class _Units(NamedTuple):
     """Memory as chunks, which begin and end on bytes, of units of equal width."""
 
     layout: Layout
-    memory: Bytes  # a row for each chunk: as many dims as the Layout has outside a chunk
-    outer: tuple[int, ...]  # these dims
+    shape: tuple[int, ...]  # of the memory: dims outside a chunk, and the bytes of a chunk
+    strides: tuple[int, ...]
+    outer: tuple[int, ...]  # the dims of the Layout that are outside a chunk
     first: int  # the unit of the lowest element in a chunk
     bits: int
     used: int  # units of a chunk, up to the end of its last element
@@ -158,14 +167,10 @@ class _Units(NamedTuple):
         """Units of an element."""
         return self.layout.bits // self.bits
 
-    @property
-    def chunks(self) -> int:
-        """The number of chunks."""
-        return int(self.memory.size // self.memory.shape[-1])
-
-    def taken(self) -> Bytes:
-        """All units, a byte each: a row for each chunk."""
-        return _unpacked(self.memory, self.bits)
+    def memory(self, place: int) -> Bytes:
+        """The chunks of elements at a place, a row for each."""
+        first = (place + self.layout.span[0]) // 8
+        return np.asarray(_Memory(first, self.shape, self.strides, "u1"))
 
     def elements(self, units: Bytes) -> Bytes:
         """The units of each element among those of all chunks."""
@@ -180,10 +185,10 @@ class _Units(NamedTuple):
         return np.ndarray(shape, np.uint8, units.data, begin, (*strides, 1))
 
 
-def _units_of(place: int, layout: Layout) -> _Units:
-    """The units that elements consist of."""
-    memory, first = _memory(place, layout)
-    shift = place + layout.span[0] - first
+@lru_cache(maxsize=1024)
+def _units_of(bits: int, layout: Layout) -> _Units:
+    """The units that elements consist of; `bits` are the lowest three of their place."""
+    shift = (bits + layout.span[0]) & 7
     steps = [abs(stride) for stride in layout.strides]
     inner = [k for k, size in enumerate(layout.shape) if size > 1 and steps[k]]
     inner.sort(key=lambda k: -steps[k])
@@ -201,8 +206,7 @@ def _units_of(place: int, layout: Layout) -> _Units:
     bits = gcd(8, layout.bits, shift, *(steps[k] for k in inner))
     shape = (*(layout.shape[k] for k in outer), (reach() + 7) // 8)
     strides = (*(steps[k] // 8 for k in outer), 1)
-    chunks = np.ndarray(shape, np.uint8, memory.data, 0, strides)
-    return _Units(layout, chunks, (*outer,), shift // bits, bits, reach() // bits)
+    return _Units(layout, shape, strides, (*outer,), shift // bits, bits, reach() // bits)
 
 
 def _unpacked(memory: Bytes, bits: int) -> Bytes:

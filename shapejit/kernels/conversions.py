@@ -6,7 +6,7 @@ is decoded to float32 or float64 (integers that only change their width stay int
 rounded once to the target.
 
 Codes narrower than a byte have a byte each, whose other bits are ignored in the source and zero in
-the target. With the JIT off, `plain_conversions` does the same.
+the target. `plain_conversions` does the same by NumPy.
 """
 
 from __future__ import annotations

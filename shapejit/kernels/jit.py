@@ -1,4 +1,4 @@
-"""The only module with numba's options; imported by the builder, or with the JIT off."""
+"""The only module with numba's options; imported by the builder."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import numpy as np
-from numba import config, njit
+from numba import njit
 from numba.core.registry import CPUDispatcher
 from numba.types import unliteral
 from numpy.typing import NDArray
 
-COMPILED = not config.DISABLE_JIT
-
-Address = int  # with the JIT off: see `pointers`
+Address = int  # for type checkers: see `pointers`
 BitAddress = int
 Numbers = NDArray[np.int64]  # of one dim
 Table = NDArray[np.int64]  # of two dims
@@ -35,8 +33,6 @@ def kernel(function: Kernel) -> Kernel:
     Callers pass all memory: without memory of numba's, kernels do not count references, which would
     cost 0.1 us per call of another kernel. Wrappers are not needed: see `builder.objects`.
     """
-    if not COMPILED:
-        return function
     options = {
         "nopython": True,
         "error_model": "numpy",

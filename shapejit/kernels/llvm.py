@@ -10,8 +10,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from . import pointers, reference
-from .jit import COMPILED
+from . import pointers
 
 Builder = Any  # llvmlite's IRBuilder
 Value = Any  # of LLVM: an int64
@@ -31,15 +30,9 @@ POINTER = I8.as_pointer()
 
 
 def emits(returns: Any = types.void) -> Callable[[Function], Function]:
-    """Make an intrinsic of a function that writes LLVM code with a builder, its first argument.
-
-    With the JIT off it is the function of the same name in `reference`.
-    """
+    """Make an intrinsic of a function that writes LLVM code with a builder, its first argument."""
 
     def made(write: Function) -> Function:
-        name = write.__name__
-        if not COMPILED:
-            return getattr(reference, name)  # type: ignore[no-any-return]  # found by name
         parameters = list(inspect.signature(write).parameters.values())[1:]
         annotations = [p.annotation for p in parameters]
 
@@ -55,7 +48,7 @@ def emits(returns: Any = types.void) -> Callable[[Function], Function]:
             return returns(*wanted), code
 
         first = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        typed.__name__, typed.__doc__ = name, write.__doc__
+        typed.__name__, typed.__doc__ = write.__name__, write.__doc__
         typed.__signature__ = inspect.Signature([first, *parameters])  # type: ignore[attr-defined]  # for numba to read
         return intrinsic(typed)  # type: ignore[no-any-return]  # numba is not type-checked
 

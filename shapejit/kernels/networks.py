@@ -13,8 +13,6 @@ Importing this module does not import numba; `shuffles` makes code of networks.
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable
 from math import prod
 from typing import NamedTuple
 
@@ -64,31 +62,3 @@ class Network(NamedTuple):
             index = index[::-1] if digit in self.back else index
             found = np.add.outer(index * steps[digit], found).ravel()
         return found
-
-
-def permuted(network: Network, block: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The bytes of a block permuted by a network, element by element."""
-    width, found = network.width, network.order()
-    elements = np.unpackbits(block, bitorder="little").reshape(len(found), width)
-    codes = np.packbits(elements[found], axis=1, bitorder="little")[:, 0] + np.uint8(network.bias)
-    bits = np.unpackbits(codes[:, None], axis=1, bitorder="little")[:, :width]
-    return np.packbits(bits, bitorder="little")
-
-
-def runner(network: Network) -> Callable[..., None]:
-    """The function that `shuffles.shuffle` calls, by NumPy."""
-    nbytes = network.block
-    reads, writes = nbytes // network.read, nbytes // network.written
-
-    def run(
-        src: int, dst: int, table: int, count: int, src_step: int, dst_step: int, *_: int
-    ) -> None:
-        offsets = (ctypes.c_int64 * (reads + writes)).from_address(table)
-        for k in range(count):
-            begin, into = src + k * src_step, dst + k * dst_step
-            found = [ctypes.string_at(begin + at, network.read) for at in offsets[:reads]]
-            made = permuted(network, np.frombuffer(b"".join(found), np.uint8)).tobytes()
-            for i, at in enumerate(offsets[reads:]):
-                ctypes.memmove(into + at, made[i * network.written :], network.written)
-
-    return run

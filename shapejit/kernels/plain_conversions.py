@@ -1,4 +1,4 @@
-"""Conversions by NumPy: with the JIT off, and until kernels are ready.
+"""Conversions by NumPy, until kernels are ready.
 
 Large numbers of codes of 16 bits or fewer are looked up in tables of all codes; everything else is
 `numerics`. Importing this module does not import numba.
@@ -6,8 +6,6 @@ Large numbers of codes of 16 bits or fewer are looked up in tables of all codes;
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -18,45 +16,6 @@ from . import numerics
 from .numbers import Conversion, Number
 
 tables = lru_cache(maxsize=32)  # of up to 256 KiB each
-
-
-def plain(made: Conversion) -> Callable[..., None]:
-    """The function that `conversions.convert` calls."""
-
-    def run(
-        source: int,
-        target: int,
-        count: int,
-        block: int,
-        scale: int,
-        scale_step: int,
-        zero: int,
-        zero_step: int,
-        shift: int,
-    ) -> None:
-        size = block if made.scales == "blocks" else count
-        for k in range(count // size if size else 0):
-            codes = _at(source + k * size * made.source.nbytes, size, made.source.nbytes)
-            scales = zeros = None
-            if made.scales:
-                many = size if made.scales == "each" else 1
-                scales = _floats(scale + k * scale_step, many, made.arithmetic)
-                if made.zeros:
-                    zeros = _floats(zero + k * zero_step, many, made.arithmetic)
-            into = _at(target + k * size * made.target.nbytes, size, made.target.nbytes)
-            into[:] = converted(codes, made, scales, zeros, shift)
-
-    return run
-
-
-def _at(address: int, count: int, nbytes: int) -> Any:
-    memory = (ctypes.c_uint8 * (count * nbytes)).from_address(address)
-    codes: NDArray[Any] = np.ctypeslib.as_array(memory).view(f"u{nbytes}")
-    return codes
-
-
-def _floats(address: int, count: int, bits: int) -> Any:
-    return _at(address, count, bits // 8).view(f"f{bits // 8}")
 
 
 def converted(

@@ -7,11 +7,8 @@ Importing this module does not import numba; `unit_code` makes code of units.
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
-
-import numpy as np
 
 
 class Plane(NamedTuple):
@@ -39,20 +36,3 @@ def planes_of(width: int, order: Sequence[int]) -> list[Plane]:
     return [
         Plane(width, k * width, tuple(place * width for place in order[k::per])) for k in range(per)
     ]
-
-
-def runner(unit: Unit) -> Callable[..., None]:
-    """The function that `unit_code.read_units` calls, by NumPy."""
-    reach = max(max(plane.places) + plane.bits for plane in unit.planes)
-
-    def run(source: int, target: int, count: int, step: int) -> None:
-        for k in range(count):
-            memory = ctypes.string_at(source + k * step, -(-reach // 8))
-            stream = np.unpackbits(np.frombuffer(memory, np.uint8), bitorder="little")
-            made = np.zeros((unit.size, 8), np.uint8)
-            for bits, low, places in unit.planes:
-                made[:, low : low + bits] = stream[np.array(places)[:, None] + np.arange(bits)]
-            codes = np.packbits(made, axis=1, bitorder="little").tobytes()
-            ctypes.memmove(target + k * unit.size, codes, unit.size)
-
-    return run

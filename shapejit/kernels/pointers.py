@@ -1,7 +1,7 @@
 """The types of addresses in kernels: a byte pointer, or a byte pointer and a number of bits.
 
-Adding an integer moves them, by `getelementptr`; all other operations treat them as integers. With
-the JIT off they are ints; a bit's address is 8 times that of its byte, plus the bit.
+Adding an integer moves them, by `getelementptr`; all other operations treat them as integers. The
+integer of a bit's address is 8 times that of its byte, plus the bit.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ from . import llvm
 from .constants import PIECE
 from .llvm import Address, Builder, Tag, Value, emits
 from .pointers import moved
-from .reference import turned
 
 
 @emits()
@@ -181,7 +180,14 @@ def turn_groups(
     """Copy `pieces` * 16 bytes, with the elements of each whole group of `count` reversed."""
     nbytes = PIECE * llvm.size(pieces)
     loaded = llvm.load(builder, src, ir.VectorType(llvm.I8, nbytes))
-    order = turned(count.count, llvm.size(width), nbytes)
+    size, group = llvm.size(width), count.count * llvm.size(width)
+    # Bytes of a group keep their place in its elements, whose order is reversed.
+    order = [
+        at
+        if at >= nbytes // group * group
+        else at // group * group + group - size - at % group // size * size + at % size
+        for at in range(nbytes)
+    ]
     llvm.store(builder, llvm.shuffle(builder, loaded, loaded, order), dst)
 
 

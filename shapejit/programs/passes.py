@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from ..engine import routes
 from ..engine.addresses import low_bits
-from ..engine.converting import launch
 from ..engine.execution import Work
 from ..kernels.numbers import Conversion
 from ..planning import planner
@@ -86,8 +85,9 @@ class Pass(NamedTuple):
             elif self.layout.size:
                 there = (a for a in self.operands if a is not None)
                 at = [address_of(a) + n for a, n in zip(there, self.begins, strict=True)]
-                given = self.layout, src, into, dst, self.unit, self.conversion
-                launch(*given, self.scales, (sum(at[:1]), sum(at[1:])), fresh)
+                given = self.layout, self.unit, into, self.scales, routes.rounded(len(src))
+                made = routes.casts(*given, self.conversion, fresh)
+                routes.run(made, src, dst, fresh, (sum(at[:1]), sum(at[1:])))
 
 
 def aligned(layouts: Sequence[Layout]) -> list[Layout] | None:

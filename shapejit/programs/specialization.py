@@ -139,7 +139,7 @@ class Specialization:
             memory, fresh = outputs.new_bytes(nbits)
             self._copy(sources, 8 * np.array([address_of(memory)]), self.route.copies, fresh)
             return [self._result(memory)]
-        slab, fresh = outputs.new_rows(len(sources), nbits)
+        slab, fresh = outputs.new_bytes(nbits, len(sources))
         targets = 8 * (address_of(slab) + slab.shape[1] * np.arange(len(slab)))
         self._copy(sources, targets, self.route.copies, fresh)
         plain = self.route.whole and len(self.shape) < MOST_DIMS and slab.size

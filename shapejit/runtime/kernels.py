@@ -2,7 +2,7 @@
 
 A kernel is compiled by a builder (`building`) or read from disk (`object_files`), and loaded
 (`loading`); only `wait` blocks until that is done. Calling a kernel that is not ready raises: check
-with `ready` or `find` first. With the JIT off kernels are plain Python, and always ready.
+with `ready` or `find` first. With NUMBA_DISABLE_JIT=1 no kernel ever is, and NumPy does it all.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from importlib import import_module
 from time import sleep
 from typing import Any, NamedTuple
 
@@ -45,7 +44,7 @@ _recorded: dict[Name, None] | None = None
 
 @cache
 def compiled() -> bool:
-    """Whether kernels are compiled; with the JIT off they are plain Python."""
+    """Whether there are kernels: NUMBA_DISABLE_JIT=1 leaves all work to NumPy."""
     return not number("NUMBA_DISABLE_JIT", 0)
 
 
@@ -67,7 +66,7 @@ def kind(argument: Any) -> str:
 
 def ready(names: Iterable[Name]) -> bool:
     """Whether all of these may be called."""
-    return not compiled() or all(name in _addresses for name in names)
+    return all(name in _addresses for name in names)
 
 
 def loaded() -> int:
@@ -99,7 +98,7 @@ def look_for(names: Iterable[Name]) -> bool:
 
 def _are_unknown(names: Iterable[Name]) -> bool:
     """Whether the disk may have some that are not ready; False within `recorded`."""
-    if ready(names):
+    if ready(names) or not compiled():
         return False
     if _recorded is not None:
         _recorded.update(dict.fromkeys(names))
@@ -109,7 +108,7 @@ def _are_unknown(names: Iterable[Name]) -> bool:
 def ask(names: Iterable[Name], urgent: bool = False) -> None:
     """Ask a builder for those that are not ready, once each, without waiting."""
     wanted = [name for name in names if name not in _addresses and name not in _asked]
-    if wanted and _recorded is None:
+    if wanted and _recorded is None and compiled():
         apart(_ask, wanted, urgent)
 
 
@@ -126,7 +125,7 @@ def wait(names: Sequence[Name]) -> bool:
     if find(names):
         return True
     # At the end of the interpreter what would be waited for waits for this.
-    if _recorded is not None or under_way():
+    if _recorded is not None or not compiled() or under_way():
         return False
     # Without a lock: a signal handler may fork here, and the child has to ask again.
     while not all(name in _addresses or name in _failed for name in names):
@@ -246,8 +245,6 @@ register_at_fork(after_in_child=_after_fork)
 
 def bound(entry: Entry, arguments: Sequence[Any]) -> Run:
     """A kernel with all arguments after the first four, in the order of `kinds`."""
-    if not compiled():
-        return _interpreter().bound(entry, arguments)  # type: ignore[no-any-return]  # loaded by name
     begin, run, table = _addresses[entry], called(RUN), table_of(arguments)
 
     def run_with(places: Any, work: Any, span: Any, stage: int) -> None:
@@ -272,18 +269,10 @@ def table_of(arguments: Sequence[Any]) -> NDArray[np.int64]:
 
 def address(function: Function | Code | Entry) -> int:
     """The address of a function's machine code, for kernels to call; 0 if it is not ready."""
-    if not compiled():
-        return _interpreter().address(function)  # type: ignore[no-any-return]  # loaded by name
     return _addresses.get(function, 0)
 
 
 @cache
 def called(call: Call) -> Callable[..., Any]:
     """The Python function that calls the kernel of a Call."""
-    if not compiled():
-        return _interpreter().called(call)  # type: ignore[no-any-return]  # loaded by name
     return loading.builtin(call, _addresses[call])
-
-
-def _interpreter() -> Any:
-    return import_module("..kernels.interpreter", __package__)
