@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from views import arrays, readonly
 
 import shapejit as sj
-from shapejit.engine import array_structs, routes
+from shapejit.engine import array_structs
 from shapejit.kernels.constants import MAX_RANK
 from shapejit.kernels.small_plans import NEAR_BYTES, PLANE_MOVER, write_plan
 from shapejit.operations import views
@@ -270,19 +270,15 @@ def test_packed_outs_lie_apart():
         sj.reshape_batch(ts, (8,), out=outs)
 
 
-def test_packed_tensors_that_lie_alike_are_copied_in_one_launch(monkeypatch):
-    launches, real = [], routes.run
+def test_packed_tensors_of_any_layouts():
     shape, count = ((301, 203), 70) if COMPILED else ((31, 23), 10)
     codes = [np.random.default_rng(i).integers(0, 16, shape, np.uint8) for i in range(count)]
     packed = [sj.pack(x, "uint4") for x in codes]
     seen = [t[:, i % 2 :: 2].T for i, t in enumerate(packed)]  # 101 or 102 columns, 11 or 12
     want = [sj.pack(x[:, i % 2 :: 2].T.reshape(-1), "uint4") for i, x in enumerate(codes)]
     outs = [sj.Tensor.frombuffer(bytearray(b"\xff" * t.nbytes), "uint4", t.shape) for t in want]
-    monkeypatch.setattr(routes, "run", lambda *call: (launches.append(call), real(*call)))
     made = sj.reshape_batch(seen, (-1,))
-    assert len(launches) == 2
     assert sj.reshape_batch(seen, (-1,), out=outs) is outs
-    assert len(launches) == 4
     assert [t.tobytes() for t in made] == [t.tobytes() for t in want]
     assert [t.tobytes() for t in outs] == [t.tobytes() for t in want]
 

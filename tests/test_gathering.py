@@ -9,6 +9,7 @@ from views import of_any_bits
 
 import shapejit as sj
 from shapejit.operations import gathering
+from shapejit.planning import thresholds
 
 DTYPES = np.uint8, np.float32, np.complex128, ml_dtypes.int4, ml_dtypes.uint2
 
@@ -23,8 +24,9 @@ def same(got, want):
 def test_take(far, kernels, monkeypatch):
     """NumPy's take, whichever way the planner goes."""
     if far:
-        bounds = "KERNEL_FROM_RUN_BYTES KERNEL_FROM_ELEMENTS KERNEL_FROM_BYTES"
-        for name in f"{bounds} COPIED_MAX_RATIO UNPACKED_MAX_RATIO".split():
+        for name in ["LONG_RUN", "SHORT", "RUNS_STREAM_FROM"]:
+            monkeypatch.setattr(thresholds, name, 0)
+        for name in ["COPIED_MAX_RATIO", "UNPACKED_MAX_RATIO"]:
             monkeypatch.setattr(gathering, name, 0)
     random = Random(7)
     for seed in range(150):

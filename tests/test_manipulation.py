@@ -204,7 +204,7 @@ def test_programs_read_no_elements(fn):
         sj.plan((2, 3), "float32", fn)
 
 
-def test_one_copy_of_a_view_that_cannot_be_flattened():
+def test_a_view_that_cannot_be_flattened():
     x = np.arange(7 * 6 * 5).reshape(7, 6, 5).transpose(1, 2, 0)[::-1, 1:]
     t = sj.pack((x % 16).astype(np.uint8), "uint4")
     for shift in range(-3, x.size + 3, 7):

@@ -351,3 +351,10 @@ class Short(list):
 def test_a_shape_is_what_its_items_are():
     assert sj.plan(Short(), "int8", lambda t: t).shape == ()
     assert sj.plan(Short([None]), "int8", lambda t: t)(np.zeros(3, np.int8)).shape == (3,)
+
+
+@pytest.mark.parametrize("shape", [(0, 2), (2, 0, 3)])
+def test_arrays_without_elements_are_mapped(shape):
+    program = sj.plan(shape, "uint8", lambda t: sj.flip(t).cast("float32"))
+    for made in program.map([np.zeros(shape, np.uint8)] * 3):
+        assert (made.shape, made.dtype) == (shape, np.float32)

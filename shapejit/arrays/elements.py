@@ -2,14 +2,14 @@
 
 Places are bit addresses, from which the offsets of Layouts count. The caller has checked the
 memory, and keeps it alive. Elements of whole bytes are read as views of it. Packed elements are
-divided into units of equal width, and each unit is expanded to a byte. The width of a unit is the
-largest that divides the width and all positions of elements.
+divided into units of 1, 2 or 4 bits, the widest that divide the width and all positions of
+elements, and each unit is expanded to a byte.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from math import gcd, lcm, prod
+from math import gcd, prod
 from threading import RLock
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ..runtime.cpu_caches import LINE
 from ..runtime.system import PerProcess
 from ..shapes.layout import Layout
-from .buffers import Bytes, Lent
+from .buffers import Bytes
 
 Codes = NDArray[Any]  # the narrowest unsigned ints that hold them, or raw bytes for other widths
 
@@ -92,8 +92,7 @@ def _change(codes: Codes, place: int, layout: Layout) -> None:
     memory, nbytes = units.memory(place), units.shape[-1]
     filled = units.bits * units.used == 8 * nbytes
     if filled and layout.size * units.each == units.used * prod(units.shape[:-1]):
-        size, word = _word(units.bits)
-        stage = np.empty((*units.shape[:-1], -(-nbytes // word) * size), np.uint8)
+        stage = np.empty((*units.shape[:-1], nbytes * 8 // units.bits), np.uint8)
     else:
         stage = _unpacked(memory, units.bits)
     some, mask = units.elements(stage), (1 << units.bits) - 1
@@ -108,7 +107,7 @@ def _change(codes: Codes, place: int, layout: Layout) -> None:
         for k in range(units.each):
             byte, shift = divmod(k * units.bits, 8)
             np.bitwise_and(parts[..., byte] >> np.uint8(shift), np.uint8(mask), out=some[..., k])
-    memory[...] = _packed(stage, units.bits)[..., :nbytes]
+    memory[...] = _packed(stage, units.bits)
 
 
 def whole(place: int, layout: Layout) -> bool:
@@ -130,19 +129,26 @@ def _kind(nbytes: int) -> str:
     return f"u{nbytes}" if nbytes in (1, 2, 4, 8) else f"V{nbytes}"
 
 
-def _memory(place: int, layout: Layout) -> tuple[Bytes, int]:
-    """The bytes that elements span, and the bit address of the first of these."""
-    low, high = layout.span
-    first, end = (place + low) >> 3, (place + high + 7) >> 3
-    lent = Lent(None, first, end - first, writeable=True, one_per_byte=False)
-    return np.asarray(lent), 8 * first
+class _Memory:
+    """Elements in memory, for `np.asarray`: strides in bytes, and a dtype as NumPy spells it."""
+
+    def __init__(
+        self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], kind: str
+    ) -> None:
+        self.__array_interface__ = {
+            "data": (address, False),
+            "shape": shape,
+            "strides": strides,
+            "typestr": kind,
+            "version": 3,
+        }
 
 
 def _view(place: int, layout: Layout) -> Codes:
     """A view of elements of whole bytes."""
-    memory, first = _memory(place, layout)
-    begin, strides = (place + layout.offset - first) // 8, [s // 8 for s in layout.strides]
-    return np.ndarray(layout.shape, _kind(layout.bits // 8), memory.data, begin, strides)
+    strides = tuple([stride // 8 for stride in layout.strides])
+    begin = (place + layout.offset) // 8
+    return np.asarray(_Memory(begin, layout.shape, strides, _kind(layout.bits // 8)))
 
 
 class _Units(NamedTuple):
@@ -163,9 +169,8 @@ class _Units(NamedTuple):
 
     def memory(self, place: int) -> Bytes:
         """The chunks of elements at a place, a row for each."""
-        return np.ndarray(
-            self.shape, np.uint8, _memory(place, self.layout)[0].data, 0, self.strides
-        )
+        first = (place + self.layout.span[0]) // 8
+        return np.asarray(_Memory(first, self.shape, self.strides, "u1"))
 
     def elements(self, units: Bytes) -> Bytes:
         """The units of each element among those of all chunks."""
@@ -198,49 +203,28 @@ def _units_of(bits: int, layout: Layout) -> _Units:
         if step % 8 or step < (end + 7) // 8 * 8:
             break
         outer.append(inner.pop(0))
-    bits = gcd(layout.bits, shift, *(steps[k] for k in inner))
-    if bits > 8 or layout.bits > 8:
-        bits = gcd(bits, 8)
+    bits = gcd(8, layout.bits, shift, *(steps[k] for k in inner))
     shape = (*(layout.shape[k] for k in outer), (reach() + 7) // 8)
     strides = (*(steps[k] // 8 for k in outer), 1)
     return _Units(layout, shape, strides, (*outer,), shift // bits, bits, reach() // bits)
 
 
-def _word(bits: int) -> tuple[int, int]:
-    """The units and the bytes of the smallest word of whole units."""
-    return lcm(8, bits) // bits, lcm(8, bits) // 8
-
-
 def _unpacked(memory: Bytes, bits: int) -> Bytes:
-    """Units, a byte each, of rows of bytes; zeros fill the last word."""
+    """Units, a byte each, of rows of bytes."""
     if bits == 1:
         return np.unpackbits(memory, axis=-1, bitorder="little")
-    size, nbytes = _word(bits)
-    words: Codes = memory
-    if nbytes > 1:
-        short = -memory.shape[-1] % nbytes
-        rows = np.pad(memory, [(0, 0)] * (memory.ndim - 1) + [(0, short)])
-        rows = rows.reshape(*rows.shape[:-1], -1, nbytes)
-        wide = np.zeros((*rows.shape[:-1], 4 if nbytes < 4 else 8), np.uint8)
-        wide[..., :nbytes] = rows
-        words = wide.view(_kind(wide.shape[-1]))[..., 0]
-    units = np.empty((*words.shape, size), np.uint8)
-    mask = words.dtype.type((1 << bits) - 1)
-    for k in range(size):
-        shifted = words >> words.dtype.type(k * bits)
-        np.bitwise_and(shifted, mask, out=units[..., k], casting="unsafe")
+    units = np.empty((*memory.shape, 8 // bits), np.uint8)
+    for k in range(8 // bits):
+        np.bitwise_and(memory >> np.uint8(k * bits), (1 << bits) - 1, out=units[..., k])
     return units.reshape(*memory.shape[:-1], -1)
 
 
 def _packed(units: Bytes, bits: int) -> Bytes:
-    """Rows of bytes of units; those of the last word are whole."""
+    """Rows of bytes of units."""
     if bits == 1:
         return np.packbits(units, axis=-1, bitorder="little")
-    size, nbytes = _word(bits)
-    kind = np.dtype(np.uint8 if nbytes == 1 else np.uint32 if nbytes < 4 else np.uint64)
-    groups = units.reshape(*units.shape[:-1], -1, size)
-    words = groups[..., 0].astype(kind)
-    for k in range(1, size):
-        words |= groups[..., k].astype(kind, copy=False) << kind.type(k * bits)
-    rows = words[..., None].view(np.uint8)[..., :nbytes]
-    return rows.reshape(*units.shape[:-1], -1)
+    groups = units.reshape(*units.shape[:-1], -1, 8 // bits)
+    rows: Bytes = groups[..., 0].copy()
+    for k in range(1, 8 // bits):
+        rows |= groups[..., k] << np.uint8(k * bits)
+    return rows

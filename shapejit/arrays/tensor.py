@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,7 +16,6 @@ from ..runtime.ndarrays import is_a, plain
 from ..shapes.layout import Layout, checked_shape
 from ..shapes.slicing import Index, sliced
 from . import dlpack
-from .arithmetic import without_arithmetic
 from .buffers import Bytes as Bytes, as_ndarray, bytes_of, check_bytes, memory_of, preview
 from .operations import Methods
 
@@ -25,8 +24,16 @@ if TYPE_CHECKING:
 
 Array = TypeVar("Array", NDArray[Any], "Tensor")
 
+# The operators that a Tensor refuses, and their methods.
+_OPERATORS = {
+    "+": "add radd pos", "-": "sub rsub neg", "*": "mul rmul", "@": "matmul rmatmul",
+    "/": "truediv rtruediv", "//": "floordiv rfloordiv", "%": "mod rmod", "**": "pow rpow",
+    "divmod()": "divmod rdivmod", "<<": "lshift rlshift", ">>": "rshift rrshift",
+    "&": "and rand", "|": "or ror", "^": "xor rxor", "~": "invert", "abs()": "abs", "==": "eq",
+    "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge", "truth value": "bool",
+}  # fmt: skip
 
-@without_arithmetic
+
 class Tensor(Methods):
     """An n-dimensional view of packed bytes.
 
@@ -298,6 +305,24 @@ class Tensor(Methods):
         kind = f"dtype={self.dtype}, {self.dtype.bits} bits each"
         return f"Tensor({values}, shape={self.shape}, {kind})"
 
+
+def _refusal(operator: str) -> Callable[..., Any]:
+    """The method of an operator, which raises TypeError."""
+
+    def refuse(*operands: object) -> Any:
+        raise TypeError(
+            f"a Tensor has no {operator}: compute on numpy.asarray(tensor), which unpacks; "
+            f"compare bits with shapejit.array_equal(a, b), identity with 'is'"
+        )
+
+    return refuse
+
+
+# Without these methods Python would compare identities for `==`, and any tensor with a length above
+# 0 would be true. The hash stays that of the identity.
+for _operator, _names in _OPERATORS.items():
+    for _name in _names.split():
+        setattr(Tensor, f"__{_name}__", _refusal(_operator))
 
 # `unchecked` sets the fields without `Tensor.__setattr__`.
 _set_buffer = vars(Tensor)["buffer"].__set__

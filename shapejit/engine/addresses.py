@@ -6,7 +6,6 @@ A place is a bit address: 8 times the address of a byte, plus the bit at which a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,8 +19,6 @@ from ..runtime.ndarrays import unwrapped
 from ..shapes.layout import Layout
 from . import array_structs
 from .patience import by_numpy
-
-FEW = 32  # places that Python compares faster than NumPy
 
 _ZERO = np.zeros(1, np.intp)
 
@@ -43,22 +40,12 @@ class Places(NamedTuple):
         """The places of tensors of one Layout."""
         return cls(addresses, (layout,), np.ndarray(len(addresses), np.intp, _ZERO, 0, (0,)))
 
-    @classmethod
-    def one(cls, address: int, layout: Layout) -> Places:
-        """The place of one tensor."""
-        return cls.alike(np.array([address]), layout)
-
     def groups(self) -> Iterator[tuple[Layout, NDArray[np.intp]]]:
         """The tensors of equal Layouts: that Layout within their first byte, and their indices."""
         if len(self.layouts) == 1 and len(self.which) and not low_bits(self.addresses):
-            yield self.layouts[0].at(0), _numbers(len(self.which))
+            yield self.layouts[0].at(0), np.arange(len(self.which))
             return
-        bits = self.addresses & 7
-        kinds = 8 * self.which + bits
-        if len(kinds) and not (kinds != kinds[0]).any():
-            layout = self.layouts[self.which[0]].at(int(bits[0]))
-            yield layout, np.arange(len(kinds))
-            return
+        kinds = 8 * self.which + (self.addresses & 7)
         for kind in np.unique(kinds).tolist():
             yield self.layouts[kind // 8].at(kind % 8), np.flatnonzero(kinds == kind)
 
@@ -83,32 +70,6 @@ class Places(NamedTuple):
         begins >>= 3
         ends >>= 3
         return begins, ends
-
-    def meet(self, begin: int, end: int) -> bool:
-        """Whether tensors may span bytes of [begin, end); many are tested as one range."""
-        if len(self.layouts) == 1 and len(self.addresses) <= FEW:  # by Python's ints
-            low, high = self.layouts[0].span
-            places = self.addresses.tolist()
-            return any((x + low) >> 3 < end and begin < (x + high + 7) >> 3 for x in places)
-        first, last = self.reach()
-        return first < end and begin < last
-
-    def reach(self) -> tuple[int, int]:
-        """The first byte that any of the tensors spans, and the byte past the last."""
-        if not len(self.addresses):
-            return 0, 0
-        low = min(layout.span[0] for layout in self.layouts)
-        high = max(layout.span[1] for layout in self.layouts)
-        first, last = int(self.addresses.min()), int(self.addresses.max())
-        return (first + low) >> 3, (last + high + 7) >> 3
-
-
-@lru_cache(maxsize=1)
-def _numbers(count: int) -> NDArray[np.intp]:
-    """The indices 0 to `count - 1`."""
-    made = np.arange(count)
-    made.flags.writeable = False
-    return made
 
 
 def low_bits(addresses: Addresses) -> int:
@@ -259,7 +220,8 @@ def overlap(
     lows, highs = sources
     if not len(starts):
         return None
-    near = np.flatnonzero((lows < ends.max()) & (highs > starts.min()) & (lows < highs))
+    begin, end = np.minimum.reduce(starts), np.maximum.reduce(ends)  # half the time of min, max
+    (near,) = ((lows < end) & (highs > begin) & (lows < highs)).nonzero()
     if not len(near):
         return None
     order = np.argsort(starts, kind="stable")

@@ -23,7 +23,7 @@ from ..planning.cast_plans import Scales
 from ..runtime.launches import address_of
 from ..shapes.layout import Layout
 from . import numpy_fallback
-from .addresses import layout_of, place_of
+from .addresses import byte_of, layout_of
 from .execution import Work
 from .routes import Move, Route, casts, moves, run
 from .small_calls import Routes
@@ -151,8 +151,8 @@ def convert(
     """
     if source.size == 0:
         return None
-    place, layout = place_of(source)
-    to, whole = place_of(target)
+    place, layout = byte_of(source)
+    to, whole = byte_of(target)
     if fixed_width(source.dtype).kind == "complex":
         layout, whole = parts_of(layout), parts_of(whole)
     parts = [[layout, whole]] if operands is None else list(operands.parts(layout, whole))
@@ -163,10 +163,9 @@ def convert(
             given = [a for a in (operands.scale, operands.zero) if a is not None]
             for k, (array, lie) in enumerate(zip(given, lies, strict=True)):
                 at[k] = address_of(array) + lie.offset // 8
-        seen, into = seen.at(seen.offset + (place & 7)), into.at(into.offset + (to & 7))
         route = casts(seen, into.bits, into, scales, 1, conversion, fresh)
         begins = at[0], at[1]
-        way = run(route, [place & ~7], [to & ~7], fresh, begins)
+        way = run(route, [place], [to], fresh, begins)
     if len(parts) > 1:
         return None
     plain = isinstance(source, np.ndarray) and isinstance(target, np.ndarray)

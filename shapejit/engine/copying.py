@@ -22,7 +22,7 @@ from ..runtime.cpu_caches import LINE
 from ..runtime.launches import Addresses, address_of
 from ..shapes.layout import Layout
 from . import array_structs
-from .addresses import layout_of, place_of
+from .addresses import byte_of, layout_of, place_of
 from .execution import Work
 from .patience import forced
 from .routes import NUMPY, WHOLE, Route, compiled, copies, keep, moves, run
@@ -51,12 +51,12 @@ def copy(
     kept = key and not x.layout.contiguous_bytes
     if whole and not kept:
         return
-    place, layout = place_of(x)
+    place, layout = byte_of(x)
     unit = 8 * target.itemsize if isinstance(target, np.ndarray) else layout.bits
-    route = compiled(layout.within_byte(place), unit)
+    route = compiled(layout, unit)
     way: Work | Route = route
     if not whole:
-        way = run(route, [place & ~7], [place_of(target)[0]], fresh)
+        way = run(route, [place], [place_of(target)[0]], fresh)
     elif route.ready:
         way = route.work
     if kept:

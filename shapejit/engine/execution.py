@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 
@@ -191,14 +190,8 @@ def cast_work(plan: CastPlan, conversion: Conversion, fresh: bool) -> Work:
         moved if plan.parallel else 0,
         MAX_RANK + 8,
         plan.weight + WORK_BYTES,
-        _kind_of_cast(launch.names),
+        ("cast", repr(launch.names)),
     )
-
-
-@lru_cache(maxsize=4096)
-def _kind_of_cast(names: tuple[Name, ...]) -> Kind:
-    """The kind of work of these kernels; cheaper than a tuple of all their names."""
-    return ("cast", *(f"{name!r}" for name in names))
 
 
 def _tiles(plan: Plan, entry: Code) -> Launch:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from itertools import repeat
 from math import prod
 from typing import Any, Literal, NamedTuple
 
@@ -15,6 +17,7 @@ from ..runtime.launches import Addresses
 from . import array_structs
 from .copying import is_numpys
 from .outputs import new_array
+from .patience import by_numpy
 from .routes import FOUND
 
 JOIN_ALIKE = Call("small_joins.join_alike", ("o", "o", "i", "a", "a", "i", "i"), "b", held=True)
@@ -34,8 +37,8 @@ class FastJoin(NamedTuple):
 def join(parts: tuple[np.ndarray[Any, Any], ...], axis: Any, new: bool, out: Any) -> Any:
     """Join small contiguous ndarrays, all like the first, along `axis`: a `new` dim, or their own.
 
-    Returns None if they are not so, or if anything is wrong; if the kernel is not ready, the kinds
-    of work that wait for it.
+    NumPy joins them until the kernel is ready, and a few bytes of others. Returns None for any
+    other arrays, and if anything is wrong.
     """
     if type(axis) is not int or (out is not None and type(out) is not np.ndarray):
         return None
@@ -45,14 +48,32 @@ def join(parts: tuple[np.ndarray[Any, Any], ...], axis: Any, new: bool, out: Any
     if how is None:
         how = _of(first, len(parts), axis, new) or False
         FOUND.put(key, how)
-    if not how:
+    if how:
+        join_alike = array_structs.kernel(JOIN_ALIKE)
+        if join_alike is None:
+            with by_numpy(array_structs.work_of(JOIN_ALIKE)):
+                return _by_numpy(parts, axis, new, out)
+        target = new_array(how.dtype, how.shape)[0] if out is None else out
+        call = parts, target, len(parts), how.kind, how.whole, how.rows, how.run
+        return target if join_alike(*call) else None
+    # A launch each takes ten times as long.
+    few = out is None and sum([x.nbytes for x in parts]) < thresholds.NUMPY_BELOW
+    return _by_numpy(parts, axis, new, out) if few else None
+
+
+def _by_numpy(parts: tuple[np.ndarray[Any, Any], ...], axis: int, new: bool, out: Any) -> Any:
+    """The same by NumPy's function; None if anything is wrong."""
+    dtype = parts[0].dtype
+    if {*map(type, parts)} != {np.ndarray} or any(x.dtype is not dtype for x in parts):
         return None
-    join_alike = array_structs.kernel(JOIN_ALIKE)
-    if join_alike is None:
-        return (array_structs.work_of(JOIN_ALIKE),)
-    target = new_array(how.dtype, how.shape)[0] if out is None else out
-    call = parts, target, len(parts), how.kind, how.whole, how.rows, how.run
-    return target if join_alike(*call) else None
+    if out is not None:
+        apart = out.dtype is dtype and out.flags.carray
+        if not apart or any(map(np.may_share_memory, parts, repeat(out))):
+            return None
+    with suppress(ValueError, IndexError):  # they have other shapes, or too many dims
+        whole = (np.stack if new else np.concatenate)(parts, axis, out)
+        return np.ascontiguousarray(whole) if out is None else out
+    return None
 
 
 def _of(first: np.ndarray[Any, Any], count: int, axis: int, new: bool) -> FastJoin | None:

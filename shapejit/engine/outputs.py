@@ -58,7 +58,8 @@ def checked(out: Any, dtype: AnyDtype, shape: tuple[int, ...]) -> Any:
     if not is_a(out, kind):
         name = "a shapejit.Tensor" if kind is Tensor else "a numpy.ndarray"
         raise DTypeError(f"out= must be {name} like the source, not {type_name(out)}")
-    if is_a(out, np.ma.MaskedArray):
+    # The type first: for an exact ndarray, numpy.ma need not be imported, which takes 20 ms.
+    if type(out) is not np.ndarray and is_a(out, np.ma.MaskedArray):
         raise DTypeError("out= must not be a masked array, whose mask would stay as it is")
     seen: Any = out if kind is Tensor else plain(out)
     if seen.dtype != dtype:
@@ -125,20 +126,15 @@ def new_array(dtype: AnyDtype, shape: tuple[int, ...]) -> tuple[Any, bool]:
         raise
 
 
-def new_bytes(nbits: int) -> tuple[Bytes, bool]:
-    """New memory for `nbits` bits; the rest of the last byte is zero."""
-    memory, fresh = new_array(_BYTE, ((nbits + 7) // 8,))
+def new_bytes(nbits: int, *rows: int) -> tuple[Bytes, bool]:
+    """New memory for `nbits` bits, or for so many in each of some `rows`.
+
+    The rest of the last byte is zero.
+    """
+    memory, fresh = new_array(_BYTE, (*rows, (nbits + 7) // 8))
     if nbits % 8:
-        memory[-1] = 0
+        memory[..., -1] = 0
     return memory, fresh
-
-
-def new_rows(count: int, nbits: int) -> tuple[NDArray[np.uint8], bool]:
-    """New memory for `count` results of `nbits` bits each, in rows of whole bytes."""
-    slab, fresh = new_array(_BYTE, (count, (nbits + 7) // 8))
-    if nbits % 8:
-        slab[:, -1] = 0
-    return slab, fresh
 
 
 def array_over(
@@ -201,11 +197,9 @@ def check_places_apart(
 
     `whole`: the targets are consecutive rows of one array.
     """
-    begin, end = targets.reach()
-    if sources.meet(begin, end):
-        starts, ends = targets.spans()
-        spans = (starts[:1], ends[-1:]) if whole else (starts, ends)
-        check_all_apart(sources.spans(), spans, sources.take, names)
+    starts, ends = targets.spans()
+    spans = (starts[:1], ends[-1:]) if whole else (starts, ends)
+    check_all_apart(sources.spans(), spans, sources.take, names)
 
 
 def check_all_apart(

@@ -17,6 +17,7 @@ from ..engine.copying import is_numpys
 from ..engine.patience import Kind, by_numpy
 from ..errors import DTypeError, OutOfBoundsError, ReshapeError
 from ..kernels.constants import MAX_RANK
+from ..planning import thresholds
 from ..runtime.launches import Addresses
 from ..runtime.ndarrays import is_a, plain
 from ..shapes.layout import Layout, broadcast, normal_axis
@@ -24,10 +25,6 @@ from ..shapes.request import integer
 from .codes import pack
 from .views import checked
 
-# Measured: a copy of a launch costs 0.3 us beside its bytes, an index 0.01 us of NumPy's.
-KERNEL_FROM_RUN_BYTES = 1024
-KERNEL_FROM_ELEMENTS = 128  # of a run, if narrower than a byte
-KERNEL_FROM_BYTES = 10 * 1024 * 1024  # of a result: one thread is as fast as NumPy below
 # Up to how many times as many elements as are taken NumPy may copy, or unpack.
 COPIED_MAX_RATIO, UNPACKED_MAX_RATIO = 4, 64
 
@@ -63,7 +60,7 @@ def taken(x: Array, indices: Any, axis: int | None, out: Array | None, asked_by:
         fits = indices.dtype.kind == "i" or (indices.dtype.kind == "u" and indices.itemsize < 8)
         if some and fits and x.flags.c_contiguous:
             with suppress(IndexError, TypeError, ValueError, ZeroDivisionError):
-                if indices.size * (x.nbytes // x.shape[axis]) < KERNEL_FROM_BYTES:
+                if indices.size * (x.nbytes // x.shape[axis]) < thresholds.RUNS_STREAM_FROM:
                     return np.take(x, indices, axis)
     x = checked(x)
     if axis is None and x.ndim != 1:
@@ -169,7 +166,7 @@ def _gather(x: Any, found: Addresses, axis: int, target: Any, fresh: bool) -> No
     if isinstance(x, np.ndarray):
         numpys = _by_numpy(x, x.itemsize * prod(shape[axis + 1 :]), target.nbytes)
     else:  # short runs are gathered faster as bytes
-        few = prod(shape[axis + 1 :]) < KERNEL_FROM_ELEMENTS
+        few = prod(shape[axis + 1 :]) < 2 * thresholds.SHORT
         numpys = few and x.size <= UNPACKED_MAX_RATIO * target.size
     kind = None if numpys else _by_kernels(x, found, axis, target, fresh)
     if numpys:
@@ -221,4 +218,6 @@ def _by_numpy(x: NDArray[Any], run: int, nbytes: int) -> bool:
         return True
     if not x.flags.c_contiguous and x.nbytes > COPIED_MAX_RATIO * nbytes:
         return False
-    return nbytes < KERNEL_FROM_BYTES or (run < KERNEL_FROM_RUN_BYTES and x.flags.c_contiguous)
+    # A copy of a launch costs 0.3 us beside its bytes, an index 0.01 us of NumPy's.
+    few = nbytes < thresholds.RUNS_STREAM_FROM
+    return few or (run < thresholds.LONG_RUN and x.flags.c_contiguous)

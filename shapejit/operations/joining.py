@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import accumulate, pairwise
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -18,10 +16,8 @@ from ..dtypes.table import DType
 from ..engine import fast_joins, outputs, routes
 from ..engine.addresses import Places, alike, byte_of, low_bits, place_of
 from ..engine.copying import is_numpys
-from ..engine.patience import by_numpy
 from ..errors import DTypeError, ReshapeError
 from ..kernels.constants import MAX_RANK
-from ..planning import thresholds
 from ..runtime.launches import Addresses
 from ..shapes.layout import Layout, normal_axes
 from ..shapes.request import integers
@@ -160,37 +156,12 @@ def _apart(targets: Sequence[int]) -> int:
 
 
 def _alike(parts: tuple[Any, ...], axis: Any, new: bool, out: Any, asked_by: str) -> Any:
-    """Join ndarrays of one kind along `axis`, a `new` dim or one of theirs; None for other parts.
+    """Join arrays of one kind along `axis`, a `new` dim or one of theirs; None for other parts.
 
     Parts are checked together, not one by one.
     """
-    first = parts[0]
-    if type(first) is np.ndarray:
-        made = fast_joins.join(parts, axis, new, out)
-        if isinstance(made, tuple):  # the kinds of work whose kernels are not ready
-            with by_numpy(*made):
-                whole = _by_numpy(parts, axis, new, out)
-                return _planned(parts, axis, new, out, asked_by) if whole is None else whole
-        few = made is out is None and sum(x.nbytes for x in parts) < thresholds.NUMPY_BELOW
-        if few and type(axis) is int:  # of other strides: a launch each takes ten times as long
-            made = _by_numpy(parts, axis, new, None)
-        if made is not None:
-            return made
-    return _planned(parts, axis, new, out, asked_by)
-
-
-def _by_numpy(parts: tuple[Any, ...], axis: int, new: bool, out: Any) -> Any:
-    """The same by NumPy's function; None if anything is wrong."""
-    if {*map(type, parts)} != {np.ndarray} or len({x.dtype for x in parts}) > 1:
-        return None
-    if out is not None and not (out.dtype is parts[0].dtype and out.flags.carray):
-        return None
-    if out is not None and any(np.may_share_memory(x, out) for x in parts):
-        return None
-    with suppress(ValueError, IndexError):  # they have other shapes, or too many dims
-        whole = (np.stack if new else np.concatenate)(parts, axis, out)
-        return np.ascontiguousarray(whole) if out is None else out
-    return None
+    made = fast_joins.join(parts, axis, new, out) if type(parts[0]) is np.ndarray else None
+    return _planned(parts, axis, new, out, asked_by) if made is None else made
 
 
 def _planned(parts: tuple[Any, ...], axis: Any, new: bool, out: Any, asked_by: str) -> Any:
@@ -209,7 +180,8 @@ def _planned(parts: tuple[Any, ...], axis: Any, new: bool, out: Any, asked_by: s
         return target if out is None else out
     begin, whole = place_of(target)
     if out is not None:
-        outputs.check_places_apart(places, Places.one(begin, whole), True, range(count))
+        whole_place = Places.alike(np.array([begin]), whole)
+        outputs.check_places_apart(places, whole_place, True, range(count))
     size = 1 if new else first.shape[at]
     into, apart = whole.narrow(at, 0, size, 1), whole.strides[at] * size
     into = into.squeeze(at) if new else into
@@ -237,28 +209,6 @@ def _narrowed(whole: Layout, box: Box, shape: tuple[int, ...]) -> Layout:
     seen = into if into.shape == shape else into.reshape(shape)
     assert seen is not None  # only contiguous boxes have another shape
     return seen
-
-
-def flat_boxes(shape: Sequence[int], begin: int, end: int) -> Iterator[Box]:
-    """The elements [begin, end) of an array in row-major order, as boxes, at most 2 per dim.
-
-    >>> list(flat_boxes((2, 3), 1, 6))
-    [(slice(0, 1, None), slice(1, 3, None)), (slice(1, 2, None), slice(0, 3, None))]
-    """
-    if begin >= end:
-        return
-    if not shape:
-        yield ()
-        return
-    row = prod(shape[1:])
-    first, last = -(-begin // row), end // row  # whole rows
-    head = first - 1
-    for box in flat_boxes(shape[1:], begin - head * row, min(end, first * row) - head * row):
-        yield slice(head, first), *box
-    if first < last:
-        yield slice(first, last), *(slice(0, size) for size in shape[1:])
-    for box in flat_boxes(shape[1:], 0, end - last * row) if first <= last else ():
-        yield slice(last, last + 1), *box
 
 
 def _joined_kind(parts: Sequence[Any], asked_by: str) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from itertools import pairwise, product
 from math import prod
 from typing import Any, overload
@@ -24,7 +23,7 @@ from ..errors import ReshapeError, shape_text, shortened
 from ..shapes.layout import broadcast, normal_axes, normal_axis
 from ..shapes.request import are_several, integer, one_or_several, plain_shape, request
 from .gathering import take
-from .joining import concat, flat_boxes, joined
+from .joining import joined
 from .views import broadcast_to, checked, expand_dims, permute_dims, reshape, reshape_as
 
 
@@ -171,8 +170,8 @@ def roll(
     """The elements shifted by `shift` along `axis`; those that leave at the end enter at the start.
 
     With `axis=None` the flattened elements are shifted. Several shifts apply to one axis each; an
-    axis given twice is shifted by the sum. Makes one copy; `out` as in `reshape`. Array API
-    v2024.12, roll. Raises AxisError, ReshapeError, DTypeError.
+    axis given twice is shifted by the sum. Makes one copy, or two where flattening does; `out` as
+    in `reshape`. Array API v2024.12, roll. Raises AxisError, ReshapeError, DTypeError.
 
     >>> import numpy as np
     >>> roll(np.arange(5), 2)
@@ -181,11 +180,14 @@ def roll(
     given: Any = checked(x)
     shifts = one_or_several(shift, "shift", "roll")
     made: Array
-    if axis is None:
-        made = _rolled_flat(given, sum(shifts), out)
-    else:
+    if axis is not None:
         made = _rolled_along(given, shifts, one_or_several(axis, "axis", "roll"), out)
-    return made
+        return made
+    if out is not None:
+        outputs.check_apart(given, outputs.checked(out, given.dtype, given.shape))
+    flat = None if out is None else reshape(out, -1)
+    made = _rolled_along(reshape(given, -1), (sum(shifts),), (0,), flat)
+    return reshape(made, given.shape) if out is None else out
 
 
 def _rolled_along(x: Any, shifts: tuple[int, ...], axes: tuple[int, ...], out: Any) -> Any:
@@ -211,20 +213,6 @@ def _rolled(size: int, places: int) -> list[tuple[slice, slice]]:
     first = size - last
     whole = [(slice(first), slice(last, size))]
     return [*whole, (slice(first, size), slice(last))] if last else whole
-
-
-def _rolled_flat(x: Any, places: int, out: Any) -> Any:
-    """`x` rolled in row-major order."""
-    if out is not None:
-        outputs.checked(out, x.dtype, x.shape)
-    seen: Any = x
-    with suppress(ReshapeError):  # else as boxes of several dims
-        seen = reshape(x, -1, copy=False)
-    first = x.size - places % max(x.size, 1)
-    boxes = [*flat_boxes(seen.shape, first, x.size), *flat_boxes(seen.shape, 0, first)]
-    parts = [seen[box] for box in boxes] or [seen]
-    made = concat(parts, axis=None, out=None if out is None else reshape(out, -1))
-    return reshape(made, x.shape) if out is None else out
 
 
 @accepts_any_array

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, TypeVar, overload
 
 import numpy as np
@@ -26,7 +25,6 @@ from ..runtime.ndarrays import MOST_DIMS, check_possible, is_a, is_mapping, plai
 from ..shapes.arithmetic import INFER, INVALID
 from ..shapes.resolver import target_shape
 from . import plain_batches
-from .passes import Pass
 from .target_shapes import ASKED_BY, TargetShapes, arranged
 
 Key = TypeVar("Key")
@@ -81,9 +79,12 @@ def reshape_batch(tensors: Any, shapes: Any, *, copy: bool | None = None, out: A
     keys = tuple(tensors) if keyed else ()
     items = tuple(tensors[key] for key in keys) if keyed else tuple(tensors)
     names: Sequence[Any] = keys if keyed else range(len(items))
+    unready = execution.unready_copies()
     if resolve is None:
-        with by_numpy(array_structs.work_of(array_structs.RESOLVE_ALL)):
-            made = plain_batches.reshaped(tensors, keys if keyed else None, shapes, copy, out)
+        unready = (array_structs.work_of(array_structs.RESOLVE_ALL),)
+    if unready:
+        with by_numpy(*unready):
+            made = plain_batches.reshaped(items, keys if keyed else None, shapes, copy, out)
         if made is not None:
             return (
                 out if out is not None else dict(zip(names, made, strict=True)) if keyed else made
@@ -94,7 +95,7 @@ def reshape_batch(tensors: Any, shapes: Any, *, copy: bool | None = None, out: A
         items = _natives(items, names, "tensor")
     if out is not None:
         outs = _natives(arranged(out, keyed, names, "out="), names, "out")
-    batch = _Batch(items, names, wanted, copy, outs)
+    batch = _Batch(items, names, wanted, copy, outs, unready)
     if Tensor in map(type, items):
         batch.lend()
     results = batch.run(resolve)
@@ -134,6 +135,7 @@ class _Batch:
         shapes: TargetShapes,
         copy: bool | None,
         outs: tuple[Any, ...] | None,
+        unready: Kinds,
     ) -> None:
         self.items, self.names, self.shapes, self.copy, self.outs = items, names, shapes, copy, outs
         count = len(items)
@@ -146,7 +148,7 @@ class _Batch:
         self.spans = np.zeros((count, 4), np.int64)
         self.plans = np.empty(0, np.int64)  # the words of all small plans
         self.starts = np.empty(count, np.int64)  # where each begins
-        self.unready: Kinds = ()  # kinds of work that are done one by one for want of kernels
+        self.unready = unready  # kinds of work that are done one by one for want of kernels
 
     def lend(self) -> None:
         """Replace Tensors of whole bytes by ndarrays over their memory."""
@@ -186,30 +188,8 @@ class _Batch:
 
     def run(self, resolve: Callable[..., Any] | None) -> list[Any]:
         """The results, written to `outs` if given, after all checks."""
-        if resolve is None:
-            self.unready = (array_structs.work_of(array_structs.RESOLVE_ALL),)
-            made = self._plainly()
-            if made is not None:
-                return made
         self._resolve_all(resolve)
         return self._made()
-
-    def _plainly(self) -> list[Any] | None:
-        """The results by NumPy's reshape, until kernels are ready.
-
-        None if kernels are ready, or if anything is wrong: later checks raise the error.
-        """
-        plain_shapes = self.outs is None and not (self.shapes.tokens < INFER).any()
-        if not self.unready or not plain_shapes or {*map(type, self.items)} != {np.ndarray}:
-            return None
-        words = {} if self.copy is None else {"copy": self.copy}
-        with by_numpy(*self.unready), suppress(Exception):
-            shapes = zip(self.items, self.shapes.shapes, strict=True)
-            results = [x.reshape(shape, **words) for x, shape in shapes]
-            for i in self.lent:
-                results[i] = asarray(results[i])
-            return results
-        return None
 
     def _resolve_all(self, resolve: Callable[..., Any] | None) -> None:
         """Resolve every shape; raises for the first one that is impossible."""
@@ -261,13 +241,8 @@ class _Batch:
         copied = self.verdicts == COPY
         large = copied & (self.spans[:, 1] >= OWN)
         small = np.flatnonzero(copied & ~large)
-        if len(small):
-            self.unready = execution.unready_copies()
-            if self.unready:
-                made = self._plainly()
-                if made is not None:
-                    return made
-                large, small = copied, small[:0]
+        if self.unready:
+            large, small = copied, small[:0]
         single = (self.verdicts == APART) | large
         if single.any():
             self._one_by_one(np.flatnonzero(single).tolist(), results)
@@ -284,37 +259,11 @@ class _Batch:
         return results
 
     def _one_by_one(self, which: Sequence[int], results: list[Any]) -> None:
-        """Make the results that need a call each, except copies of packed Tensors."""
-        packed = [i for i in which if self._moves_bits(i)]
+        """Make the results that need a call each."""
         with by_numpy(*self.unready):
-            for i in sorted({*which}.difference(packed)):
+            for i in which:
                 out = None if self.outs is None else self.outs[i]
                 results[i] = views.reshape_as(self.items[i], self.shapes.request(i), self.copy, out)
-        if packed:
-            self._copy_packed(packed, results)
-
-    def _moves_bits(self, i: int) -> bool:
-        """Whether it is a packed Tensor that has to be copied."""
-        x = self.items[i]
-        if type(x) is not Tensor or not x.dtype.packed or not x.size:
-            return False
-        if self.copy or self.outs is not None:
-            return True
-        return x.layout.reshape(target_shape(x.shape, self.shapes.request(i))) is None
-
-    def _copy_packed(self, which: Sequence[int], results: list[Any]) -> None:
-        """Copy packed Tensors, in one launch for all of equal Layouts."""
-        any_fresh = False
-        for i in which:
-            t, out = self.items[i], None if self.outs is None else self.outs[i]
-            shape = target_shape(t.shape, self.shapes.request(i))
-            results[i], fresh = outputs.target(out, t.dtype, shape, ())
-            any_fresh |= fresh
-        sources = places_of([self.items[i] for i in which])
-        targets = places_of([results[i] for i in which])
-        for layout, group in sources.groups():
-            begins = sources.begins(group), targets.begins(group)
-            Pass(layout, layout.bits).run(*begins, any_fresh)
 
     def _view(self, results: list[Any]) -> None:
         """The results that need no copy."""

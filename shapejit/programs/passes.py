@@ -57,6 +57,8 @@ class Pass(NamedTuple):
 
     def work(self, count: int) -> Work | None:
         """What does as many tensors in fresh memory, if kernels do and no scales are given."""
+        if not self.layout.size:
+            return None
         if self.conversion is None:
             route = routes.compiled(self.layout, count=count)
         elif self.scales is None:
@@ -64,7 +66,7 @@ class Pass(NamedTuple):
             route = routes.casts(*given, self.conversion, True)
         else:
             return None
-        return route.work_for(count, fresh=True) if self.layout.size and route.ready else None
+        return route.work_for(count, fresh=True) if route.ready else None
 
     def run(self, sources: Addresses, targets: Addresses, fresh: bool) -> None:
         """Run it from every source to its target; these are bit addresses."""

@@ -29,6 +29,9 @@ from .passes import Pass
 
 SCRATCH_MAX_BYTES = 4 * 1024 * 1024  # between two copies of many tensors: it stays in a cache
 
+# A shape, and the offset and strides in bytes; None: all elements of a copy, in its order.
+Look = tuple[tuple[int, ...], int, tuple[int, ...] | None]
+
 _scratch = threading.local()
 
 
@@ -55,9 +58,9 @@ class Specialization:
     @cached_property
     def numpys(self) -> bool:
         """Whether NumPy can do it: elements are not converted, and every array is possible."""
-        layouts = self.source, *(step.layout for step in self.route.copies), self.route.result
-        itemsize = self.source.bits // 8
-        return not self.converts and all(possible(each.shape, itemsize) for each in layouts)
+        met = [step.layout for step in (*self.route.copies, *self.route.fills)]
+        met += [self.source, self.route.result]
+        return not self.converts and all(possible(x.shape, x.bits // 8) for x in met)
 
     @cached_property
     def small(self) -> bool:
@@ -93,12 +96,26 @@ class Specialization:
         small = 0 < layout.size * layout.bits <= 8 * thresholds.NO_PLAN_MAX_BYTES
         return small and not (layout.bits | layout.offset) % 8 and layout.ndim <= MAX_RANK
 
+    @cached_property
+    def _looks(self) -> tuple[list[Look], list[Look]]:
+        """How NumPy sees the sources of all copies, and the result; and those of all fills."""
+        copies, fills = (
+            [_look(step.layout) for step in way] for way in (self.route.copies, self.route.fills)
+        )
+        result = (self.shape, 0, None) if self.route.whole else _look(self.route.result)
+        return [*copies, result], fills
+
     def by_numpy(self, x: NDArray[Any]) -> NDArray[Any]:
         """The result by NumPy, copy by copy."""
-        made = _seen(_copied(x, self.route.copies), self.route.result)
+        made = _seen(x, self._looks[0])
         if self.route.read_only:
             made.flags.writeable = False
         return made
+
+    def fill_by_numpy(self, x: NDArray[Any], target: NDArray[Any]) -> None:
+        """Write the result to a C-contiguous `target` by NumPy."""
+        seen = _seen(x, self._looks[1])
+        target.reshape(seen.shape)[...] = seen
 
     def results(self, items: Iterable[Any], sources: Sequence[int] | Addresses) -> list[Any]:
         """The results for `items` at `sources`: views, or new arrays."""
@@ -122,7 +139,7 @@ class Specialization:
             memory, fresh = outputs.new_bytes(nbits)
             self._copy(sources, 8 * np.array([address_of(memory)]), self.route.copies, fresh)
             return [self._result(memory)]
-        slab, fresh = outputs.new_rows(len(sources), nbits)
+        slab, fresh = outputs.new_bytes(nbits, len(sources))
         targets = 8 * (address_of(slab) + slab.shape[1] * np.arange(len(slab)))
         self._copy(sources, targets, self.route.copies, fresh)
         plain = self.route.whole and len(self.shape) < MOST_DIMS and slab.size
@@ -138,9 +155,7 @@ class Specialization:
     def into(self, x: NDArray[Any] | Tensor, target: NDArray[Any] | Tensor) -> None:
         """Write the result for one array to `target`, which fits."""
         if self.small and not isinstance(x, Tensor):
-            *before, last = self.route.fills
-            made: Any = target
-            made.reshape(last.layout.shape)[...] = _seen(_copied(x, before), last.layout)
+            self.fill_by_numpy(x, target)  # type: ignore[arg-type]  # an ndarray, too
         else:
             self.fill(*(np.array([place_of(array)[0]]) for array in (x, target)))
 
@@ -168,20 +183,25 @@ class Specialization:
                 steps[-1].run(src, targets[start : start + chunk], fresh)
 
 
-def _copied(x: NDArray[Any], steps: Iterable[Pass]) -> NDArray[Any]:
-    """The array after some copies."""
-    for step in steps:
-        x = _seen(x, step.layout).copy()
+def _look(layout: Layout) -> Look:
+    """The shape, and the offset and strides in bytes, of a Layout of whole bytes."""
+    return layout.shape, layout.offset // 8, tuple([stride // 8 for stride in layout.strides])
+
+
+def _seen(x: NDArray[Any], looks: Sequence[Look]) -> NDArray[Any]:
+    """The last of some views: the first one is of `x`, each other one of a copy of the one before.
+
+    Offsets count from the first element.
+    """
+    for i, (shape, offset, strides) in enumerate(looks):
+        memory = x = x.copy() if i else x
+        if strides is None:
+            return x.reshape(shape)
+        if not x.flags.c_contiguous:
+            memory, own = memory_of(x, 8 * x.itemsize)
+            offset += own.offset // 8
+        x = array_of(shape, x.dtype, memory, offset, strides)
     return x
-
-
-def _seen(x: NDArray[Any], layout: Layout) -> NDArray[Any]:
-    """The view of an ndarray, from whose first element the offset of a Layout counts."""
-    memory, offset = x, layout.offset
-    if not x.flags.c_contiguous:
-        memory, own = memory_of(x, 8 * x.itemsize)
-        offset += own.offset
-    return array_of(layout.shape, x.dtype, memory, offset // 8, [s // 8 for s in layout.strides])
 
 
 class Scratch:

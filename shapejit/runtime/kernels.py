@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from . import building, loading, object_files, processor
-from .compilation import apart, begin, under_way
+from . import loading, processor
+from .compilation import apart, begin, module, under_way
 from .kernel_names import STARTS, Call, Code, Entry, Function, Name
 from .numba_settings import number
 from .system import register_at_fork
@@ -117,7 +117,7 @@ def _ask(names: Sequence[Name], urgent: bool) -> None:
     wanted = tuple(name for name in names if name not in _asked)
     _asked.update(wanted)
     if wanted:
-        building.builders().ask(wanted, _arrived, urgent)
+        module("runtime.building").builders().ask(wanted, _arrived, urgent)
 
 
 def wait(names: Sequence[Name]) -> bool:
@@ -170,7 +170,12 @@ def kernel_status() -> dict[str, KernelState]:
     found |= dict.fromkeys(list(_asked), KernelState("asked for"))
     found |= {name: KernelState("ready", file=_files.get(name, "")) for name in list(_addresses)}
     found |= {name: KernelState("failed", why) for name, why in list(_failed.items())}
-    return {object_files.symbol(name): state for name, state in found.items()}
+    return {_symbol(name): state for name, state in found.items()}
+
+
+def _symbol(name: Name) -> str:
+    """The name of a kernel's object file. That module is imported when kernels are looked for."""
+    return str(module("runtime.object_files").symbol(name))
 
 
 def _load(names: Sequence[Name]) -> None:
@@ -185,7 +190,7 @@ def _load(names: Sequence[Name]) -> None:
 
 def _read(name: Name) -> str:
     """Load a kernel from disk; return the reason if that fails."""
-    found = object_files.read(name)
+    found = module("runtime.object_files").read(name)
     if found is None:
         return "what its builder wrote is not there, or damaged"
     _files[name] = str(found.path)
@@ -201,7 +206,7 @@ def _take(name: Name, code: bytes) -> str:
             "kernels cannot be kept on disk, and each process builds its own: NUMBA_CACHE_DIR "
             "names a folder for them, which nobody else may write"
         )
-    return _link(name, object_files.symbol(name), code)
+    return _link(name, _symbol(name), code)
 
 
 def _link(name: Name, label: str, code: bytes) -> str:
@@ -221,7 +226,7 @@ def _arrived(name: Name, code: bytes | None, error: str) -> None:
             error = f"{type(fault).__name__}: {fault}"
     if error:
         if error not in _failed.values():
-            label = object_files.symbol(name)
+            label = _symbol(name)
             LOGGER.warning("no kernel %s, NumPy does its work: %s", label, error)
         _failed[name] = error
 

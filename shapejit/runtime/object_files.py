@@ -12,7 +12,6 @@ import os
 import platform
 import re
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -159,6 +158,8 @@ def write(name: Name, code: bytes, place: Path | None = None, level: str = "") -
     place = place or folder()
     if place is None:
         return False
+    import tempfile  # what it imports takes milliseconds, and readers need none of it
+
     temporary = ""
     try:
         handle, temporary = tempfile.mkstemp(suffix=".tmp", dir=place)
