@@ -69,14 +69,17 @@ def choose(x: NDArray[Any], met: bool, region: NDArray[Any] | None = None) -> Ro
     WHOLE needs no Plan. One is made for a large array, or for one whose kind was `met` before: a
     data loader whose images all differ in shape does not pay for plans that are used once.
     """
-    nbytes, run = x.nbytes, _run(x)
     if is_numpys(x.dtype):
         return NUMPY
+    nbytes = x.nbytes if region is None else region.nbytes
     if region is not None:
         # NumPy fills short rows faster, and repeats one element.
-        plain = x.size == 1 or region.shape[-1] * x.itemsize < LINE or x.ndim > MAX_RANK
-        few = max(thresholds.NUMPY_BELOW, planner.numpys_below(run, gaps=True))
-        if plain or region.nbytes < few:
+        few = nbytes < thresholds.NUMPY_BELOW or x.size == 1 or x.ndim > MAX_RANK
+        if few or region.shape[-1] * x.itemsize < LINE:
+            return NUMPY
+    run = _run(x)
+    if region is not None:
+        if nbytes < planner.numpys_below(run, gaps=True):
             return NUMPY
         seen = np.broadcast_to(x, region.shape)
         return copies(layout_of(seen), into=layout_of(region))

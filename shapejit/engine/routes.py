@@ -113,7 +113,7 @@ class Route:
     @cached_property
     def slower_whole(self) -> bool:
         """Whether the plan beats `copy_whole`, on one thread, for an array of whole bytes."""
-        return isinstance(self.plan, Plan) and not self.by_numpy and slower_whole(self.plan)
+        return isinstance(self.plan, Plan) and slower_whole(self.plan)
 
     @property
     def weight(self) -> int:

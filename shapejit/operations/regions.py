@@ -24,11 +24,11 @@ def fill_region(x: Any, region: Any, fresh: bool = False) -> None:
     >>> whole.tolist()
     [[0, 1, 1, 0], [0, 1, 1, 0]]
     """
-    if region.size == 0:
-        return
     route = choose(x, True, region) if isinstance(region, np.ndarray) else None
-    if route is not None and route.by_numpy:
+    if route is not None and not route.kind:
         region[...] = x
+        return
+    if region.size == 0:
         return
     if x.shape != region.shape:
         x = broadcast_to(x, region.shape)
