@@ -45,9 +45,9 @@ from .memory import (
     prefetch,
     size_of,
 )
-from .odometer import offset_at, seek, step
+from .odometer import seek, step
 from .shares import take
-from .tiles import block_of
+from .tiles import tile_at
 from .transpositions import NEAR
 from .vectors import transpose_even
 
@@ -162,22 +162,22 @@ def drain_dense(
     They are packed at `packed` first.
     """
     width = len(bits)
-    lead = dst & (LINE_BITS - 1)
-    filled = lead
+    line_offset = dst & (LINE_BITS - 1)
+    staged_bits = line_offset
     for q in range(count):
         row = stage + q * pitch
         if 8 % width != 0:
             pack(row, row, limit, bits)
-        if (filled | limit * width) & 7 == 0:
+        if (staged_bits | limit * width) & 7 == 0:
             for done in range(0, limit * width >> 3, PIECE):
-                move_piece(packed + (filled >> 3) + done, row + done)
+                move_piece(packed + (staged_bits >> 3) + done, row + done)
         else:
-            append(8 * packed + filled, 8 * row, limit * width, row + pitch)
-        filled += limit * width
-        if filled + limit * width > 8 * STAGE:
-            dst, filled = flush_bits(dst, packed, lead, filled, streamed)
-            lead = 0
-    move_bits(dst, 8 * packed + lead, filled - lead, streamed)
+            append(8 * packed + staged_bits, 8 * row, limit * width, row + pitch)
+        staged_bits += limit * width
+        if staged_bits + limit * width > 8 * STAGE:
+            dst, staged_bits = flush_bits(dst, packed, line_offset, staged_bits, streamed)
+            line_offset = 0
+    move_bits(dst, 8 * packed + line_offset, staged_bits - line_offset, streamed)
 
 
 @kernel
@@ -255,7 +255,7 @@ def bit_tiles(
     """Transpose tiles of elements; the length of the tuple `bits` is their width."""
     width = len(bits)
     together = 8 // width if 8 % width == 0 else 1
-    step_p, step_q = together * PIECE * size_of(pieces), PIECE * together
+    step_p, steps = together * PIECE * size_of(pieces), (0, PIECE * together)
     over = (LINE_BITS + width - 1) // width
     table, buffer = address_of(offsets), stage + tile[STAGED, BUFFER_AT]
     streamed = work[STREAMED] != 0
@@ -263,26 +263,21 @@ def bit_tiles(
     while take(work, span):
         source, target = bit_pointer(places[0, span[TENSOR]]), bit_pointer(places[1, span[TENSOR]])
         s, t = seek(loops, at, span[LOW])
-        p_own, p_low, p_high, q_low, q_high = block_of(at, tile, loops, over, 0, step_q)
-        begin, rows = offset_at(tile, ROWS, p_low)
-        src = source + (begin + s + q_low * width)
+        then = tile_at(at, tile, loops, over, steps, width, -1)
+        ahead, rows_ahead = source + (s + then[4]), table + 8 * then[5]
         for _ in range(span[LOW], span[HIGH]):
-            own, p_count, q_count = p_own, p_high - p_low, q_high - q_low
-            begin, columns = offset_at(tile, COLUMNS, q_low)
-            dst = target + (begin + t)
+            own, _, p_count, q_count, _, _, into, columns = then
+            src, rows, dst = ahead, rows_ahead, target + (t + into)
             s, t = step(loops, at, s, t)
-            p_own, p_low, p_high, q_low, q_high = block_of(at, tile, loops, over, 0, step_q)
-            begin, next_rows = offset_at(tile, ROWS, p_low)
-            next_src = source + (begin + s + q_low * width)
+            then = tile_at(at, tile, loops, over, steps, width, -1)
+            ahead, rows_ahead = source + (s + then[4]), table + 8 * then[5]
             for p in range(0, p_count, step_p):
-                count = min(step_p, p_count - p)
+                count, first = min(step_p, p_count - p), rows + 8 * p
                 # The next block of rows, which may belong to the next tile.
-                ahead, then = next_src, next_rows
+                near, near_rows = ahead, rows_ahead
                 if p + step_p < p_count:
-                    ahead, then = src, rows + p + step_p
-                rows_at, then_at = table + 8 * (rows + p), table + 8 * then
-                read_rows(buffer, src, rows_at, count, q_count, ahead, then_at, bits)
+                    near, near_rows = src, first + 8 * step_p
+                read_rows(buffer, src, first, count, q_count, near, near_rows, bits)
                 place = stage + p // together
                 transpose_bits(buffer, place, tile[STAGED, PITCH], count, q_count, bits, pieces)
             drain_bits(dst, stage, tile, offsets, columns, q_count, own, p_count, streamed, bits)
-            src, rows = next_src, next_rows

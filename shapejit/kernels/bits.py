@@ -129,8 +129,8 @@ def append(target: BitAddress, source: BitAddress, nbits: int, end: Address) -> 
         if nbits >= 2 * 8 * PIECE:
             some = -target & 7
         word = load_bits(source, end) & (1 << some) - 1
-        at, filled = target >> 3, target & 7
-        store_word(at, int(load_byte(at)) & (1 << filled) - 1 | word << filled)
+        at, staged_bits = target >> 3, target & 7
+        store_word(at, int(load_byte(at)) & (1 << staged_bits) - 1 | word << staged_bits)
         target, source, nbits = target + some, source + some, nbits - some
         if nbits >= 8 * PIECE and target & 7 == 0:
             dst, src, shift = target >> 3, source >> 3, source & 7
@@ -146,17 +146,17 @@ def append(target: BitAddress, source: BitAddress, nbits: int, end: Address) -> 
 
 @kernel
 def flush_bits(
-    target: BitAddress, stage: Address, lead: int, filled: int, streamed: bool
+    target: BitAddress, stage: Address, line_offset: int, staged_bits: int, streamed: bool
 ) -> tuple[BitAddress, int]:
-    """Move the whole lines staged in bits [lead, filled), whose first belongs at `target`.
+    """Move the whole lines in bits [line_offset, staged_bits) of a stage, from `target` on.
 
     The stage is congruent with the target modulo a line. Returns where the next line belongs, and
     how many bits of it are staged already.
     """
-    whole = filled & -LINE_BITS
-    move_bits(target, 8 * stage + lead, whole - lead, streamed)
+    whole = staged_bits & -LINE_BITS
+    move_bits(target, 8 * stage + line_offset, whole - line_offset, streamed)
     move_line(stage, stage + (whole >> 3))
-    return target + whole - lead, filled - whole
+    return target + whole - line_offset, staged_bits - whole
 
 
 @kernel
@@ -197,13 +197,15 @@ def bit_rows(
                 s, t = step(loops, at, s, t)
         else:
             target += t
-            lead = target & (LINE_BITS - 1)
-            filled = lead
+            line_offset = target & (LINE_BITS - 1)
+            staged_bits = line_offset
             for _ in range(low, high):
-                append(8 * stage + filled, source + s, nbits, end)
-                filled += nbits
-                if filled + nbits > 8 * STAGE:
-                    target, filled = flush_bits(target, stage, lead, filled, streamed)
-                    lead = 0
+                append(8 * stage + staged_bits, source + s, nbits, end)
+                staged_bits += nbits
+                if staged_bits + nbits > 8 * STAGE:
+                    target, staged_bits = flush_bits(
+                        target, stage, line_offset, staged_bits, streamed
+                    )
+                    line_offset = 0
                 s, _ = step(loops, at, s, 0)
-            move_bits(target, 8 * stage + lead, filled - lead, streamed)
+            move_bits(target, 8 * stage + line_offset, staged_bits - line_offset, streamed)

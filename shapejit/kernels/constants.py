@@ -54,14 +54,14 @@ UNIT = STEP  # of ROWS: the bytes of an element in the target
 # apart they are, whether rows pass through a buffer, and where that and the packed rows
 # lie behind the stage.
 DENSE, _, PITCH, BOUNCED, BUFFER_AT, MADE_AT = range(6)
-LINED = MADE_AT  # of STAGED, in tiles of bytes: whether all columns begin alike in a line
+LINE_ALIGNED = MADE_AT  # of STAGED, in tiles of bytes: whether all columns begin alike in a line
 DENSE_PIECES = 2  # as DENSE: and rows are whole pieces
 GROUP = START  # of STAGED, in tiles of bits: how many columns follow one another, if DENSE
 
 # The table of a box: (COUNT, START) of the offsets of its rows and columns in the source,
 # columns on the stage, first rows of blocks, pieces of columns in the source, elements of
-# these on the stage, runs on the stage and in the target, lines of the source.
-PLACES, BLOCKS, PIECES, PIECE_PLACES, RUNS, RUN_TARGETS, LINES, RUN = range(2, 10)
+# these on the stage, runs on the stage and in the target, lines of the source, rows on the stage.
+PLACES, BLOCKS, PIECES, PIECE_PLACES, RUNS, RUN_TARGETS, LINES, ROW_PLACES, RUN = range(2, 11)
 NBYTES, REACH = range(2)  # RUN: its bytes, and those that whole pieces read of a box
 
 # Blocks of elements narrower than a byte.

@@ -98,16 +98,18 @@ def small_row(target: Address, source: Address, nbytes: int, width: Any) -> None
 
 
 @kernel
-def flush(target: Address, stage: Address, lead: int, filled: int) -> tuple[Address, int]:
-    """Stream the whole lines staged in [lead, filled), whose first byte belongs at `target`.
+def flush(
+    target: Address, stage: Address, line_offset: int, staged_bytes: int
+) -> tuple[Address, int]:
+    """Stream the whole lines in bytes [line_offset, staged_bytes) of a stage, from `target` on.
 
     The stage is congruent with the target modulo a line. Returns where the next line belongs, and
     how much of it is staged already.
     """
-    whole = filled & -LINE
-    stream(target, stage + lead, whole - lead)
+    whole = staged_bytes & -LINE
+    stream(target, stage + line_offset, whole - line_offset)
     move_line(stage, stage + whole)
-    return target + whole - lead, filled - whole
+    return target + whole - line_offset, staged_bytes - whole
 
 
 @kernel
@@ -144,18 +146,18 @@ def rows(
             # The hardware prefetcher finds scattered long rows too late.
             far = loops[loops.shape[0] - 1, 1] * -(-AHEAD // nbytes)
             asked = nbytes if nbytes >= ASKED else 0
-            lead = target & (LINE - 1)
-            filled = lead
+            line_offset = target & (LINE - 1)
+            staged_bytes = line_offset
             for _ in range(low, high):
                 for line in range(0, asked, LINE):
                     prefetch(source + s + far + line)
-                small_row(stage + filled, source + s, nbytes, width)
-                filled += nbytes
-                if filled + nbytes > STAGE:
-                    target, filled = flush(target, stage, lead, filled)
-                    lead = 0
+                small_row(stage + staged_bytes, source + s, nbytes, width)
+                staged_bytes += nbytes
+                if staged_bytes + nbytes > STAGE:
+                    target, staged_bytes = flush(target, stage, line_offset, staged_bytes)
+                    line_offset = 0
                 s, _ = step(loops, at, s, 0)
-            stream(target, stage + lead, filled - lead)
+            stream(target, stage + line_offset, staged_bytes - line_offset)
 
 
 @kernel
@@ -177,8 +179,8 @@ def rows_in_turns(
     while take(work, span):
         s, t = seek(loops, at, span[LOW])
         target = pointer(places[1, 0]) + t
-        lead = target & (LINE - 1)
-        filled = lead
+        line_offset = target & (LINE - 1)
+        staged_bytes = line_offset
         for _ in range(span[LOW], span[HIGH]):
             if stage == 0:
                 for k in range(count):
@@ -190,13 +192,13 @@ def rows_in_turns(
             whole = nbytes < PIECE and s + PIECE <= reach
             for k in range(count):
                 if whole:
-                    move_piece(stage + filled, pointer(places[0, k]) + s)
+                    move_piece(stage + staged_bytes, pointer(places[0, k]) + s)
                 else:
-                    small_row(stage + filled, pointer(places[0, k]) + s, nbytes, width)
-                filled += nbytes
-                if filled + nbytes > STAGE:
-                    target, filled = flush(target, stage, lead, filled)
-                    lead = 0
+                    small_row(stage + staged_bytes, pointer(places[0, k]) + s, nbytes, width)
+                staged_bytes += nbytes
+                if staged_bytes + nbytes > STAGE:
+                    target, staged_bytes = flush(target, stage, line_offset, staged_bytes)
+                    line_offset = 0
             s, t = step(loops, at, s, t)
         if stage != 0:
-            stream(target, stage + lead, filled - lead)
+            stream(target, stage + line_offset, staged_bytes - line_offset)

@@ -8,9 +8,13 @@ from typing import Any
 from llvmlite import ir
 
 from . import llvm
-from .constants import PIECE
+from .constants import PIECE, WIDTHS
 from .llvm import Address, Builder, Tag, Value, emits
 from .pointers import moved
+
+# Tags: how many rows a block has.
+VECTOR = WIDTHS[1]  # rows that fill a vector of each column
+WHOLE_LINES = WIDTHS[2]  # rows that fill a line, which is streamed
 
 
 @emits()
@@ -20,6 +24,7 @@ def transpose_block(
     rows: Address,
     dst: Address,
     columns: Address,
+    block: Tag,
     width: Tag,
     pieces: Tag,
 ) -> None:
@@ -27,46 +32,18 @@ def transpose_block(
 
     Row i is 16 bytes at `src` + rows[i]; there are `pieces` * 16 / width of them. Column k of all
     rows is written contiguously to `dst` + columns[k]. Columns are stored in order: stores may run
-    over the end of a column, if the next one overwrites that.
+    over the end of a column, if the next one overwrites that. A part of WHOLE_LINES is stored
+    nontemporally: then `dst` + columns[k] are aligned to a vector.
     """
-
-    _transpose(builder, src, rows, dst, columns, width, pieces)
-
-
-@emits()
-def transpose_streamed(
-    builder: Builder,
-    src: Address,
-    rows: Address,
-    dst: Address,
-    columns: Address,
-    width: Tag,
-    pieces: Tag,
-) -> None:
-    """`transpose_block` by nontemporal stores: `dst` + columns[k] are aligned to a vector."""
-    for stored in _transpose(builder, src, rows, dst, columns, width, pieces):
-        llvm.once(builder, stored, llvm.size(pieces) * PIECE)
-
-
-def _transpose(
-    builder: Builder,
-    src: Address,
-    rows: Address,
-    dst: Address,
-    columns: Address,
-    width: Tag,
-    pieces: Tag,
-) -> list[Any]:
-    """Write `transpose_block`; return its stores."""
 
     def place(i: int) -> Address:
         return moved(builder, src, llvm.entry(builder, rows, i))
 
-    made = enumerate(_columns(builder, place, width, pieces))
-    return [
-        llvm.store(builder, column, moved(builder, dst, llvm.entry(builder, columns, k)))
-        for k, column in made
-    ]
+    for k, column in enumerate(_columns(builder, place, width, pieces)):
+        into = moved(builder, dst, llvm.entry(builder, columns, k))
+        stored = llvm.store(builder, column, into)
+        if llvm.size(block) > 1:
+            llvm.nontemporal(builder, stored, llvm.size(pieces) * PIECE)
 
 
 @emits()

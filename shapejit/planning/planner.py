@@ -253,7 +253,8 @@ def _byte_tile(loops: list[Loop], width: int, total: int, itemsize: int, gaps: b
     if loops and itemsize and total < numpys_below(width, gaps):
         return by_numpy
     tile = tile_of(loops, width)
-    if total >= _boxes_from(tile) * l2() and pays(tile, loops, width, total):
+    many = total >= _boxes_from(tile) * l2() and pays(tile, loops, width, total)
+    if many or tile.strategy is Strategy.BOXES:  # runs in another order
         return box_of(loops, width)
     # Single elements between gaps: NumPy takes 0.3 ns for each, a kernel 3 ns.
     if tile.strategy is Strategy.ROWS and gaps and width == itemsize <= 8:

@@ -129,8 +129,8 @@ def _sides(rows: Dims, columns: Dims, width: int, limits: tuple[int, int], unit:
     step = columns[-1].source if columns else 0
     bounced = _bounced(by_row.offsets, width)
     steps = unit, step
-    lined = _lined(columns, by_row, unit)
-    staged_words = int(dense), start, pitch, int(bounced), buffer, int(lined)
+    line_aligned = _line_aligned(columns, by_row, unit)
+    staged_words = int(dense), start, pitch, int(bounced), buffer, int(line_aligned)
     tile = _tile(by_row, by_column, steps, staged_words)
     offsets = np.concatenate([by_row.offsets, by_column.offsets, staged])
     return Sides(tile, offsets, buffer + LINE * (by_column.block * width + LINE))
@@ -221,7 +221,7 @@ def _dense(columns: Dims, by_row: _Side, width: int) -> bool:
     return one and by_row.block == by_row.size
 
 
-def _lined(columns: Dims, by_row: _Side, width: int) -> bool:
+def _line_aligned(columns: Dims, by_row: _Side, width: int) -> bool:
     """Whether the lines of a block of rows are stored straight to the target.
 
     They are if all columns begin at the same byte of a line, and hold several lines. But columns

@@ -77,7 +77,7 @@ def _tile_of_runs(loops: list[Loop], chain: list[Loop], width: int) -> Tile:
         width >= LINE and streams(loops, chain[0]) <= thresholds.PLACES
     ):
         return Tile(Strategy.ROWS, width, tuple(loops))
-    return _transposed(Strategy.RUN_TILES, loops, chain, width, tile_bytes(width))
+    return Tile(Strategy.BOXES, width, tuple(loops))  # `boxes.box_of` says which
 
 
 def _tile_of_elements(loops: list[Loop], width: int) -> Tile:
