@@ -12,7 +12,7 @@ from typing import Any
 
 from ..runtime.cpu_caches import LINE
 from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED, TENSOR
-from .bit_vectors import exchange, shift_line, shift_piece, unpack_line, unpack_piece
+from .bit_vectors import exchange, shift_pieces, unpack_pieces
 from .bits import LINE_BITS, append, flush_bits, move_bits
 from .codes import pack
 from .constants import (
@@ -53,34 +53,21 @@ from .vectors import transpose_even
 
 BUFFER_PITCH = BIT_COLUMNS  # bytes of a row in the buffer, with a byte per element
 AHEAD = 16 * LINE_BITS  # of rows: the distance of prefetching
-_BYTE = WIDTHS[1]
+_BYTE, _PIECE, _LINE = WIDTHS[1], WIDTHS[1], WIDTHS[4]  # tags: an element, pieces
 
 
 @kernel
-def read_block(into: Address, row: BitAddress, bits: Any) -> None:
-    """Copy the elements of a whole block of columns of a row to the buffer."""
-    width = len(bits)
+def read_part(into: Address, row: BitAddress, bits: Any, pieces: Any) -> None:
+    """Copy `pieces` of 16 bytes of a row, or of 16 codes, to the buffer."""
     src, shift = row >> 3, row & 7
-    if 8 % width != 0:
-        for line in range(0, BUFFER_PITCH, LINE):
-            unpack_line(into + line, src + line * width // 8, shift, bits)
-    elif shift == 0:
-        for line in range(0, BUFFER_PITCH * width // 8, LINE):
-            move_line(into + line, src + line)
-    else:
-        for line in range(0, BUFFER_PITCH * width // 8, LINE):
-            shift_line(into + line, src + line, shift)
-
-
-@kernel
-def read_piece(into: Address, row: BitAddress, bits: Any) -> None:
-    """Copy 16 bytes of a row, or 16 codes, to the buffer."""
     if 8 % len(bits) != 0:
-        unpack_piece(into, row >> 3, row & 7, bits)
-    elif row & 7 == 0:
-        move_piece(into, row >> 3)
+        unpack_pieces(into, src, shift, bits, pieces)
+    elif shift != 0:
+        shift_pieces(into, src, shift, pieces)
+    elif size_of(pieces) == 1:
+        move_piece(into, src)
     else:
-        shift_piece(into, row >> 3, row & 7)
+        move_line(into, src)
 
 
 @kernel
@@ -111,20 +98,18 @@ def read_rows(
             near = next_source + load_word(next_at + 8 * (r + ahead - rows))
         into = buffer + r % together * LINE * pitch + r // together * pitch
         row = source + load_word(rows_at + 8 * r)
+        last = count * width >> 3
+        for line in range(0, last, LINE):
+            prefetch((near >> 3) + line)
+        prefetch((near >> 3) + last)
         if count == BIT_COLUMNS:
-            for line in range(0, BIT_COLUMNS * width // 8, LINE):
-                prefetch((near >> 3) + line)
-            prefetch((near >> 3) + BIT_COLUMNS * width // 8 - 1)
-            read_block(into, row, bits)
+            for q in range(0, BIT_COLUMNS, LINE * together):
+                read_part(into + q // together, row + q * width, bits, _LINE)
         else:
-            last = count * width >> 3
-            for line in range(0, last, LINE):
-                prefetch((near >> 3) + line)
-            prefetch((near >> 3) + last)
             for q in range(0, whole, step):
-                read_piece(into + q // together, row + q * width, bits)
+                read_part(into + q // together, row + q * width, bits, _PIECE)
             if whole < count:
-                read_piece(into + whole // together, row + (count - step) * width, bits)
+                read_part(into + whole // together, row + (count - step) * width, bits, _PIECE)
 
 
 @kernel

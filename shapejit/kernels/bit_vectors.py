@@ -28,20 +28,15 @@ def group_of(width: int) -> int:
 
 
 @emits()
-def shift_line(builder: Builder, dst: Address, src: Address, shift: Value) -> None:
-    """Copy 64 bytes from `shift` bits (1 to 7) after an address."""
-    llvm.store(builder, _load_shifted(builder, src, shift, LINE), dst)
-
-
-@emits()
-def shift_piece(builder: Builder, dst: Address, src: Address, shift: Value) -> None:
-    """Copy 16 bytes from `shift` bits (1 to 7) after an address."""
-    llvm.store(builder, _load_shifted(builder, src, shift, PIECE), dst)
+def shift_pieces(builder: Builder, dst: Address, src: Address, shift: Value, pieces: Tag) -> None:
+    """Copy `pieces` * 16 bytes from `shift` bits (1 to 7) after an address."""
+    nbytes = PIECE * llvm.size(pieces)
+    llvm.store(builder, _load_shifted(builder, src, shift, nbytes), dst)
 
 
 @emits()
 def stream_shifted(builder: Builder, dst: Address, src: Address, shift: Value) -> None:
-    """`shift_line` to an aligned line of memory, past the caches."""
+    """`shift_pieces` of a line, to an aligned line of memory, past the caches."""
     stored = llvm.store(builder, _load_shifted(builder, src, shift, LINE), dst)
     llvm.nontemporal(builder, stored, LINE)
 
@@ -93,22 +88,14 @@ def exchange(builder: Builder, address: Address, apart: Value, bits: Tag) -> Non
 
 
 @emits()
-def unpack_line(builder: Builder, dst: Address, src: Address, shift: Value, bits: Tag) -> None:
-    """Write 64 codes of the elements from `shift` bits (0 to 7) after an address.
+def unpack_pieces(
+    builder: Builder, dst: Address, src: Address, shift: Value, bits: Tag, pieces: Tag
+) -> None:
+    """Write `pieces` * 16 codes of the elements from `shift` bits (0 to 7) after an address.
 
     With shift 0 nothing is read after the last element's byte.
     """
-    llvm.store(builder, _unpacked(builder, src, shift, LINE, bits.count), dst)
-
-
-@emits()
-def unpack_piece(builder: Builder, dst: Address, src: Address, shift: Value, bits: Tag) -> None:
-    """As `unpack_line`, for 16 codes."""
-    llvm.store(builder, _unpacked(builder, src, shift, PIECE, bits.count), dst)
-
-
-def _unpacked(builder: Builder, src: Address, shift: Value, count: int, width: int) -> Any:
-    """A vector of so many codes."""
+    width, count = bits.count, PIECE * llvm.size(pieces)
     group, kind = group_of(width), ir.VectorType(llvm.I8, count * width // 8)
     none = builder.icmp_signed("==", shift, llvm.number(0))
     with builder.if_else(none) as (on_bytes, between):
@@ -132,7 +119,7 @@ def _unpacked(builder: Builder, src: Address, shift: Value, count: int, width: i
         low = builder.and_(value, llvm.constant(near, wide))
         high = builder.shl(value, llvm.constant(apart, wide))
         value = builder.or_(low, builder.and_(high, llvm.constant(far, wide)))
-    return value
+    llvm.store(builder, value, dst)
 
 
 @emits()

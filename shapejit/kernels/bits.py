@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ..runtime.cpu_caches import LINE, PAGE
 from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED, TENSOR
-from .bit_vectors import set_bits, shift_line, shift_piece, stream_shifted
+from .bit_vectors import set_bits, shift_pieces, stream_shifted
 from .constants import PIECE, STAGE, WIDTHS
 from .copies import small_row, stream
 from .jit import Address, BitAddress, Numbers, Table, kernel
@@ -26,7 +26,7 @@ from .odometer import seek, step
 from .shares import take
 
 LINE_BITS = 8 * LINE
-_LINE = WIDTHS[4]  # as many pieces as a line holds
+_PIECE, _LINE = WIDTHS[1], WIDTHS[4]  # tags: pieces
 SHORT = 4 * LINE  # shorter rows are stored directly, streamed or not: TTC 46 with int4 28 -> 20 ms
 LONG = 8 * PAGE  # bits of a row that is moved by itself
 
@@ -67,10 +67,10 @@ def shift_few(target: Address, source: Address, shift: int, nbytes: int) -> None
     done = 0
     if nbytes >= PIECE:
         while done < nbytes - PIECE:
-            shift_piece(target + done, source + done, shift)
+            shift_pieces(target + done, source + done, shift, _PIECE)
             done += PIECE
         last = nbytes - PIECE
-        shift_piece(target + last, source + last, shift)
+        shift_pieces(target + last, source + last, shift, _PIECE)
     elif nbytes >= 8:
         shift_word(target, source, shift)
         shift_word(target + nbytes - 8, source + nbytes - 8, shift)
@@ -102,7 +102,7 @@ def shift_bytes(target: Address, source: Address, shift: int, nbytes: int, strea
                 done += LINE
         else:
             while done + LINE <= nbytes:
-                shift_line(target + done, source + done, shift)
+                shift_pieces(target + done, source + done, shift, _LINE)
                 done += LINE
         shift_few(target + done, source + done, shift, nbytes - done)
 
@@ -139,7 +139,7 @@ def append(target: BitAddress, source: BitAddress, nbits: int, end: Address) -> 
                 if shift == 0:
                     move_piece(dst + done, src + done)
                 else:
-                    shift_piece(dst + done, src + done, shift)
+                    shift_pieces(dst + done, src + done, shift, _PIECE)
                 done += PIECE
             target, source, nbits = target + 8 * done, source + 8 * done, nbits - 8 * done
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..runtime.cpu_caches import LINE
 from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED, TENSOR
-from .bit_vectors import gathered, pack_line, spread, unpack_line
+from .bit_vectors import gathered, pack_line, spread, unpack_pieces
 from .bits import load_bits, move_bits
 from .calls import call
 from .constants import CODES_BLOCK, PIECE, WIDTHS
@@ -33,7 +33,7 @@ def unpack(codes: Address, source: BitAddress, count: int, end: Address, bits: A
     width, done = len(bits), 0
     while done + LINE <= count:
         bit = source + done * width
-        unpack_line(codes + done, bit >> 3, bit & 7, bits)
+        unpack_pieces(codes + done, bit >> 3, bit & 7, bits, _LINE)
         done += LINE
     while done < count:
         word = load_bits(source + done * width, end)
