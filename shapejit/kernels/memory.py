@@ -59,22 +59,18 @@ def move(builder: Builder, dst: Address, src: Address, width: Tag) -> None:
     _moved(builder, dst, src, llvm.size(width))
 
 
-@emits()
-def move_piece(builder: Builder, dst: Address, src: Address) -> None:
-    """Copy 16 bytes."""
-    _moved(builder, dst, src, PIECE)
+def _moves(nbytes: int, nontemporal: bool = False) -> Callable[[Any, Any], None]:
+    """The intrinsic that copies so many bytes; nontemporally to an aligned line."""
+
+    def moved(builder: Builder, dst: Address, src: Address) -> None:
+        stored = _moved(builder, dst, src, nbytes)
+        if nontemporal:
+            llvm.nontemporal(builder, stored, nbytes)
+
+    return emits()(moved)
 
 
-@emits()
-def move_line(builder: Builder, dst: Address, src: Address) -> None:
-    """Copy 64 bytes."""
-    _moved(builder, dst, src, LINE)
-
-
-@emits()
-def stream_line(builder: Builder, dst: Address, src: Address) -> None:
-    """Copy 64 bytes to an aligned line by a nontemporal store."""
-    llvm.nontemporal(builder, _moved(builder, dst, src, LINE), LINE)
+move_piece, move_line, stream_line = _moves(PIECE), _moves(LINE), _moves(LINE, True)
 
 
 @emits()

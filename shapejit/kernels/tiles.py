@@ -85,53 +85,32 @@ def drain_tile(
     count: int,
     own: int,
     low: int,
-    size: int,
-) -> None:
-    """Stream `count` columns of a tile, with offsets at `columns`.
-
-    Rows from `low` on are on the stage, `size` bytes each; the tile's own rows begin at `own`.
-    """
-    limit = tile[ROWS, COUNT] * size
-    end = min((own + tile[ROWS, BLOCK]) * size, limit)
-    if tile[STAGED, DENSE] == 1:
-        # The rows of columns are adjacent in the target, as on the stage.
-        stream(dst + offsets[columns], stage, count * limit)
-        return
-    for q in range(count):
-        staged, into = stage - low * size + q * tile[STAGED, PITCH], dst + offsets[columns + q]
-        first, behind = lines_of(into, own * size, end, limit, LINE)
-        stream(into + first, staged + first, behind - first)
-
-
-@kernel
-def convert_tile(
-    dst: Address,
-    stage: Address,
-    tile: Table,
-    offsets: Numbers,
-    columns: int,
-    count: int,
-    own: int,
-    low: int,
     some: int,
     size: int,
     entry: int,
     streamed: bool,
 ) -> None:
-    """`drain_tile` of `some` rows from `low` on, which it converts."""
+    """Stream `count` columns of a tile, with offsets at `columns`, or convert them.
+
+    On the stage are `some` rows from `low` on, `size` bytes each; the tile's own rows begin at
+    `own`.
+    """
     unit, limit = tile[ROWS, UNIT], tile[ROWS, COUNT]
-    if tile[STAGED, DENSE] == 1:
-        convert(entry, stage, dst + offsets[columns], count * limit, 1, stage, 0, stage, 0, 0)
-        return
-    for q in range(count):
+    # The rows of columns may be adjacent in the target, as on the stage.
+    dense = tile[STAGED, DENSE] == 1
+    for q in range(1 if dense else count):
         staged, into = stage + q * tile[STAGED, PITCH], dst + offsets[columns + q]
-        first, end = low, low + some
-        if streamed:
+        first, end = low * unit, (low + some) * unit
+        if dense:
+            first, end = 0, count * limit * unit
+        elif streamed:
             end = min(own + tile[ROWS, BLOCK], limit)
             first, end = lines_of(into, own * unit, end * unit, limit * unit, LINE)
-            first, end = first // unit, end // unit
-        staged += (first - low) * size
-        convert(entry, staged, into + first * unit, end - first, 1, stage, 0, stage, 0, 0)
+        if entry == 0:
+            stream(into + first, staged + (first - low * unit), end - first)
+            continue
+        begin, done = staged + (first // unit - low) * size, (end - first) // unit
+        convert(entry, begin, into + first, done, 1, stage, 0, stage, 0, 0)
 
 
 @kernel
@@ -196,9 +175,7 @@ def tiles(
                     transpose_rows(
                         src, first, to, where, some, near, near_rows, VECTOR, width, pieces
                     )
-            if entry != 0:
-                convert_tile(
+            if stage != 0:
+                drain_tile(
                     dst, stage, tile, offsets, columns, some, own, low, count, size, entry, streamed
                 )
-            elif stage != 0:
-                drain_tile(dst, stage, tile, offsets, columns, some, own, low, size)

@@ -155,16 +155,12 @@ def turn_groups(
     builder: Builder, src: Address, dst: Address, count: Tag, width: Tag, pieces: Tag
 ) -> None:
     """Copy `pieces` * 16 bytes, with the elements of each whole group of `count` reversed."""
-    nbytes = PIECE * llvm.size(pieces)
-    loaded = llvm.load(builder, src, ir.VectorType(llvm.I8, nbytes))
-    size, group = llvm.size(width), count.count * llvm.size(width)
-    # Bytes of a group keep their place in its elements, whose order is reversed.
-    order = [
-        at
-        if at >= nbytes // group * group
-        else at // group * group + group - size - at % group // size * size + at % size
-        for at in range(nbytes)
-    ]
+    group, size = count.count, llvm.size(width)
+    total = PIECE * llvm.size(pieces) // size
+    loaded = llvm.load(builder, src, ir.VectorType(ir.IntType(8 * size), total))
+    # Element k of the vector is element `group` - 1 - k % `group` of its group.
+    order = [k + group - 1 - 2 * (k % group) for k in range(total // group * group)]
+    order += range(len(order), total)
     llvm.store(builder, llvm.shuffle(builder, loaded, loaded, order), dst)
 
 
