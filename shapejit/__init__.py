@@ -22,8 +22,7 @@ __version__ = "0.1.0"
 # says the same to type checkers.
 _NAMES = {
     "arrays.tensor": "Tensor asarray",
-    "programs.planned": "plan",
-    "programs.program": "Program",
+    "programs.program": "Program plan",
     "programs.batch": "reshape_batch",
     "programs.target_shapes": "resolve_batch",
     "dialects.onnx": "onnx",

@@ -46,8 +46,7 @@ from .operations.views import (
 from .packings.repacking import repack as repack
 from .packings.rows import formats as formats
 from .programs.batch import reshape_batch as reshape_batch
-from .programs.planned import plan as plan
-from .programs.program import Program as Program
+from .programs.program import Program as Program, plan as plan
 from .programs.target_shapes import resolve_batch as resolve_batch
 from .programs.warming import warmup as warmup
 from .quantization.table import schemes as schemes

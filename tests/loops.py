@@ -21,7 +21,7 @@ PLANNED = dict.fromkeys(AS_THEY_ARE, 0) | dict.fromkeys(NOT_PLANNED, NEVER)
 LIMITS = {
     "by size": AS_THEY_ARE,
     "small": PLANNED
-    | dict.fromkeys(("NO_PLAN_MAX_BYTES", "SCALAR_MAX_BYTES", "PLAN_ON_FIRST_USE_FROM"), NEVER),
+    | dict.fromkeys(("NO_PLAN_MAX_BYTES", "SCALARS_BELOW", "PLAN_ON_FIRST_USE_FROM"), NEVER),
     "serial": PLANNED,
     "boxes": PLANNED | BY_BOXES,
     "shuffles": PLANNED | {"SHUFFLES_FROM": 0},

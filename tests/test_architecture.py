@@ -215,7 +215,6 @@ def test_constants_are_defined_once(path):
 # tables and caches, and how NumPy and Python do their part.
 SIZES = {
     "engine/addresses": {"FEW", "RUNS"},
-    "engine/numpy_fallback": {"ROW", "_NEAR"},
     "engine/patience": {"LOOKED_FOR", "_forced"},
     "planning/boxes": {"MATRIX"},
     "planning/casts": {"RUN", "STREAMED", "VECTOR"},

@@ -298,18 +298,24 @@ def test_what_a_peer_started_ends_with_it(tmp_path):
         assert file.read() == ""
 
 
-@pytest.mark.parametrize("name", ["torch", "onnxruntime", "openvino", "jax"])
+@pytest.fixture(scope="module")
+def peer(request):
+    """The process of a library, for all cases that it is asked for."""
+    pytest.importorskip(request.param)
+    with peers.started((request.param,)) as others:
+        yield others
+
+
 @pytest.mark.parametrize("dtype", ["uint8", "bfloat16", "float32", "float64", "complex128"])
-def test_peers_agree(name, dtype):
-    pytest.importorskip(name)
-    fresh = Copy("fresh", "x", dtype, (5, 6, 7), (2, 0, 1), fresh=True)
-    with peers.started((name,)) as others:
-        for case in (fresh, replace(fresh, fresh=False)):
-            found = comparison.measure(sj, case, others, rounds=1)
-            assert found.differing == ()
-            lacks = dtype == "complex128" and name == "onnxruntime"
-            lacks |= name == "openvino" and (case.fresh or case.itemsize > 4)
-            assert (name in found.seconds) is not lacks
+@pytest.mark.parametrize("peer", ["torch", "onnxruntime", "openvino", "jax"], indirect=True)
+def test_peers_agree(peer, dtype):
+    fresh, name = Copy("fresh", "x", dtype, (5, 6, 7), (2, 0, 1), fresh=True), peer[0].name
+    for case in (fresh, replace(fresh, fresh=False)):
+        found = comparison.measure(sj, case, peer, rounds=1)
+        assert found.differing == ()
+        lacks = dtype == "complex128" and name == "onnxruntime"
+        lacks |= name == "openvino" and (case.fresh or case.itemsize > 4)
+        assert (name in found.seconds) is not lacks
 
 
 @pytest.mark.parametrize(
@@ -325,10 +331,9 @@ def test_peers_agree(name, dtype):
     ],
     ids=lambda case: f"{case.id}-{case.dtype}",
 )  # fmt: skip
-def test_casts_and_joins_by_torch_agree(case):
-    pytest.importorskip("torch")
-    with peers.started(("torch", "numpy")) as others:
-        found = comparison.measure(sj, case, others, rounds=1)
+@pytest.mark.parametrize("peer", ["torch"], indirect=True)
+def test_casts_and_joins_by_torch_agree(case, peer):
+    found = comparison.measure(sj, case, peer, rounds=1)
     assert found.differing == ()
     assert found.seconds["torch"] > 0
 

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from argparse import ArgumentParser
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from math import isfinite, log
 from pathlib import Path
@@ -714,17 +715,21 @@ def test_what_has_more_instructions_on_arm_has_a_line_that_says_why():
         assert any(name.startswith(begin) for name in kernels), begin
 
 
-@pytest.mark.parametrize("isa", ISAS)
-def test_kernels_are_compiled_for_other_processors(isa):
+def test_kernels_are_compiled_for_another_processor():
     """One case's; the same source twice has the same figures but for seconds."""
     from benchmarks.suite.machine_code import emitted, totals
 
-    one, two = (emitted([isa], patterns=["^ttc/ttc-01"], folder=str(ROOT))[isa] for _ in range(2))
+    isa = "neoverse-v1"
+    with ThreadPoolExecutor(2) as two:
+        found = list(
+            two.map(lambda _: emitted([isa], patterns=["^ttc/ttc-01"], folder=str(ROOT)), "12")
+        )
+    one, two = (each[isa] for each in found)
     assert one["failed"] == {}
     assert totals(one)["instructions"] > 100
     assert totals(one)["objects cached"] > 0
-    for found in (one, two):
-        for row in found["kernels"].values():
+    for each in (one, two):
+        for row in each["kernels"].values():
             row.pop("compile seconds", None)
     assert one["kernels"] == two["kernels"]
 

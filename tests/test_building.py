@@ -22,13 +22,15 @@ import logging, os, sys, time
 import numpy as np, shapejit as sj
 logging.basicConfig(format="%(message)s")
 x = np.arange(1500 * 2000, dtype=np.uint32).reshape(1500, 2000)
-wanted = np.ascontiguousarray(x.T)
-def copy(): assert (sj.ascontiguous(x.T) == wanted).all()
+wanted = np.ascontiguousarray(x[:, ::-1])  # by a kernel that is compiled quickly
+def copy(): assert (sj.ascontiguous(x[:, ::-1]) == wanted).all()
 def states(): return {state.state for state in sj.kernel_status().values()}
-def tiles(): return [v.state for k, v in sj.kernel_status().items() if "tiles" in k]
+def picks(): return [v.state for k, v in sj.kernel_status().items() if "pick_rows" in k]
 def copies(until):
     # What was asked for may be ready before this thread sees it.
-    while not {until, "ready"} & {*tiles()}: copy()
+    while not {until, "ready"} & {*picks()}:
+        copy()
+        time.sleep(0.01)  # which leaves the core to the builder
     copy()
 """
 
@@ -110,7 +112,7 @@ def test_a_builder_that_fails_costs_a_line_of_the_log(what, tmp_path):
         script.chmod(0o755)
     code = """
 from shapejit.runtime import building
-building.SILENCE = 1.0
+building.SILENCE = 0.3
 sys.executable = sys.argv[1]
 """
     if BROKEN[what] is None:  # then this process builds by itself
@@ -154,7 +156,8 @@ def test_a_damaged_or_foreign_object_file_is_never_loaded(damage, cache, tmp_pat
         (folder / name).chmod(0o666 if damage == "anybody's" else 0o644)
     code = "end = time.monotonic() + 0.5\nwhile time.monotonic() < end or not states(): copy()\n"
     assert run(code + "assert states() == {'missing'}, states()", tmp_path, "inf") == ""
-    assert run("copy(); assert states() == {'ready'}", tmp_path, "0") == ""
+    if damage in ("changed", "anybody's"):  # built anew, as whatever is missing
+        assert run("copy(); assert states() == {'ready'}", tmp_path, "0") == ""
 
 
 @pytest.mark.skipif(not hasattr(os, "getuid"), reason="who may write a folder is POSIX's to say")

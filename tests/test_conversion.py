@@ -9,7 +9,6 @@ from hypothesis import given, settings, strategies as st
 
 import shapejit as sj
 from shapejit import conversion
-from shapejit.conversion import changes
 from shapejit.files import pieces, safetensors, stored
 from shapejit.files.safetensors import New
 
@@ -362,15 +361,15 @@ def test_a_source_that_is_truncated_is_an_error(when, words, tmp_path):
 @given(
     st.permutations(range(4)),
     st.sampled_from(["float4_e2m1fn", "uint8", "float32", "float6_e2m3fn", "complex64"]),
-    st.sampled_from([(1,), (16,), (16, 64), (16, 64, 1024)]),
+    st.sampled_from([1, 16, 64, 1024]),
 )
-def test_a_tensor_that_is_read_in_bands_is_numpys(tmp_path_factory, axes, kind, bands):
+def test_a_tensor_that_is_read_in_bands_is_numpys(tmp_path_factory, axes, kind, band):
     """As if memory held only a few bytes of the file at a time."""
     folder = tmp_path_factory.mktemp("bands")
     t = numbered(kind, (4, 3, 8, 5))
     words = ("permute", "x=" + ",".join(map(str, axes)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stored, "BANDS", bands)
+        patch.setattr(stored, "CONTIGUOUS", band)
         patch.setattr(pieces, "PIECE_BYTES", 32)
         plan(checkpoint(folder / "a", {"x": t}), words).write(folder / "b")
     wanted = elements_of(t).transpose(axes)
@@ -459,30 +458,3 @@ def test_casts_that_are_refused(tmp_path, text, error, reason):
     found = checkpoint(tmp_path / "a", {"t": sj.asarray(np.zeros(3, np.float32))})
     with pytest.raises(error, match=reason):
         plan(found, ("cast", text))
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [("compressed-tensors", "awq:gemm"), ("awq:gemm", "compressed-tensors"),
-     ("compressed-tensors", "gptq:qweight"), ("gptq:qweight", "compressed-tensors")],
-)  # fmt: skip
-def test_codes_packed_along_the_other_dim_are_repacked_some_rows_at_a_time(
-    before, after, tmp_path, monkeypatch
-):
-    """As many columns of the source at a time as become whole rows; in one piece they are more."""
-    shapes = {"compressed-tensors": (384, 64), "awq:gemm": (512, 48), "gptq:qweight": (64, 384)}
-    codes = np.random.default_rng(3).integers(-(2**31), 2**31, shapes[before], dtype=np.int32)
-    source, target = f"{tmp_path}/source.safetensors", f"{tmp_path}/target.safetensors"
-    sj.save_file({"w": codes}, source)
-    bands = []
-
-    def narrow(shape, bits, unit):
-        bands.append([(at, at + unit) for at in range(0, shape[0], unit)])
-        return bands[-1]
-
-    monkeypatch.setattr(changes, "bands_of", narrow)
-    sj.files.convert(source, target, [("repack", f"w={before}->{after}")])
-    shape = (384, 512) if before == "compressed-tensors" else (512, 384)
-    whole = sj.repack(codes, shape=shape, dtype="uint4", source=before, target=after)
-    assert sj.load_file(target)["w"].numpy().tobytes() == whole.tobytes()
-    assert min(map(len, bands)) > 1

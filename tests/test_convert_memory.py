@@ -11,15 +11,13 @@ import pytest
 import scheme_fixtures
 
 import shapejit as sj
-from shapejit.conversion import changes, repacks, weights
-from shapejit.dtypes.table import dtype
-from shapejit.files import file_formats
+from shapejit.conversion import weights
+from shapejit.files import planned
 
 RNG = np.random.default_rng(9)
 X = RNG.standard_normal((24, 10, 6)).astype(np.float32)
 PLAIN = {"a": X, "b": X[::-1].copy(), "c": X[:, :, :4].copy()}
 CODES = {"q": RNG.integers(-(2**31), 2**31, (64, 8)).astype(np.int32)}
-BYTES = {"q": RNG.integers(0, 256, (60, 32), np.uint8)}
 COPIED = [("permute", ".*=1,0,2"), ("reshape", ".*=16,15,-1"), ("permute", ".*=0,2,1")]
 WEIGHTS = {
     name: scheme_fixtures.named(name).checkpoint()
@@ -38,9 +36,6 @@ CASES = {
     "split": (PLAIN, [("interleave", "a=0:b->d"), ("split", "d=0:e,f,g"), ("permute", "f=2,0,1")]),
     "repack": (CODES, [("repack", "q=awq:gemm->gptq:qweight")]),
     "repack back": (CODES, [("repack", "q=gptq:qweight->awq:gemm"), ("slice", "q=8:40")]),
-    "repack turned": (CODES, [("repack", "q=awq:gemm->torch:x2")]),
-    "repack rows": (BYTES, [("repack", "q=torch:x2->lsb")]),
-    "repack blocks": (BYTES, [("slice", "q=:56"), ("repack", "q=torch:x2->torchao:tinygemm")]),
     **{f"{name} cut": (x, [("to", "f32"), ("slice", ".*=1:")]) for name, x in WEIGHTS.items()},
     "fp8-block-16x32 rows": (WEIGHTS["fp8-block-16x32"], [("to", "f32"), ("slice", ".*=:16")]),
     **{f"{name} turned": (x, [("to", "f32"), ("reshape", ".*=2,2,-1"), ("permute", ".*=2,0,1")])
@@ -76,30 +71,9 @@ def test_some_rows_at_a_time_make_the_same_bytes(case, tmp_path, monkeypatch):
     config = scheme_fixtures.named(case.split()[0]).config if case.split()[0] in WEIGHTS else {}
     (tmp_path / "config.json").write_text(json.dumps(config))
     wanted = converted(source, tmp_path / "whole.safetensors", rules)
-    monkeypatch.setattr(changes, "PIECE_BYTES", 300)
+    monkeypatch.setattr(planned, "PIECE_BYTES", 300)
     monkeypatch.setattr(weights, "BAND", 1)
     assert converted(source, tmp_path / "rows.safetensors", rules, chunk="1MB") == wanted
-
-
-@pytest.mark.parametrize("target", [name for name, row in sj.formats.items() if not row.blocks])
-def test_rows_of_repacked_codes_in_every_format(target, tmp_path):
-    """Whatever rows are repacked alone: together they are what the whole tensor becomes."""
-    shape, codes, path = (64, 64), dtype("uint4"), tmp_path / "a.npz"
-    for name, row in sj.formats.items():
-        if row.blocks or 4 not in (row.bits or (4,)) or 4 not in (sj.formats[target].bits or (4,)):
-            continue
-        stored = row.stored(shape, codes)
-        raw = RNG.integers(0, 16 if stored.pitch > stored.bits else 256, stored.nbytes, np.uint8)
-        x = raw.view(f"u{stored.unit.itemsize}").reshape(stored.shape)
-        wanted = sj.repack(x, shape=shape, dtype=codes, source=name, target=target)
-        sj.save_file({"q": x}, path)
-        base = changes.Change.of("q", file_formats.read(path).members["q"])
-        made = repacks.Repacked(
-            dtype(wanted.dtype), wanted.shape, base, shape, codes, (name, target)
-        )
-        ends = range(0, made.count, made.unit)
-        rows = [made.rows(at, min(at + made.unit, made.count)).tobytes() for at in ends]
-        assert b"".join(rows) == sj.asarray(wanted).tobytes(), name
 
 
 @pytest.mark.parametrize(
@@ -142,7 +116,7 @@ def test_another_scheme_takes_little_memory_beside_its_parts(tmp_path, monkeypat
 @pytest.mark.parametrize(
     ("case", "chunk"),
     [
-        ("repack turned", 1500),
+        ("repack", 1500),
         ("copied twice", 5000),
         ("gptq-4bit-act-order cut", 5000),
         ("concat", 100),
@@ -165,17 +139,16 @@ def sparse(path, rows):
     entries, at = {}, 0
     for name, kind, shape in (("a.weight", "F8_E4M3", (rows, 4096)),
                               ("a.weight_scale", "F32", (rows, 1)),
-                              ("cast", "F16", (rows, 2048)), ("move", "I8", (rows // 64, 64, 4096)),
-                              ("codes", "I32", (rows, 1024))):
-        end = at + int(np.prod(shape)) * {"I8": 1, "F8": 1, "F1": 2, "F3": 4, "I3": 4}[kind[:2]]
+                              ("cast", "F16", (rows, 2048)),
+                              ("move", "I8", (rows // 64, 64, 4096))):
+        end = at + int(np.prod(shape)) * {"I8": 1, "F8": 1, "F1": 2, "F3": 4}[kind[:2]]
         entries[name] = {"dtype": kind, "shape": shape, "data_offsets": [at, end]}
         at = end
     header = json.dumps(entries).encode()
     with open(path, "wb") as file:
         file.write(len(header).to_bytes(8, "little") + header)
         file.truncate(8 + len(header) + at)
-rules = [("to", "bf16"), ("cast", "cast=BF16"), ("permute", "move=0,2,1"),
-         ("repack", "codes=awq:gemm->gptq:qweight")]
+rules = [("to", "bf16"), ("cast", "cast=BF16"), ("permute", "move=0,2,1")]
 source, target = (f"{sys.argv[1]}/{name}.safetensors" for name in ("in", "out"))
 def data():
     lines = open("/proc/self/status").read().splitlines()
@@ -184,14 +157,14 @@ sparse(source, 4096)
 sj.files.convert(source, target, rules, chunk="64MiB")
 sparse(source, 3 * 2**13)  # 96 MiB each
 resource.setrlimit(resource.RLIMIT_DATA, (data() + (80 << 20),) * 2)
-for which in ("a.*", "cast", "move", "codes"):
+for which in ("a.*", "cast", "move"):
     own = [r for r in rules if which[:2] in r[1] or (which == "a.*" and r[0] == "to")]
     sj.files.convert(source, target, [("select", which), *own], chunk="64MiB")
 """
 
 
 def test_tensors_larger_than_memory(tmp_path):
-    """Four of 96 MiB in a file that is a hole, in a process that may take 80 MiB more."""
+    """Three of 96 MiB in a file that is a hole, in a process that may take 80 MiB more."""
     subprocess.run([sys.executable, "-c", LIMITED, tmp_path], check=True, timeout=900)
 
 

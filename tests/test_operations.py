@@ -593,7 +593,7 @@ def test_axes_of_which_there_are_too_many_to_count(name):
 
 @pytest.mark.skipif(not COMPILED, reason="too many elements")
 @pytest.mark.parametrize(
-    "nbytes", [thresholds.SCALAR_MAX_BYTES, 100_000, thresholds.NO_PLAN_MAX_BYTES]
+    "nbytes", [thresholds.SCALARS_BELOW, 100_000, thresholds.NO_PLAN_MAX_BYTES]
 )
 def test_copies_of_one_kind_again_and_again(nbytes):
     """The first one has no Plan, later ones have, or are fast calls: all are the same."""

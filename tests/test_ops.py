@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import shapejit as sj
-from shapejit.programs.ops import batched, checked_ops
+from shapejit.programs.ops import checked_ops
 
 HUGE = 10**5000  # more digits than Python prints
 
@@ -50,10 +50,6 @@ def test_what_tracing_writes_passes(case):
     program = sj.plan(shape, "uint3", fn)
     expected = fn(sj.pack(np.zeros(shape, np.uint8), "uint3")).shape
     assert checked_ops(program.ops, shape, program.dtype) == (expected, program.dtype)
-    assert checked_ops(batched(program.ops, 3), (3, *shape), program.dtype)[0] == (
-        3,
-        *expected,
-    )
 
 
 BAD = [

@@ -148,27 +148,6 @@ def results():
     return [x if isinstance(x, bytes) else (x.dtype, x.shape, x.tobytes()) for x in work()]
 """
 
-FAR_APART = """
-import mmap, numpy as np
-import shapejit as sj
-from shapejit.engine import numpy_fallback
-from shapejit.engine.converting import cast_conversion
-from shapejit.kernels.plain_conversions import converted
-from shapejit.shapes.layout import Layout
-near = np.arange(258).astype(np.uint8)[2:]
-far = np.frombuffer(mmap.mmap(-1, 1 << 20), np.uint8)
-out = np.zeros((2, 8, 32), np.uint8)  # on the heap, as NumPy's copies: between the two
-seen, into = Layout.of((8, 32), (-8, 64), 56, 8), Layout.row_major((8, 32), 8)
-places = [8 * x.ctypes.data for x in (near, far)], [8 * x.ctypes.data for x in out]
-numpy_fallback.copy(places[0], seen, places[1], into)
-assert (out[0] == near.reshape(32, 8)[:, ::-1].T).all() and not out[1].any()
-"""
-
-
-def test_tensors_that_lie_far_apart_are_not_one(tmp_path):
-    assert run(FAR_APART, tmp_path) == (0, "")
-
-
 BY_NUMPY = """
 import time
 numpy_fallback.MOST = 500

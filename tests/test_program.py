@@ -21,9 +21,8 @@ from views import readonly
 import shapejit as sj
 from shapejit.engine import array_structs, outputs, patience, routes
 from shapejit.errors import TraceError
-from shapejit.programs import map_routes, specialization
+from shapejit.programs import mapped as maps, specialization
 from shapejit.programs.fuse import route
-from shapejit.programs.ops import batched
 from shapejit.shapes.layout import Layout
 
 WHOLE = ["uint8", "bfloat16", "float32", "complex64", "complex128"]
@@ -975,7 +974,7 @@ def test_maps_have_no_route_until_a_kernel_reads_where_arrays_lie(monkeypatch):
 
     real = array_structs.kernel
     monkeypatch.setattr(array_structs, "kernel", not_ready)
-    monkeypatch.setattr(map_routes, "called", called)
+    monkeypatch.setattr(maps, "called", called)
     program = sj.plan((5, 7), "int32", lambda t: t.T.ascontiguous())
     xs = [np.arange(35, dtype=np.int32).reshape(5, 7) + k for k in range(4)]
     for _ in range(3):
@@ -1133,7 +1132,8 @@ def test_eight_threads_share_a_program():
 def test_a_stack_is_its_tensors(data, shape):
     ops = data.draw(chains(shape))
     program = sj.plan(shape, "uint8", lambda t: by_shapejit(t, ops))
-    made = route(batched(program.ops, 3), Layout.row_major((3, *shape), 8), program.dtype)
+    one = route(program.ops, Layout.row_major(shape, 8), program.dtype)
+    made = one.stacked(3, 8 * prod(shape))
     assert made.result.shape == (3, *program.shape)
     assert len(made.copies) >= len(program.steps)
 

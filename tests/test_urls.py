@@ -325,8 +325,9 @@ def test_a_dropped_connection_is_made_anew(how, served, tmp_path):
         found["c"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("executor", [None, "threads:2"])
+@pytest.mark.parametrize(
+    ("number", "executor"), [(signal.SIGINT, None), (signal.SIGTERM, "threads:2")]
+)
 def test_a_command_that_reads_ends_at_once_when_it_is_told_to(number, executor, served, tmp_path):
     (tmp_path / "in").mkdir()
     sj.save_file(TENSORS, tmp_path / "in" / "model.safetensors")
@@ -738,22 +739,30 @@ def test_parts_and_workers_write_to_a_url(s3, memory, tmp_path):
     assert got(s3, "bucket/workers") == wanted
 
 
-# It is killed when it asks the server for something, or says in the end how often it has done so.
+# A process for each line of its input, killed at one of its requests to the server; how it ended,
+# and how many requests it made. What all of them import is imported once.
 SENDING = """
 import os, signal, sys
+from multiprocessing import RawValue
 import s3fs, shapejit as sj
-call, left = s3fs.S3FileSystem._call_s3, int(sys.argv[2])
-async def counted(*given, **options):
-    global left
-    left -= 1
-    if left == 0: os.kill(os.getpid(), signal.SIGKILL)
-    return await call(*given, **options)
-s3fs.S3FileSystem._call_s3 = counted
-shares = [{"part": (2, 3)}, {"part": (1, 3)}, {"part": (3, 3)}, {"commit": 3}]
-for share in shares if sys.argv[3] == "parts" else [{}]:
-    sj.files.convert(sys.argv[1], "s3://bucket/killed", [("to", "bf16")], max_shard_size="200KB",
-                     resume=True, proof=False, **share)
-print(-left)
+call, requests = s3fs.S3FileSystem._call_s3, RawValue("i")
+def convert(last):
+    async def counted(*given, **options):
+        requests.value += 1
+        if requests.value == last: os.kill(os.getpid(), signal.SIGKILL)
+        return await call(*given, **options)
+    s3fs.S3FileSystem._call_s3 = counted
+    shares = [{"part": (2, 3)}, {"part": (1, 3)}, {"part": (3, 3)}, {"commit": 3}]
+    for share in shares if sys.argv[2] == "parts" else [{}]:
+        sj.files.convert(sys.argv[1], "s3://bucket/killed", [("to", "bf16")],
+                         max_shard_size="200KB", resume=True, proof=False, **share)
+for line in sys.stdin:
+    requests.value, child = 0, os.fork()
+    if not child:
+        code = 1
+        try: convert(int(line)); code = 0
+        finally: os._exit(code)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), requests.value, flush=True)
 """
 
 
@@ -764,28 +773,33 @@ def test_killed_at_random_moments_while_it_sends(how, rounds, s3, tmp_path):
     big_folder(tmp_path / "in")
     sj.files.convert(tmp_path / "in", tmp_path / "out", [("to", "bf16")], max_shard_size="200KB")
     wanted, killed = contents(tmp_path / "out"), 0
-    command = [sys.executable, "-c", SENDING, tmp_path / "in"]
-    again = [*command, "0", how]
-    count = int(subprocess.run(again, check=True, stdout=subprocess.PIPE).stdout)
-    s3.rm("bucket/killed", recursive=True)
-    for moment in np.random.default_rng(rounds).integers(1, count, rounds):
-        process = subprocess.run([*command, str(moment), how], stdout=subprocess.DEVNULL)
-        assert process.returncode in (0, -signal.SIGKILL)
-        killed += process.returncode != 0
-        s3.invalidate_cache()
-        with suppress(sj.FileFormatError, FileNotFoundError):
-            sj.load_file("s3://bucket/killed")
-            s3.invalidate_cache()  # the server may have answered the last request only now
-            assert wanted.items() <= got(s3, "bucket/killed").items()
-        found = got(s3, "bucket/killed") if s3.exists("bucket/killed") else {}
-        if Path("model.safetensors.index.json") in found:
-            assert wanted.items() <= found.items()
-        if found != wanted:
-            subprocess.run(again, check=True, stdout=subprocess.DEVNULL)
+    command = [sys.executable, "-c", SENDING, tmp_path / "in", how]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as process:
+
+        def send(last=0):
+            print(last, file=process.stdin, flush=True)
+            code, count = map(int, process.stdout.readline().split())
             s3.invalidate_cache()
-            found = got(s3, "bucket/killed")
-            assert found == wanted
+            assert code in ((0, -signal.SIGKILL) if last else (0,))
+            return code, count
+
+        _, count = send()
         s3.rm("bucket/killed", recursive=True)
+        for moment in np.random.default_rng(rounds).integers(1, count, rounds):
+            killed += send(moment)[0] != 0
+            with suppress(sj.FileFormatError, FileNotFoundError):
+                sj.load_file("s3://bucket/killed")
+                s3.invalidate_cache()  # the server may have answered the last request only now
+                assert wanted.items() <= got(s3, "bucket/killed").items()
+            found = got(s3, "bucket/killed") if s3.exists("bucket/killed") else {}
+            if Path("model.safetensors.index.json") in found:
+                assert wanted.items() <= found.items()
+            if found != wanted:
+                send()
+                found = got(s3, "bucket/killed")
+                assert found == wanted
+            s3.rm("bucket/killed", recursive=True)
     assert killed
 
 

@@ -42,9 +42,9 @@ def install(repository, commit, folder):
     if done.is_file() and done.read_text() == commit:
         return str(python)
     shutil.rmtree(folder, ignore_errors=True)
-    _run([sys.executable, "-m", "venv", str(folder / "venv")])
-    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    _run([*pip, f"git+{Path(repository).resolve().as_uri()}@{commit}"])
+    _run([sys.executable, "-m", "venv", "--without-pip", str(folder / "venv")])
+    source = f"git+{Path(repository).resolve().as_uri()}@{commit}"
+    _run([*_pip(python), "install", "--quiet", source])
     done.write_text(commit)
     return str(python)
 
@@ -57,8 +57,13 @@ def differing(*pythons, package="shapejit"):
 
 
 def _versions(python):
-    listed = [python, "-m", "pip", "list", "--format", "json", "--disable-pip-version-check"]
-    return {p["name"]: p["version"] for p in json.loads(_run(listed))}
+    listed = _run([*_pip(python), "list", "--format", "json"])
+    return {p["name"]: p["version"] for p in json.loads(listed)}
+
+
+def _pip(python):
+    """The pip of this environment, at work in that of another Python."""
+    return [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python)]
 
 
 def _run(command):

@@ -8,7 +8,8 @@ largest that divides the width and all positions of elements.
 
 from __future__ import annotations
 
-from math import gcd, lcm
+from functools import lru_cache
+from math import gcd, lcm, prod
 from threading import RLock
 from typing import Any, NamedTuple
 
@@ -37,8 +38,8 @@ def read(place: int, layout: Layout) -> Codes:
     shift, mask = (place + layout.offset) % 8, (1 << layout.bits) - 1
     if _one_a_byte(shift, layout):
         return _view(place - shift, _in_bytes(layout)) >> np.uint8(shift) & np.uint8(mask)
-    units = _units_of(place, layout)
-    some = units.elements(units.taken())
+    units = _units_of(place & 7, layout)
+    some = units.elements(_unpacked(units.memory(place), units.bits))
     if units.each == 1:
         codes = some[..., 0]
     elif layout.bits <= 8:
@@ -87,12 +88,14 @@ def _change(codes: Codes, place: int, layout: Layout) -> None:
         memory &= np.uint8(0xFF ^ mask << shift)
         memory |= (codes & mask).astype(np.uint8, copy=False) << np.uint8(shift)
         return
-    units = _units_of(place, layout)
-    filled = units.bits * units.used == 8 * units.memory.shape[-1]
-    if filled and layout.size * units.each == units.used * units.chunks:
-        stage = np.empty((*units.memory.shape[:-1], units.stage), np.uint8)
+    units = _units_of(place & 7, layout)
+    memory, nbytes = units.memory(place), units.shape[-1]
+    filled = units.bits * units.used == 8 * nbytes
+    if filled and layout.size * units.each == units.used * prod(units.shape[:-1]):
+        size, word = _word(units.bits)
+        stage = np.empty((*units.shape[:-1], -(-nbytes // word) * size), np.uint8)
     else:
-        stage = units.taken()
+        stage = _unpacked(memory, units.bits)
     some, mask = units.elements(stage), (1 << units.bits) - 1
     if layout.bits <= 8:
         for k in range(units.each):
@@ -105,7 +108,7 @@ def _change(codes: Codes, place: int, layout: Layout) -> None:
         for k in range(units.each):
             byte, shift = divmod(k * units.bits, 8)
             np.bitwise_and(parts[..., byte] >> np.uint8(shift), np.uint8(mask), out=some[..., k])
-    units.memory[...] = _packed(stage, units.bits)[..., : units.memory.shape[-1]]
+    memory[...] = _packed(stage, units.bits)[..., :nbytes]
 
 
 def whole(place: int, layout: Layout) -> bool:
@@ -146,8 +149,9 @@ class _Units(NamedTuple):
     """Memory as chunks, which begin and end on bytes, of units of equal width."""
 
     layout: Layout
-    memory: Bytes  # a row for each chunk: as many dims as the Layout has outside a chunk
-    outer: tuple[int, ...]  # these dims
+    shape: tuple[int, ...]  # of the memory: dims outside a chunk, and the bytes of a chunk
+    strides: tuple[int, ...]
+    outer: tuple[int, ...]  # the dims of the Layout that are outside a chunk
     first: int  # the unit of the lowest element in a chunk
     bits: int
     used: int  # units of a chunk, up to the end of its last element
@@ -157,20 +161,11 @@ class _Units(NamedTuple):
         """Units of an element."""
         return self.layout.bits // self.bits
 
-    @property
-    def chunks(self) -> int:
-        """The number of chunks."""
-        return int(self.memory.size // self.memory.shape[-1])
-
-    @property
-    def stage(self) -> int:
-        """The units of the whole words that hold a chunk."""
-        size, nbytes = _word(self.bits)
-        return int(-(-self.memory.shape[-1] // nbytes) * size)
-
-    def taken(self) -> Bytes:
-        """All units, a byte each: a row for each chunk."""
-        return _unpacked(self.memory, self.bits)
+    def memory(self, place: int) -> Bytes:
+        """The chunks of elements at a place, a row for each."""
+        return np.ndarray(
+            self.shape, np.uint8, _memory(place, self.layout)[0].data, 0, self.strides
+        )
 
     def elements(self, units: Bytes) -> Bytes:
         """The units of each element among those of all chunks."""
@@ -185,10 +180,10 @@ class _Units(NamedTuple):
         return np.ndarray(shape, np.uint8, units.data, begin, (*strides, 1))
 
 
-def _units_of(place: int, layout: Layout) -> _Units:
-    """The units that elements consist of."""
-    memory, first = _memory(place, layout)
-    shift = place + layout.span[0] - first
+@lru_cache(maxsize=1024)
+def _units_of(bits: int, layout: Layout) -> _Units:
+    """The units that elements consist of; `bits` are the lowest three of their place."""
+    shift = (bits + layout.span[0]) & 7
     steps = [abs(stride) for stride in layout.strides]
     inner = [k for k, size in enumerate(layout.shape) if size > 1 and steps[k]]
     inner.sort(key=lambda k: -steps[k])
@@ -208,8 +203,7 @@ def _units_of(place: int, layout: Layout) -> _Units:
         bits = gcd(bits, 8)
     shape = (*(layout.shape[k] for k in outer), (reach() + 7) // 8)
     strides = (*(steps[k] // 8 for k in outer), 1)
-    chunks = np.ndarray(shape, np.uint8, memory.data, 0, strides)
-    return _Units(layout, chunks, (*outer,), shift // bits, bits, reach() // bits)
+    return _Units(layout, shape, strides, (*outer,), shift // bits, bits, reach() // bits)
 
 
 def _word(bits: int) -> tuple[int, int]:

@@ -53,7 +53,7 @@ def _row(found: Checkpoint, member: Stored) -> dict[str, Any]:
         row["shard"] = places(member.file.path).base(member.file.path)
     elif member.file.path != found.path:
         row["external"] = places(member.file.path).base(member.file.path)
-    elif not member.file.sequential:
+    elif not member.file.compressed:
         begin = member.begin - found.start
         row["offsets"] = begin, begin + (member.layout.span[1] + 7) // 8
     return row

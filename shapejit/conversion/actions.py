@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache
 from math import gcd, prod
 
-from ..arrays.tensor import Bytes, Tensor
+from ..arrays.tensor import Tensor
+from ..dtypes.table import DType
 from ..errors import FormatError, ReshapeError, quoted, shape_text
-from ..files.pieces import Scratch, filled
+from ..files.planned import Planned
 from ..operations import joining
 from ..shapes.layout import normal_axes
-from .changes import Change, Planned, bands_of
+from .changes import Change
 from .tensors import Rule, Tensors
 
 __all__ = [
@@ -198,6 +199,8 @@ class Joined(Planned):
     """Tensors concatenated along `axis`."""
 
     verb = "join"
+    dtype: DType
+    shape: tuple[int, ...]
     parts: Sequence[Change]
     axis: int
 
@@ -218,34 +221,11 @@ class Joined(Planned):
         """The rows of whole bytes."""
         return 8 // gcd(prod(self.shape[1:]) * self.dtype.bits, 8)
 
-    @cached_property
-    def _in_order(self) -> bool:
-        """Whether the bytes of the result are those of the parts, concatenated."""
-        bits = [prod(part.shape) * self.dtype.bits for part in self.parts]
-        return prod(self.shape[: self.axis]) == 1 and not any(n % 8 for n in bits)
-
-    def pieces(self, source: Scratch, result: Scratch) -> Iterator[Bytes]:
-        """The elements."""
-        if not self._in_order:
-            return super().pieces(source, result)
-        return (piece for part in self.parts for piece in part.pieces(source, result))
-
-    def held(self, most: int) -> int:
-        """What a part holds, or some rows of the parts together."""
-        if not self._in_order:
-            return super().held(most)
-        return max((part.held(most) for part in self.parts), default=0)
-
     def rows(self, begin: int, end: int) -> Tensor:
-        """Some rows; besides the result, a few rows of the parts are in memory."""
-        shape = end - begin, *self.shape[1:]
-        found = bands_of(shape, self.dtype.bits, self.unit) if self.shape else [(0, 1)]
-        if len(found) == 1:
-            parts = [part.tensor() for part in self._cut(begin, end)]
-            made: Tensor = joining.concat(parts, axis=self.axis)
-            return made
-        some = (self.rows(begin + first, begin + last).buffer for first, last in found)
-        return filled(some, self.dtype, shape, Scratch().take(self.dtype.nbytes(prod(shape))))
+        """Some rows; those of one part are not copied."""
+        parts = [part.tensor() for part in self._cut(begin, end)]
+        made: Tensor = joining.concat(parts, axis=self.axis) if len(parts) > 1 else parts[0]
+        return made
 
     def _cut(self, begin: int, end: int) -> list[Change]:
         """The rows of each part that belong to some rows of the result."""

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from math import lcm
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..arrays.tensor import Tensor, asarray
 from ..dtypes.table import dtype
 from ..errors import DTypeError, FormatError, about, quoted, shape_text, shown
 from ..files.in_memory import MemoryFile
+from ..files.planned import Planned
 from ..files.stored import Stored
 from ..operations.casts import cast
 from ..operations.equality import array_equal, blocks, place
@@ -24,8 +23,7 @@ from ..quantization.detection import detected
 from ..quantization.parts import Found
 from ..quantization.scheme import DECODED
 from ..runtime.ndarrays import is_a
-from .changes import Change, Planned, View, bands_of
-from .proof import first_difference
+from .proof import both, first_difference
 from .weights import LATEST, Decoded, Weight
 
 __all__ = ["Difference", "Weights", "differences"]
@@ -87,12 +85,10 @@ class Weights(Mapping[str, "Tensor | Found"]):
     def planned(self, name: str) -> Planned:
         """A tensor that is read some rows at a time."""
         x = self._tensors[name]
-        if is_a(x, Change):
+        if isinstance(x, Planned):
             return x
-        if not is_a(x, Stored):
-            t = asarray(x.data if hasattr(x, "tensor_type") else x)
-            x = Stored(MemoryFile("", t.buffer), name, 0, t.dtype, t.layout)
-        return View.of(x, x.layout)
+        t = asarray(x.data if hasattr(x, "tensor_type") else x)
+        return Stored(MemoryFile("", t.buffer), name, 0, t.dtype, t.layout)
 
     def decoded(self, name: str, kind: str, turned: bool = False) -> Planned:
         """A weight as plain floats, decoded or read some rows at a time."""
@@ -102,7 +98,7 @@ class Weights(Mapping[str, "Tensor | Found"]):
         if not turned:
             return made
         *lead, rows, columns = range(len(made.shape))
-        return View.of(made, made.layout.permute((*lead, columns, rows)))
+        return made.with_layout(made.layout.permute((*lead, columns, rows)))
 
     def __iter__(self) -> Iterator[str]:
         return iter((*self._plain, *self.groups))
@@ -192,39 +188,33 @@ def _unaccounted(a: Weights, b: Weights) -> dict[str, str]:
 def _difference(name: str, a: Weights, b: Weights, tolerance: float | None) -> Difference | None:
     """The difference of two weights; None if they are equal."""
     p, q = (side.groups.get(name) for side in (a, b))
-    if p is not None and q is not None and _stored_alike(p, q):
-        pairs = [(p.parts.names[key], q.parts.names[key]) for key in p.parts]
-        each = (_bits(one, a.planned(one), b.planned(other)) for one, other in pairs)
+    plain = [side.planned(name) for side, group in ((a, p), (b, q)) if group is None]
+    groups = [group for group in (p, q) if group is not None]
+    if len(plain) == 2 or (not plain and _stored_alike(*groups)):
+        names = ([x.parts.names[key] for key in x.parts] if x else [name] for x in (p, q))
+        each = (_bits(one, a.planned(one), b.planned(two)) for one, two in zip(*names, strict=True))
         found = next(filter(None, each), None)
-        if found is None or tolerance is None:
+        numbers = all(x.dtype.kind == "float" and x.shape == plain[0].shape for x in plain)
+        if found is None or tolerance is None or not numbers:
             return found
-    if p is None and q is None:
-        x, y = a.planned(name), b.planned(name)
-        found = _bits(name, x, y)
-        floats = x.shape == y.shape and x.dtype.kind == y.dtype.kind == "float"
-        if found is None or tolerance is None or not floats:
-            return found
-        return _numbers(name, x, y, tolerance)
-    plain = (side.planned(name) for side, group in ((a, p), (b, q)) if group is None)
-    kind = next((x.dtype.name for x in plain), "float32")
-    turned = p is not None and q is not None and _is_turned(p) != _is_turned(q)
-    words = [_words(x or side.planned(name)) for x, side in ((p, a), (q, b))]
-    if kind not in DECODED:
-        return Difference(name, " against ".join(words))
+    kind = plain[0].dtype.name if plain else "float32"
+    if groups and kind not in DECODED:
+        return _unlike(name, p or plain[0], q or plain[0])
+    # Whether one of two, decoded, has its inputs before its outputs.
+    turned = len({group.group.form.result == "K N" for group in groups}) > 1
     x, y = a.decoded(name, kind), b.decoded(name, kind, turned)
     if x.shape != y.shape:
-        shapes = [_words(p or x, x.shape), _words(q or y, y.shape)]
-        return Difference(name, " against ".join(shapes))
-    signed = tolerance is None and all(map(_is_signed, (p, q)))
-    return _numbers(name, x, y, tolerance or 0.0, signed)
-
-
-def _is_signed(x: Found | None) -> bool:
-    """Whether all projects decode zeros with the same sign, as they do for float8."""
-    if x is None:  # plain floats
-        return True
-    codes = next(iter(x.parts.values())).dtype
-    return bool(codes.kind == "float" and codes.bits == 8)
+        return _unlike(name, p or x, q or y, x.shape, y.shape)
+    near = _Near("float64" if "float64" in (x.dtype.name, y.dtype.name) else "float32")
+    how = ""
+    if tolerance:
+        near.limit = max((near.largest(some) for _, some, _ in both(x, y)), default=0.0)
+        how = f", the largest magnitude is {near.limit:g}"
+        near.limit *= tolerance
+    # All projects decode zeros of float8 with the same sign.
+    codes = [next(iter(group.parts.values())).dtype for group in groups]
+    near.signed = tolerance is None and all(x.kind == "float" and x.bits == 8 for x in codes)
+    return _at(name, first_difference(x, y, near.first_apart), how)
 
 
 def _stored_alike(p: Found, q: Found) -> bool:
@@ -233,79 +223,71 @@ def _stored_alike(p: Found, q: Found) -> bool:
     return alike and p.parts.keys() == q.parts.keys()
 
 
-def _is_turned(found: Found) -> bool:
-    """Whether the decoded weight has its inputs before its outputs."""
-    return found.group.form.result == "K N"
-
-
-def _words(x: Planned | Found, shape: tuple[int, ...] | None = None) -> str:
-    """A description of a weight, for a message."""
-    if isinstance(x, Found):
-        return x.scheme if shape is None else f"{x.scheme} {shape_text(shape)}"
-    return f"{x.dtype.name} {shape_text(x.shape if shape is None else shape)}"
+def _unlike(name: str, *sides: Any) -> Difference:
+    """Two weights (or two of them and their decoded shapes) that cannot be compared."""
+    x, y, *shapes = sides
+    texts = []
+    for side, shape in zip((x, y), shapes or (None, None), strict=True):
+        if isinstance(side, Found):
+            texts.append(side.scheme if shape is None else f"{side.scheme} {shape_text(shape)}")
+        else:
+            texts.append(f"{side.dtype.name} {shape_text(shape or side.shape)}")
+    return Difference(name, " against ".join(texts))
 
 
 def _bits(name: str, x: Planned, y: Planned) -> Difference | None:
     if x.dtype is not y.dtype or x.shape != y.shape:
-        return Difference(name, f"{_words(x)} against {_words(y)}")
-    index = first_difference(x, y)
-    return None if index is None else _at(name, index, *(_element(t, index) for t in (x, y)))
+        return _unlike(name, x, y)
+    return _at(name, first_difference(x, y))
 
 
-def _element(x: Planned, index: tuple[int, ...]) -> Tensor:
-    """One element, computed from as few rows as possible."""
-    if not index:
-        return x.rows(0, 1)
-    begin = index[0] // x.unit * x.unit
-    return x.rows(begin, min(begin + x.unit, x.count))[(index[0] - begin, *index[1:])]
-
-
-def _numbers(
-    name: str, x: Planned, y: Planned, tolerance: float, signed: bool = False
-) -> Difference | None:
-    """The index of the first floats that differ by more than the tolerance.
+@dataclass
+class _Near:
+    """When floats are equal enough: in the dtype `wide` they differ by at most `limit`.
 
     0.0 and -0.0 are equal unless zeros are `signed`.
     """
-    wide = "float64" if "float64" in (x.dtype.name, y.dtype.name) else "float32"
-    bits = max(t.dtype.bits for t in (x, y))
-    bands = bands_of(x.shape, bits, lcm(max(1, x.unit), max(1, y.unit)))
-    most = max((_most(x.rows(*ends), wide) for ends in bands), default=0.0) if tolerance else 0.0
-    how = f", the largest magnitude is {most:g}" if tolerance else ""
-    for begin, end in bands:
-        p, q = x.rows(begin, end), y.rows(begin, end)
-        for index in () if array_equal(p, q) else blocks(p.shape, bits):
-            u, v = _wide(p, index, wide), _wide(q, index, wide)
+
+    wide: str
+    limit: float = 0.0
+    signed: bool = False
+
+    def first_apart(self, p: Tensor, q: Tensor) -> tuple[int, ...] | None:
+        """The index of the first element that differs by more."""
+        for index, u, v in () if array_equal(p, q) else self._numbers(p, q):
             with np.errstate(invalid="ignore", over="ignore"):
                 near = (u == v) | (np.isnan(u) & np.isnan(v))
-                if signed:
+                if self.signed:
                     near &= (u != 0) | (np.signbit(u) == np.signbit(v))
-                if tolerance:
-                    near |= np.abs(u - v) <= most * tolerance
+                if self.limit:
+                    near |= np.abs(u - v) <= self.limit
             if not near.all():
-                at = place(index, u.shape, int(near.argmin()))
-                whole = (at[0] + begin, *at[1:]) if at else at
-                return replace(_at(name, whole, p[at], q[at]), reason=how)
-    return None
+                return place(index, u.shape, int(near.argmin()))
+        return None
+
+    def largest(self, x: Tensor) -> float:
+        """The largest finite magnitude."""
+        each = (u[np.isfinite(u)] for _, u in self._numbers(x))
+        return max((float(np.abs(u).max(initial=0)) for u in each), default=0.0)
+
+    def _numbers(self, *tensors: Tensor) -> Iterator[Any]:
+        """The tensors block by block in the wide dtype: the index of a block, and its numbers."""
+        bits = max(t.dtype.bits for t in tensors)
+        for index in blocks(tensors[0].shape, bits):
+            yield index, *(np.asarray(cast(t[index], self.wide).numpy()) for t in tensors)
 
 
-def _wide(t: Tensor, index: Any, kind: str) -> NDArray[Any]:
-    return np.asarray(cast(t[index], kind).numpy())
-
-
-def _most(x: Tensor, kind: str) -> float:
-    """The largest finite magnitude."""
-    each = (_wide(x, index, kind) for index in blocks(x.shape, x.dtype.bits))
-    finite = (np.abs(u, where=np.isfinite(u), out=np.zeros_like(u)) for u in each)
-    return max((float(u.max(initial=0)) for u in finite), default=0.0)
-
-
-def _at(name: str, index: tuple[int, ...], one: Tensor, other: Tensor) -> Difference:
+def _at(
+    name: str, found: tuple[tuple[int, ...], Tensor, Tensor] | None, how: str = ""
+) -> Difference | None:
     """Two elements that differ as text, with their bits if the numbers look the same."""
-    first, second = _text(one), _text(other)
+    if found is None:
+        return None
+    index, *values = found
+    first, second = map(_text, values)
     if first == second:
-        first, second = (f"{first} (0x{t.tobytes()[::-1].hex()})" for t in (one, other))
-    return Difference(name, "", index, (first, second))
+        first, second = (f"{first} (0x{t.tobytes()[::-1].hex()})" for t in values)
+    return Difference(name, how, index, (first, second))
 
 
 def _text(x: Tensor) -> str:

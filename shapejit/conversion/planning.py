@@ -22,7 +22,7 @@ from ..files.pieces import MOST
 from ..files.places import places
 from ..files.writing import Progress
 from . import single_files
-from .changes import Change, Memory
+from .changes import Change
 from .configs import facts_after, rewritten
 from .described import Report, described
 from .folders import MAX_SHARD, Folder, Shard, folder, nbytes_of
@@ -216,8 +216,7 @@ def write_planned(job: Job, number: int) -> None:
     Raises FileFormatError if this process plans the conversion differently.
     """
     made = _wanted(job)
-    memory = Memory(job.chunk or MOST)
-    write_shard(made.shards[number], destination(made).folder, memory, None)
+    write_shard(made.shards[number], destination(made).folder, job.chunk or MOST, None)
 
 
 @lru_cache(maxsize=1)
@@ -330,10 +329,8 @@ def _written_by(
     """Write shards to `folder` by an executor."""
     from .executors import written_by  # a slow import that most conversions do not need
 
-    memory = Memory(job.chunk or MOST)
-
     def here(shard: Shard, tell: Progress) -> None:
-        write_shard(shard, folder, memory, tell)
+        write_shard(shard, folder, job.chunk or MOST, tell)
 
     def there(shard: Shard) -> Callable[[], None]:
         return partial(write_planned, job, made.shards.index(shard))

@@ -1,29 +1,28 @@
 """Results computed twice: samples by NumPy before writing (`--proof`), all after (`--verify`).
 
-Two tensors are compared in pieces: neither is in memory as a whole.
+Two tensors are compared a few rows at a time: neither is in memory as a whole.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
-from math import prod
+from math import lcm
 
-import numpy as np
-
-from ..arrays.tensor import Bytes, asarray
+from ..arrays.tensor import Tensor
 from ..engine import patience
 from ..errors import FileFormatError, FormatError, quoted
 from ..files.checkpoint import Checkpoint
 from ..files.open_files import release
-from ..files.pieces import MOST, Scratch
+from ..files.pieces import MOST
 from ..files.places import places
+from ..files.planned import Planned, bands_of
 from ..operations import equality
-from .changes import Change, Planned, Source
+from .changes import Change
 from .weights import LATEST
 
-__all__ = ["check_written", "first_difference", "prove"]
+__all__ = ["both", "check_written", "first_difference", "prove"]
 
 SAMPLE = 1 << 20  # bytes that are computed twice: the first rows of larger tensors
 WHOLE = 1 << 28  # bytes of a tensor that may be in memory for that
@@ -62,9 +61,10 @@ def prove(changes: Iterable[Change], most: int = MOST) -> int:
     return len(smallest)
 
 
-def _leaves(changes: Iterable[Change]) -> Iterator[Change]:
+def _leaves(changes: Iterable[Planned]) -> Iterator[Change]:
     """The tensors, and those that they are computed from."""
     for change in changes:
+        assert isinstance(change, Change)
         yield change
         if change.ops:
             yield Change.of(change.name, change.source, change.saturate)
@@ -73,47 +73,39 @@ def _leaves(changes: Iterable[Change]) -> Iterator[Change]:
 
 def _kind(change: Change) -> SampleKind:
     source, done = change.source, [name for name, _ in change.ops]
-    own = source.kind if isinstance(source, Planned) else ()
-    return type(source), source.dtype, change.dtype, *done, *own
+    return type(source), source.dtype, change.dtype, *done, *source.kind
 
 
 def _bytes(change: Change, most: int) -> bytes:
-    made = b"".join(map(bytes, change.pieces(Scratch(most), Scratch(most))))
+    made = b"".join(map(bytes, change.pieces(most)))
     LATEST.clear()
     release()
     return made
 
 
-def first_difference(x: Source, y: Source, most: int = MOST) -> tuple[int, ...] | None:
-    """The index of the first element with different bits in two tensors of one dtype and shape.
+def both(x: Planned, y: Planned) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """The rows of two tensors of one shape, a few at a time, with the number of the first one."""
+    bits, unit = max(x.dtype.bits, y.dtype.bits), lcm(max(1, x.unit), max(1, y.unit))
+    for begin, end in bands_of(x.shape, bits, unit):
+        yield begin, x.rows(begin, end), y.rows(begin, end)
 
-    At most about `most` bytes of each are in memory at a time.
+
+def first_difference(
+    x: Planned, y: Planned,
+    find: Callable[[Tensor, Tensor], tuple[int, ...] | None] = equality.first_difference,
+) -> tuple[tuple[int, ...], Tensor, Tensor] | None:  # fmt: skip
+    """The index of the first element that differs in two tensors of one shape, and both elements.
+
+    `find` returns its index in some rows of both; by default, all bits count.
     """
-    shape, bits, at = x.layout.shape, x.dtype.bits, 0
-    for p, q in _paired(*(t.pieces(Scratch(most), Scratch(most)) for t in (x, y))):
-        found = equality.first_difference(asarray(p), asarray(q))
-        if found is not None:
-            other, first = int(p[found] ^ q[found]), 8 * (at + found[0])
-            other &= (1 << prod(shape) * bits - first) - 1  # padding bits are ignored
-            if other:
-                element = (first + (other & -other).bit_length() - 1) // bits
-                return tuple(map(int, np.unravel_index(element, shape)))
-        at += p.size
+    for begin, p, q in both(x, y):
+        at = find(p, q)
+        if at is not None:
+            return (at[0] + begin, *at[1:]) if at else at, p[at], q[at]
     return None
 
 
-def _paired(x: Iterator[Bytes], y: Iterator[Bytes]) -> Iterator[tuple[Bytes, Bytes]]:
-    """The bytes of both, in pieces of equal lengths."""
-    empty = np.empty(0, np.uint8)
-    p, q = next(x, empty), next(y, empty)
-    while p.size and q.size:
-        count = min(p.size, q.size)
-        yield p[:count], q[:count]
-        p, q = p[count:], q[count:]
-        p, q = p if p.size else next(x, empty), q if q.size else next(y, empty)
-
-
-def check_written(changes: Iterable[Change], found: Checkpoint, path: str, most: int) -> None:
+def check_written(changes: Iterable[Change], found: Checkpoint, path: str) -> None:
     """Compute all bytes again; raise FileFormatError if a file has other ones.
 
     `path` is the destination's name in errors.
@@ -121,8 +113,8 @@ def check_written(changes: Iterable[Change], found: Checkpoint, path: str, most:
     for change in changes:
         name = change.name if change.name in found.members else next(iter(found.members))
         stored = found.members[name]
-        alike = (stored.dtype, stored.layout.shape) == (change.dtype, change.shape)
-        if not alike or first_difference(change, stored, most) is not None:
+        alike = (stored.dtype, stored.shape) == (change.dtype, change.shape)
+        if not alike or first_difference(change, stored) is not None:
             where = places(path).base(found.path)
             reason = f"its bytes in {where} differ from those computed again"
             raise FileFormatError(path, change.name, f"{reason}: nothing was published")

@@ -39,7 +39,7 @@ def uses(tensors: Tensors) -> dict[str, list[Use]]:
     return made
 
 
-def _stored(change: Change) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _stored(change: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
     """The stored tensors that a Change contains, and the operations on each."""
     source, ops = change.source, tuple(name for name, _ in change.ops)
     if isinstance(source, Stored):

@@ -15,7 +15,7 @@ from ..files.places import places, put, send
 from ..files.safetensors.writer import writing
 from ..files.urls import is_url
 from ..files.writing import Progress
-from .changes import Memory, announced
+from .changes import to_write
 from .folders import MAX_SHARD, Folder, Shard
 from .proof import check_written
 from .remote_folder import RemoteFolder
@@ -106,10 +106,10 @@ def write_folder(
         if write is not None:
             write(where.folder, left, progress)
         else:
-            _write_here(where.folder, left, progress, Memory(most))
+            _write_here(where.folder, left, progress, most)
         for shard in own if settings.verify else ():
             written = safetensors.read(places(where.folder).join(where.folder, shard.name))
-            check_written(shard.changes, written, where.path, most)
+            check_written(shard.changes, written, where.path)
         if alone:
             where.tidy()
             for name, found in folder.copied.items():
@@ -119,15 +119,13 @@ def write_folder(
             where.publish()
 
 
-def _write_here(
-    folder: str, shards: Sequence[Shard], progress: Progress | None, memory: Memory
-) -> None:
+def _write_here(folder: str, shards: Sequence[Shard], progress: Progress | None, most: int) -> None:
     """Write shards in order; each is computed while the previous one is synced and renamed."""
     with ThreadPoolExecutor(1) as other:
         ended: Future[None] | None = None
         for shard in shards:
             with ExitStack() as stack:
-                stack.enter_context(_writing(shard, folder, memory, progress))
+                stack.enter_context(_writing(shard, folder, most, progress))
                 if ended is not None:
                     ended.result()
                 if not is_url(folder):  # some remote file systems support one thread only
@@ -136,19 +134,19 @@ def _write_here(
             ended.result()
 
 
-def write_shard(shard: Shard, folder: str, memory: Memory, progress: Progress | None) -> None:
+def write_shard(shard: Shard, folder: str, most: int, progress: Progress | None) -> None:
     """Write a shard to a folder; it gets its name when it is completely on disk, or sent."""
-    with _writing(shard, folder, memory, progress):
+    with _writing(shard, folder, most, progress):
         pass
 
 
 def _writing(
-    shard: Shard, folder: str, memory: Memory, progress: Progress | None
+    shard: Shard, folder: str, most: int, progress: Progress | None
 ) -> AbstractContextManager[None]:
     path = places(folder).join(folder, shard.name)
     if os.path.islink(path):  # or the file that it points to would be replaced
         os.unlink(path)
-    return writing(path, shard.placed, announced(shard.changes, memory), progress)
+    return writing(path, shard.placed, to_write(shard.changes, most), progress)
 
 
 def _copy(found: str, folder: str, name: str) -> None:

@@ -14,13 +14,14 @@ from ..files.checkpoint import Checkpoint
 from ..files.configuration import CONFIG
 from ..files.paths import Path, file_name
 from ..files.places import places
+from ..files.planned import Planned
 from ..files.stored import Stored
 from ..files.writing import Progress
 from ..quantization import sizes
 from ..quantization.rows import BY_NAME, ROWS
 from ..shapes.layout import Layout
 from .actions import Joined
-from .changes import Change, Memory, Source, announced
+from .changes import Change, to_write
 from .configs import facts_after, rewritten, told, told_by_config
 from .proof import check_written
 from .remaining import uses
@@ -92,9 +93,9 @@ def write(path: Path, tensors: Tensors, progress: Progress | None, most: int, ve
     types = file_types(tensors) if "types" in row.more else None
 
     def look(found: Checkpoint) -> None:
-        check_written(changes, found, file_name(path), most)
+        check_written(changes, found, file_name(path))
 
-    file_formats.write(path, announced(changes, Memory(most)), metadata, progress, source=kept,
+    file_formats.write(path, to_write(changes, most), metadata, progress, source=kept,
                        types=types, check=look if verify else None)  # fmt: skip
 
 
@@ -116,7 +117,7 @@ def _type(change: Change, known: Mapping[str, str]) -> str | None:
     return kind if all(_in_blocks(each, 8 * _nbytes(kind)) for each in change.stages) else None
 
 
-def _of_source(source: Source, known: Mapping[str, str]) -> str | None:
+def _of_source(source: Planned, known: Mapping[str, str]) -> str | None:
     if isinstance(source, Stored):
         return known.get(source.name)
     if isinstance(source, PartOf):

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from math import prod
 from threading import local
 from typing import Any
 
-from ..arrays.tensor import Bytes, Tensor
+from ..arrays.tensor import Tensor
 from ..dtypes.table import DType
 from ..errors import FormatError, about, quoted, shape_text
-from ..files.pieces import Scratch, pieces
+from ..files.pieces import new_memory
+from ..files.planned import Planned
 from ..files.stored import Stored
-from ..quantization.bands import Band, Slice, bands, cut
+from ..quantization.bands import Slice, bands, cut
 from ..quantization.groups import Group
 from ..quantization.naming import weight_name
 from ..quantization.parts import Found
 from ..quantization.rows import BY_NAME
 from ..quantization.table import schemes
 from ..quantization.transcoding import transcode
-from .changes import Planned
 
 __all__ = ["BAND", "LATEST", "Decoded", "PartOf", "Weight", "Whole", "converted", "settings_of"]
 
@@ -98,22 +98,14 @@ class Weight:
         """The weight's name if its codes have this name."""
         return weight_name(BY_NAME[self.scheme], codes)
 
-    def nbytes(self, slices: Mapping[str, Slice]) -> int:
-        """The bytes of the parts, or of those slices of them."""
-        made = 0
-        for key, part in self.group.tensors.items():
-            size = part.shape[slices[key].axis] if key in slices else 1
-            made += part.nbytes * (slices[key].size if key in slices else 1) // max(1, size)
-        return made
-
-    def read(self, slices: Mapping[str, Slice], scratch: Scratch) -> dict[str, Tensor]:
+    def read(self, slices: Mapping[str, Slice]) -> dict[str, Tensor]:
         """Read the parts by the keys of the form, or slices of them, from the file."""
         made = cut(self.group, slices)
         for key, part in self.stored.items():
             if key in slices:
                 axis, begin, size = slices[key]
                 part = part.with_layout(part.layout.narrow(axis, begin, size, 1))
-            made[key] = part.tensor(scratch)
+            made[key] = part.tensor()
         return made
 
 
@@ -121,6 +113,8 @@ class Weight:
 class Decoded(Planned):
     """A quantised weight, decoded to floats."""
 
+    dtype: DType
+    shape: tuple[int, ...]
     weight: Weight
 
     @staticmethod
@@ -144,44 +138,16 @@ class Decoded(Planned):
         found = bands(self.weight.group, 1, 0, 1)
         return found[0].end - found[0].begin if found else 1
 
-    def held(self, most: int) -> int:
-        """A band, and the parts of the weight that it needs."""
-        found = bands(self.weight.group, _limit(most))[:1]
-        return sum(
-            self.dtype.nbytes(prod(band.shape)) + self.weight.nbytes(band.slices) for band in found
-        )
-
     def rows(self, begin: int, end: int) -> Tensor:
-        """Some rows; a whole weight is cached until another one is decoded."""
-        found = bands(self.weight.group, BAND, begin, end)
-        make = partial(self._decoded, found, begin, end, Scratch(), Scratch())
-        made: Tensor = LATEST.of(self, make) if end - begin == self.count else make()
-        return made
-
-    def pieces(self, source: Scratch, result: Scratch) -> Iterator[Bytes]:
-        """The elements, band by band."""
-        found = bands(self.weight.group, _limit(source.most))
-        for band in found:
-            ends = (0, self.count) if len(found) == 1 else (band.begin, band.end)
-            yield from pieces(self._decoded([band], *ends, source, result), result)
-
-    def _decoded(
-        self, found: list[Band], begin: int, end: int, source: Scratch, result: Scratch
-    ) -> Tensor:
+        """Some rows, decoded a band at a time."""
         shape = (end - begin, *self.shape[1:]) if self.shape else ()
-        raw = result.take(self.dtype.nbytes(prod(shape)))
-        made = Tensor.frombuffer(raw, self.dtype, shape)
+        made = Tensor.frombuffer(new_memory(self.dtype.nbytes(prod(shape))), self.dtype, shape)
+        found = bands(self.weight.group, BAND, begin, end)
         for band in found:
             out = made if len(found) == 1 else made[band.begin - begin : band.end - begin]
             with about(f"weight {quoted(self.weight.name)}"):
-                read = self.weight.read(band.slices, source)
-                band.decode(read, self.dtype, out)
+                band.decode(self.weight.read(band.slices), self.dtype, out)
         return made
-
-
-def _limit(most: int) -> int:
-    """Elements of a band."""
-    return max(1, min(BAND, most // 128))
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,14 +174,13 @@ class Whole:
 
 def converted(weight: Weight, scheme: str) -> Whole:
     """A quantised weight with the same codes in another scheme, converted a band at a time."""
-    forms, memory = schemes[scheme].row.forms, Scratch()
 
     def make() -> Mapping[str, Tensor]:
-        read = partial(weight.read, scratch=memory)
-        return transcode(weight.group, read, scheme, forms, BAND // 4)
+        forms = schemes[scheme].row.forms
+        return transcode(weight.group, weight.read, scheme, forms, BAND // 4)
 
     # Its parts, its codes with a byte each, and the parts of the other scheme.
-    held = 3 * weight.nbytes({})
+    held = 3 * sum(part.nbytes for part in weight.group.tensors.values())
     return Whole(scheme, weight.name, weight.scheme, [*weight.stored.values()], held, make)
 
 
@@ -229,6 +194,8 @@ def settings_of(parts: Mapping[str, Tensor]) -> dict[str, Any]:
 class PartOf(Planned):
     """One part of a Whole; `settings` are those of the weight in its scheme."""
 
+    dtype: DType
+    shape: tuple[int, ...]
     whole: Whole
     key: str
     settings: Mapping[str, Any]

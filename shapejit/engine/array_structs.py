@@ -49,11 +49,11 @@ RESOLVE_ALL = Call("shapes.resolve_all", ("o", *"aaaaai", *"ataat"), "i", held=T
 MATCH = Call("shapes.match", ("o", "o", *"aaaaa"), "", held=True)
 
 # Kernels that are used together are one kind of work.
-_GROUPS: tuple[tuple[Call | Function, ...], ...] = (
-    (PLAN_WHOLE, COPY_PLANNED, RUN_ROUTE, SLOT_OF, PLANE_MOVER),
-    (RESOLVE_ALL, SURVEY, MATCH),
-)
-_GROUP = {name: group for group in _GROUPS for name in group}
+SMALL_NAMES = (PLAN_WHOLE, COPY_PLANNED, RUN_ROUTE, SLOT_OF, PLANE_MOVER)
+_BATCHES = (RESOLVE_ALL, SURVEY, MATCH)
+_GROUP: dict[Call | Function, tuple[Call | Function, ...]] = {
+    name: group for group in (SMALL_NAMES, _BATCHES) for name in group
+}
 
 
 @cache
@@ -74,11 +74,6 @@ def kernel(call: Call) -> Callable[..., Any] | None:
     ):
         return None
     return called(call)
-
-
-def small_calls_ready() -> bool:
-    """Whether the kernels of `SMALL_CALLS` are ready, and the layout of objects is verified."""
-    return kernel(PLAN_WHOLE) is not None
 
 
 def copy_whole(x: NDArray[Any], out: NDArray[Any]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import product
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,8 @@ from ..runtime.launches import address_of
 from ..shapes.layout import Layout
 from . import numpy_fallback
 from .addresses import layout_of, place_of
-from .execution import Where, Work
-from .routes import StandIn, casts, rounded, run
+from .execution import Work
+from .routes import Move, Route, casts, moves, run
 from .small_calls import Routes
 
 Array = NDArray[Any] | Tensor
@@ -87,55 +88,50 @@ class Operands:
         self.blocks = blocks
         self.given = given
 
-    def parts(self, shape: Sequence[int]) -> Iterator[tuple[tuple[tuple[int, int], ...], Scales]]:
-        """The parts of an array (begin and size per dim) within which all blocks are whole.
+    def parts(self, *layouts: Layout) -> Iterator[list[Layout]]:
+        """Layouts of one shape in parts within which all blocks are whole, and those of the scales.
 
-        If the last block along a dim is shorter, it is a part of its own.
+        Each dim is split in two: blocks, and the elements of a block. If the last block along a dim
+        is shorter, it is a part of its own. Layouts of scales and zero points are by element, and
+        count from the first one.
         """
+        shape = layouts[0].shape
+        blocks, zeros = self._blocks(shape), (0,) * len(shape)
+        sides = []  # of each: offset, bits, strides of blocks and of elements
+        for x in layouts:
+            far = [block * stride for block, stride in zip(blocks, x.strides, strict=True)]
+            sides.append((x.offset, x.bits, far, x.strides))
+        for array in (self.scale, self.zero):
+            if array is not None:
+                far = [8 * stride for stride in array.strides or zeros]
+                sides.append((0, self.conversion.arithmetic, far, zeros))
         cuts = []
-        for size, block in zip(shape, self._blocks(shape), strict=True):
+        for size, block in zip(shape, blocks, strict=True):
             whole = size // block * block
             short = [(whole, size - whole)] if whole and whole < size else []
             cuts.append([(0, whole or size), *short])
         for part in product(*cuts):
-            yield part, self.scales(shape, part)
+            begins = [begin // block for (begin, _), block in zip(part, blocks, strict=True)]
+            sizes = list[int]()
+            for (_, size), block in zip(part, blocks, strict=True):
+                sizes += [size // block, block] if size > block else [1, size]
+            yield [
+                Layout.of(
+                    sizes,
+                    [stride for pair in zip(far, near, strict=True) for stride in pair],
+                    offset + sum(map(mul, begins, far)),
+                    bits,
+                )
+                for offset, bits, far, near in sides
+            ]
 
     def layouts(self, shape: Sequence[int]) -> list[Layout] | None:
         """The Layouts of the scales and zero points by element; None if there are several parts."""
-        parts = list(self.parts(shape))
-        if len(parts) > 1:
-            return None
-        scales = parts[0][1]
-        return [scales.scale] if scales.zero is None else [scales.scale, scales.zero]
+        (_, *lies), *others = self.parts(Layout.row_major(shape, 8))
+        return None if others else lies
 
     def _blocks(self, shape: Sequence[int]) -> tuple[int, ...]:
         return tuple(max(1, size) for size in shape) if self.scale.ndim == 0 else self.blocks
-
-    def scales(self, shape: Sequence[int], part: Sequence[tuple[int, int]]) -> Scales:
-        """The Layout of scales for a part that is split into whole blocks: see `split`."""
-        bits = self.conversion.arithmetic
-        layouts = []
-        for array in (self.scale, self.zero):
-            if array is None:
-                continue
-            offset, sizes, strides = 0, list[int](), list[int]()
-            apart = array.strides if array.ndim else (0,) * len(shape)
-            for (begin, size), block, stride in zip(part, self._blocks(shape), apart, strict=True):
-                offset += begin // block * stride
-                sizes += [size // block, block] if size > block else [1, size]
-                strides += [8 * stride, 0]
-            layouts.append(Layout.of(sizes, strides, 8 * offset, bits))
-        return Scales(bits, *layouts)
-
-    def split(self, layout: Layout, part: Sequence[tuple[int, int]]) -> Layout:
-        """A part of a Layout, with each dim split in two: blocks, and the elements of a block."""
-        sizes, strides, offset = list[int](), list[int](), layout.offset
-        blocks = self._blocks(layout.shape)
-        for (begin, size), block, stride in zip(part, blocks, layout.strides, strict=True):
-            offset += begin * stride
-            sizes += [size // block, block] if size > block else [1, size]
-            strides += [block * stride, stride]
-        return Layout.of(sizes, strides, offset, layout.bits)
 
     def repeated(self, array: NDArray[Any], shape: Sequence[int]) -> NDArray[Any]:
         """One scale or zero point per element."""
@@ -148,10 +144,10 @@ class Operands:
 
 def convert(
     source: Array, target: Array, conversion: Conversion, operands: Operands | None, fresh: bool
-) -> Work | StandIn | None:
+) -> tuple[Work | Route, Move] | None:
     """Convert the elements of `source` into the row-major `target` of the same shape.
 
-    Returns the Work, or what stands in for it, if that did all of it.
+    Returns what did all of it, as `keep` takes it.
     """
     if source.size == 0:
         return None
@@ -159,25 +155,23 @@ def convert(
     to, whole = place_of(target)
     if fixed_width(source.dtype).kind == "complex":
         layout, whole = parts_of(layout), parts_of(whole)
-    source_at, target_at = [place & ~7], [to & ~7]
-    if operands is None:
-        seen, into = layout.within_byte(place), whole.within_byte(to)
-        given = seen, source_at, into, target_at, into.bits, conversion, None
-        done = launch(*given, (0, 0), fresh)
-        move = numpy_fallback.assignment(conversion)
-        plain = isinstance(source, np.ndarray) and isinstance(target, np.ndarray)
-        return done._replace(move=move) if move and plain and isinstance(done, StandIn) else done
-    at = [0 if a is None else address_of(a) for a in (operands.scale, operands.zero)]
-    parts = list(operands.parts(source.shape))
-    for part, scales in parts:
-        seen, into = operands.split(layout, part), operands.split(whole, part)
+    parts = [[layout, whole]] if operands is None else list(operands.parts(layout, whole))
+    for seen, into, *lies in parts:
+        scales, at = None, [0, 0]
+        if operands is not None:
+            scales = Scales(conversion.arithmetic, *(lie.at(0) for lie in lies))
+            given = [a for a in (operands.scale, operands.zero) if a is not None]
+            for k, (array, lie) in enumerate(zip(given, lies, strict=True)):
+                at[k] = address_of(array) + lie.offset // 8
         seen, into = seen.at(seen.offset + (place & 7)), into.at(into.offset + (to & 7))
-        lie = scales.scale, scales.zero or scales.scale
-        begins = [a + s.offset // 8 for a, s in zip(at, lie, strict=True)]
-        scales = Scales(scales.bits, lie[0].at(0), scales.zero and lie[1].at(0))
-        of_part = seen, source_at, into, target_at, into.bits, conversion, scales
-        done = launch(*of_part, (begins[0], begins[1]), fresh)
-    return done if len(parts) == 1 else None
+        route = casts(seen, into.bits, into, scales, 1, conversion, fresh)
+        begins = at[0], at[1]
+        way = run(route, [place & ~7], [to & ~7], fresh, begins)
+    if len(parts) > 1:
+        return None
+    plain = isinstance(source, np.ndarray) and isinstance(target, np.ndarray)
+    move = numpy_fallback.assignment(conversion) if plain else None
+    return way, move or moves(route, begins)
 
 
 def remember(routes: Routes, x: NDArray[Any], target: NDArray[Any], conversion: Conversion) -> None:
@@ -192,27 +186,6 @@ def remember(routes: Routes, x: NDArray[Any], target: NDArray[Any], conversion: 
 
     if x.size and routes.met(x):
         routes.learn(x, target, find, target.dtype)
-
-
-def launch(
-    layout: Layout,
-    sources: Where,
-    into: Layout | None,
-    targets: Where,
-    unit: int,
-    conversion: Conversion,
-    scales: Scales | None,
-    operands: tuple[int, int],
-    fresh: bool,
-) -> Work | StandIn:
-    """Convert the elements at each source, with this Layout, into results of `unit` bits.
-
-    Sources and targets are bit addresses. Targets have the Layout `into`, or are row-major.
-    `operands` are the addresses of scales and zero points. Returns the Work, or what stood in.
-    """
-    route = casts(layout, unit, into, scales, rounded(len(sources)), conversion, fresh)
-    done = run(route, sources, targets, fresh, operands)
-    return done or StandIn.of(route, operands)
 
 
 def parts_of(layout: Layout) -> Layout:

@@ -15,18 +15,18 @@ from numpy.typing import NDArray
 from ..arrays.tensor import Tensor
 from ..kernels.constants import MAX_RANK
 from ..kernels.small_plans import NEAR, SHIFT
-from ..planning import thresholds
+from ..planning import planner, thresholds
 from ..planning.small_plans import small_plan
 from ..runtime import result_memory
+from ..runtime.cpu_caches import LINE
 from ..runtime.launches import Addresses, address_of
 from ..shapes.layout import Layout
 from . import array_structs
 from .addresses import layout_of, place_of
-from .patience import forced, numpys
-from .routes import Route, StandIn, compiled, copies, keep, run
+from .execution import Work
+from .patience import forced
+from .routes import NUMPY, WHOLE, Route, compiled, copies, keep, moves, run
 from .small_calls import Routes
-
-NUMPY, WHOLE = "numpy", "whole"
 
 routes = Routes()  # of `ascontiguous`
 
@@ -45,37 +45,47 @@ def copy(
     if isinstance(x, np.ndarray):
         _copy_array(x, target, fresh, key, known)
         return
-    if not x.dtype.packed and max(x.ndim, target.ndim) <= MAX_RANK:
+    whole = not x.dtype.packed and max(x.ndim, target.ndim) <= MAX_RANK
+    if whole:
         _copy_array(x.numpy(), target if isinstance(target, np.ndarray) else target.numpy(), fresh)
-        route = copies(x.layout.within_byte(x.offset)) if key else None
-        way = route.work if route and route.ready else None
-    else:
-        place, layout = place_of(x)
-        unit = 8 * target.itemsize if isinstance(target, np.ndarray) else layout.bits
-        route = compiled(layout.within_byte(place), unit)
+    kept = key and not x.layout.contiguous_bytes
+    if whole and not kept:
+        return
+    place, layout = place_of(x)
+    unit = 8 * target.itemsize if isinstance(target, np.ndarray) else layout.bits
+    route = compiled(layout.within_byte(place), unit)
+    way: Work | Route = route
+    if not whole:
         way = run(route, [place & ~7], [place_of(target)[0]], fresh)
-    if key and route and not x.layout.contiguous_bytes:
-        keep(key, way or StandIn.of(route), x, target, True, False)
+    elif route.ready:
+        way = route.work
+    if kept:
+        keep(key, way, moves(route), x, target, True, False)
 
 
-def choose(x: NDArray[Any], met: bool) -> Route | str:
-    """What copies arrays like `x`: NUMPY, the kernel that needs no Plan (WHOLE), or a Route.
+def choose(x: NDArray[Any], met: bool, region: NDArray[Any] | None = None) -> Route:
+    """What copies an ndarray to row-major memory, or fills a `region` of that with it.
 
-    A Plan is made for a large array, or for one whose kind was `met` before: a data loader whose
-    images all differ in shape does not pay for plans that are used once.
+    WHOLE needs no Plan. One is made for a large array, or for one whose kind was `met` before: a
+    data loader whose images all differ in shape does not pay for plans that are used once.
     """
     nbytes, run = x.nbytes, _run(x)
-    if nbytes < thresholds.NUMPYS_OWN_BELOW or is_numpys(x.dtype):
+    if is_numpys(x.dtype):
         return NUMPY
-    if run >= thresholds.RUN and nbytes < thresholds.NUMPYS_RUNS_BELOW:
-        return NUMPY
+    if region is not None:
+        # NumPy fills short rows faster, and repeats one element.
+        plain = x.size == 1 or region.shape[-1] * x.itemsize < LINE or x.ndim > MAX_RANK
+        few = max(thresholds.NUMPY_BELOW, planner.numpys_below(run, gaps=True))
+        if plain or region.nbytes < few:
+            return NUMPY
+        seen = np.broadcast_to(x, region.shape)
+        return copies(layout_of(seen), into=layout_of(region))
     whole = array_structs.verified() and nbytes <= thresholds.PLAN_ON_FIRST_USE_FROM
-    if whole and (nbytes < thresholds.SCALAR_MAX_BYTES or not met):
+    if whole and (nbytes < thresholds.SCALARS_BELOW or run >= thresholds.RUN or not met):
         return WHOLE
     route = copies(layout_of(x))
-    if whole and nbytes <= thresholds.NO_PLAN_MAX_BYTES and not route.slower_whole:
-        return WHOLE
-    return NUMPY if route.by_numpy else route
+    whole = whole and nbytes <= thresholds.NO_PLAN_MAX_BYTES
+    return WHOLE if whole and (route.by_numpy or not route.slower_whole) else route
 
 
 def _copy_array(
@@ -86,40 +96,25 @@ def _copy_array(
     known: Routes = routes,
 ) -> None:
     met = known.met(x)
-    likes = met and key and x.dtype is target.dtype  # more calls of this kind will come
-    way = choose(x, met or forced())
-    if isinstance(way, Route):
-        places = [8 * address_of(x)], [8 * address_of(target)]
-        work = run(way, *places, fresh, instead=partial(assign, x, target))
-        if likes:
-            keep(key, work or StandIn.of(way)._replace(move=assign), x, target, True, False)
-        return
-    learns = x.nbytes <= thresholds.NO_PLAN_MAX_BYTES or _run(x) >= thresholds.LONG_RUN
-    learns = learns and array_structs.verified() and not is_numpys(x.dtype)
-    ready = (learns or way is WHOLE) and array_structs.small_calls_ready()
-    if way is WHOLE and ready:
+    route = choose(x, met or forced())
+    way = None
+    if route is WHOLE and route.ready:
         array_structs.copy_whole(x, target)
-    elif learns or way is WHOLE:
-        numpys(array_structs.SMALL_CALLS, assign, x, target)
     else:
-        assign(x, target)
-    if not likes or is_numpys(x.dtype):
-        return
-    if not (learns and ready):
-        keep(key, UNTIL_SMALL if learns else ALWAYS, x, target, True, False)
-        return
-    new = not x.flags.c_contiguous and x.nbytes < result_memory.FROM
-    known.learn(x, target, lambda: small_plan(layout_of(x)), x.dtype if new else None)
+        places = [8 * address_of(x)], [8 * address_of(target)]
+        way = run(route, *places, fresh, instead=partial(assign, x, target))
+    if not met or not key or x.dtype is not target.dtype or is_numpys(x.dtype):
+        return  # no more calls of this kind will come
+    if way is None:
+        new = not x.flags.c_contiguous and x.nbytes < result_memory.FROM
+        known.learn(x, target, lambda: small_plan(layout_of(x)), x.dtype if new else None)
+    else:
+        keep(key, way, assign, x, target, True, False)
 
 
 def assign(x: NDArray[Any], target: NDArray[Any], _: int = 0) -> None:
     """Copy by NumPy; assignment avoids the 100 ns of dispatch of np.copyto."""
     (target if target.shape == x.shape else target.reshape(x.shape))[...] = x
-
-
-# NumPy's copies until small calls are compiled, and for good.
-UNTIL_SMALL = StandIn(array_structs.SMALL_CALLS, array_structs.small_calls_ready, assign)
-ALWAYS = StandIn((), lambda: False, assign)
 
 
 def _run(x: NDArray[Any]) -> int:
@@ -131,7 +126,7 @@ def _run(x: NDArray[Any]) -> int:
 def whole_plan(layout: Layout) -> Addresses | None:
     """The small plan of an array of whole bytes; None if a full Plan is faster."""
     nbytes = layout.size * layout.bits // 8
-    if nbytes >= thresholds.SCALAR_MAX_BYTES and copies(layout).slower_whole:
+    if nbytes >= thresholds.SCALARS_BELOW and copies(layout).slower_whole:
         return None
     plan = small_plan(layout)
     plan[[SHIFT, NEAR]] += layout.offset // 8

@@ -53,8 +53,8 @@ class Work:
     nbytes: int
     depth: int
     weight: int
+    kind: Kind
     together: bool = False  # the units are those of all tensors
-    kind: Kind = ()
 
     def run(self, places: Addresses, tensors: int, fresh: bool) -> None:
         """Run the kernel for `count` tensors at the places of the sources and the targets."""
@@ -97,6 +97,7 @@ def work_of(plan: Plan) -> Work:
         plan.nbytes if plan.parallel else 0,
         len(plan.table),
         plan.weight + WORK_BYTES,
+        kind_of(plan),
     )
 
 
@@ -171,7 +172,8 @@ def _each(
         bounds = tensors * np.arange(units + 1) // units
     arguments = nbytes, plans, starts, bounds, PLANE_MOVER
     launch = launch_of("batches.copy_each", arguments, BATCH_STAGE_BYTES)
-    return Work(launch, streamed, 0, 0, units, 0, MAX_RANK + 8, WORK_BYTES, together=True)
+    rest = MAX_RANK + 8, WORK_BYTES, COPY_EACH
+    return Work(launch, streamed, 0, 0, units, 0, *rest, together=True)
 
 
 def cast_work(plan: CastPlan, conversion: Conversion, fresh: bool) -> Work:
@@ -179,8 +181,9 @@ def cast_work(plan: CastPlan, conversion: Conversion, fresh: bool) -> Work:
     streamed = plan.streaming and not fresh
     by, entry = plan.tiles or plan, conversion_code(conversion, plan.streams if streamed else 0)
     moved = plan.nbytes * (plan.unit + plan.source_bits) // plan.unit
+    launch = _tiles(plan.tiles, entry) if plan.tiles else _boxes(plan, entry)
     return Work(
-        _tiles(plan.tiles, entry) if plan.tiles else _boxes(plan, entry),
+        launch,
         streamed,
         by.offset,
         by.target_offset,
@@ -188,11 +191,12 @@ def cast_work(plan: CastPlan, conversion: Conversion, fresh: bool) -> Work:
         moved if plan.parallel else 0,
         MAX_RANK + 8,
         plan.weight + WORK_BYTES,
+        _kind_of_cast(launch.names),
     )
 
 
 @lru_cache(maxsize=4096)
-def kind_of_cast(names: tuple[Name, ...]) -> Kind:
+def _kind_of_cast(names: tuple[Name, ...]) -> Kind:
     """The kind of work of these kernels; cheaper than a tuple of all their names."""
     return ("cast", *(f"{name!r}" for name in names))
 

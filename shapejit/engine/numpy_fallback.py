@@ -1,7 +1,7 @@
 """Copies and conversions by NumPy, wherever elements lie, packed or not.
 
 Places are bit addresses, from which the offsets of Layouts count. The caller has checked the
-memory, and keeps it alive. Evenly spaced tensors are handled as one tensor with one more dim.
+memory, and keeps it alive.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from ..shapes.dims import merged
 from ..shapes.layout import Layout
 
 MOST = 1 << 18  # elements that are unpacked at a time: few enough to stay in a cache
-_NEAR = 16  # a tensor is merged with the next one within so many times its own size
-ROW = 16  # elements: shorter rows are reordered first, which is faster than one by one
 
 Where = Sequence[int] | Addresses
 Layouts = Sequence[Layout]
@@ -32,11 +30,8 @@ def copy(sources: Where, seen: Layout, targets: Where, into: Layout, bias: int =
 
     Wider ones get zeros above. `bias` is added to each code, modulo the range of the source's.
     """
-    for (source, target), layouts in _together((sources, targets), (seen, into)):
-        if not bias:
-            layouts = _widened((source, target), layouts)
-        plain = not bias and all(map(whole, (source, target), layouts))
-        for src, dst in _parts(layouts, layouts[0].size if plain else MOST):
+    for source, target in zip(map(int, sources), map(int, targets), strict=True):
+        for src, dst in _steps((seen, into), (source & 7, target & 7), not bias):
             codes = read(source, src)
             if bias:
                 codes = (codes + bias) & ((1 << src.bits) - 1)
@@ -52,24 +47,39 @@ def convert(
     operands: tuple[tuple[int, Layout | None], ...],
 ) -> None:
     """Convert the elements; `operands` are where scales and zero points lie, one per element."""
-    given = [(np.full(len(sources), at), lie) for at, lie in operands if lie is not None]
-    numbers = [at for at, _ in given], [lie for _, lie in given]
+    numbers = [(at, lie) for at, lie in operands if lie is not None]
+    layouts = seen, into, *(lie for _, lie in numbers)
     floats = f"f{conversion.arithmetic // 8}"
-    direct, move = _by_assignment(conversion), assignment(conversion)
-    for places, layouts in _together((sources, targets, *numbers[0]), (seen, into, *numbers[1])):
-        if direct and move and _in_one_order(layouts) and all(map(whole, places, layouts)):
-            kinds = zip(direct, places, layouts, strict=True)
-            codes, made = (read(place, layout).view(kind) for kind, place, layout in kinds)
-            move(codes.reshape(made.shape), made, 0)
-            continue
-        for src, dst, *lies in _parts(layouts, MOST):
-            codes = _in_long_rows(read(places[0], src))
+    pair, move = _by_assignment(conversion), assignment(conversion)
+    for source, target in zip(map(int, sources), map(int, targets), strict=True):
+        for src, dst, *lies in _steps(layouts, (source & 7, target & 7), False):
+            in_order = pair and all(map(_is_in_order, (source, target), (src, dst)))
+            if pair and move and in_order:
+                made = read(target, dst).view(pair[1])
+                move(read(source, src).view(pair[0]).reshape(made.shape), made, 0)
+                continue
+            codes = np.ascontiguousarray(read(source, src))
             scales = [
                 read(at, lie).view(floats).reshape(codes.shape)
-                for at, lie in zip(places[2:], lies, strict=True)
+                for (at, _), lie in zip(numbers, lies, strict=True)
             ]
             scale, zero, *_ = *scales, None, None
-            write(converted(codes, conversion, scale, zero).reshape(dst.shape), places[1], dst)
+            write(converted(codes, conversion, scale, zero).reshape(dst.shape), target, dst)
+
+
+@lru_cache(maxsize=1024)
+def _steps(
+    layouts: tuple[Layout, ...], bits: tuple[int, int], widened: bool
+) -> tuple[Layouts, ...]:
+    """Layouts in parts that are done at a time, with dims in the target's order.
+
+    `bits` are the lowest three of both places. Elements may be `widened`.
+    """
+    found = _in_target_order(layouts)
+    if widened:
+        found = _widened(bits, found)
+    plain = widened and all(map(whole, bits, found))
+    return tuple(_parts(found, found[0].size if plain else MOST))
 
 
 @lru_cache(maxsize=64)
@@ -118,59 +128,10 @@ def _dtype_of(number: Number) -> str:
     return "bfloat16" if (number.bits, number.exponent) == (16, 8) else ""
 
 
-def _in_one_order(layouts: Layouts) -> bool:
-    """Whether all rows lie contiguously in memory."""
-    return all(abs(x.strides[-1]) == min(map(abs, x.strides)) for x in layouts if x.strides)
-
-
-def _in_long_rows(codes: Codes) -> Codes:
-    """Row-major codes, if rows in memory order are short: each row costs NumPy a call."""
-    steps = [abs(stride) for stride in codes.strides]
-    short = codes.ndim > 1 and codes.shape[steps.index(min(steps))] < ROW
-    return np.ascontiguousarray(codes) if short else codes
-
-
-def _together(
-    places: Sequence[Where], layouts: Layouts
-) -> Iterator[tuple[tuple[int, ...], Layouts]]:
-    """Groups of evenly spaced tensors and their places, with dims in the target's order."""
-    table = np.array(places, np.int64)
-    alone = table.shape[1] == 1
-    for begin, end in [(0, 1)] if alone else _evenly_spaced(table, layouts):
-        some = layouts
-        if end - begin > 1:
-            steps = (table[:, begin + 1] - table[:, begin]).tolist()
-            some = [
-                Layout.of((end - begin, *x.shape), (step, *x.strides), x.offset, x.bits)
-                for x, step in zip(layouts, steps, strict=True)
-            ]
-        yield (*table[:, begin].tolist(),), _in_target_order(some)
-
-
-def _evenly_spaced(table: Addresses, layouts: Layouts) -> Iterator[tuple[int, int]]:
-    """For each group of evenly spaced tensors, the index of the first and that past the last."""
-    count, steps = table.shape[1], np.diff(table)
-    changes = np.flatnonzero((steps[:, 1:] != steps[:, :-1]).any(0)) + 1
-    begin = 0
-    while begin < count:
-        at = int(np.searchsorted(changes, begin, "right"))
-        end = int(changes[at]) + 1 if at < len(changes) else count
-        own = steps[:, begin : begin + 1].ravel().tolist()
-        if any(_far_apart(x, step) for x, step in zip(layouts, own, strict=False)):
-            end = begin + 1
-        yield begin, end
-        begin = end
-
-
-def _far_apart(layout: Layout, step: int) -> bool:
-    """Whether tensors `step` bits apart are too far apart to be handled as one.
-
-    Gaps between merged tensors are read with them, unless elements are whole bytes. A gap may be
-    memory of any other array, even the temporary copy that NumPy makes of arrays that overlap:
-    this would overlap again, and NumPy would copy again until the stack overflows.
-    """
-    apart = abs(step) >= layout.span[1] - layout.span[0]
-    return apart and (step % 8 != 0 or abs(step) > _NEAR * layout.size * layout.bits)
+def _is_in_order(place: int, layout: Layout) -> bool:
+    """Whether elements are whole bytes, and those of a row lie side by side."""
+    steps = [abs(stride) for stride in layout.strides]
+    return whole(place, layout) and (not steps or steps[-1] == min(steps))
 
 
 def _in_target_order(layouts: Layouts) -> Layouts:

@@ -20,7 +20,6 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from threading import Lock
 from time import perf_counter
-from typing import Any, TypeVar
 
 import numpy as np
 
@@ -36,7 +35,6 @@ LOOKED_FOR = 0.002  # the same for looking on disk, which takes 50 ms in a new p
 Kind = tuple[object, ...]
 Kinds = tuple[Kind, ...]
 Needs = Callable[[], tuple[Name, ...]]
-Result = TypeVar("Result")
 
 READY: set[Kind] = set()  # kinds whose kernels are ready; empty within `force_numpy`
 _kept: set[Kind] = set()  # those that were ready before it
@@ -103,12 +101,16 @@ def _announce() -> None:
         tqdm.write("shapejit compiles kernels ...", file=sys.stderr)
 
 
-def numpys(kind: Kind, call: Callable[..., Result], *args: Any) -> Result:
-    """What a call of NumPy's makes for want of this kind: `by_numpy` of one call, in less time."""
-    start = perf_counter()
-    made = call(*args)
-    _taken[kind] = _taken.get(kind, 0.0) + perf_counter() - start
-    return made
+def now() -> float:
+    """The time from which `spent` counts."""
+    return perf_counter()
+
+
+def spent(start: float, *kinds: Kind) -> None:
+    """Count the time since `start` as NumPy's, which did work because these were not ready."""
+    seconds = perf_counter() - start
+    for kind in kinds:
+        _taken[kind] = _taken.get(kind, 0.0) + seconds
 
 
 class by_numpy:  # noqa: N801  # a context manager, which reads as one
@@ -118,12 +120,10 @@ class by_numpy:  # noqa: N801  # a context manager, which reads as one
         self.kinds = kinds
 
     def __enter__(self) -> None:
-        self.start = perf_counter()
+        self.start = now()
 
     def __exit__(self, *fault: object) -> None:
-        seconds = perf_counter() - self.start
-        for kind in self.kinds:
-            _taken[kind] = _taken.get(kind, 0.0) + seconds
+        spent(self.start, *self.kinds)
 
 
 @contextmanager

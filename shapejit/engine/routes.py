@@ -8,9 +8,9 @@ later calls with equal arguments `follow` without checking them again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial, wraps
-from typing import Any, NamedTuple, TypeVar, final
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,23 +25,24 @@ from ..planning.casts import cast_plan
 from ..planning.plans import Plan
 from ..planning.small_plans import slower_whole
 from ..runtime import result_memory
+from ..runtime.kernel_names import Name
 from ..runtime.launches import SHARE, address_of, run_launch
 from ..runtime.lazy import cached_property
 from ..runtime.recent import Recent
 from ..shapes.layout import Layout
 from . import numpy_fallback
+from .array_structs import SMALL_CALLS, SMALL_NAMES
 from .execution import (
     WORK_BYTES,
     Where,
     Work,
     cast_work,
     kind_of,
-    kind_of_cast,
     small_work,
     work_in_turns,
     work_of,
 )
-from .patience import READY, Kind, by_numpy, kernels_ready, numpys
+from .patience import READY, Kind, by_numpy, kernels_ready, now, spent
 
 BYTES = np.dtype(np.uint8)
 REMEMBERED = 16 * 1024 * 1024  # bytes of the cache
@@ -72,54 +73,64 @@ def clear() -> None:
     FOUND.clear()
 
 
+Instead = Callable[[Where, Where, tuple[int, int]], None]
+
+
 @dataclass(frozen=True, eq=False)
 class Route:
     """How tensors of one Layout are copied or converted: by a kernel, by NumPy until it is ready.
 
-    `kind` is the kind of work of `patience`, `make` makes the Work. `instead` does the same with
-    NumPy, given sources, targets and the addresses of scales and zero points.
+    `kind` is the kind of work of `patience`, () if NumPy always does it; `make` makes the Work of
+    the plan. `instead` does the same with NumPy, given sources, targets and the addresses of scales
+    and zero points.
     """
 
-    plan: Plan | CastPlan
     kind: Kind
-    make: Callable[[], Work]
-    instead: Callable[[Where, Where, tuple[int, int]], None]
+    plan: Plan | CastPlan | None = None
+    make: Callable[[], Work] | None = None
+    instead: Instead | None = None
 
     @property
     def by_numpy(self) -> bool:
         """Whether NumPy always does it."""
-        return isinstance(self.plan, Plan) and self.plan.by_numpy
+        return not self.kind
+
+    def names(self) -> tuple[Name, ...]:
+        """The kernels that it needs."""
+        return self.make().launch.names if self.make else SMALL_NAMES
 
     @property
     def ready(self) -> bool:
         """Whether the kernel is ready."""
-        return not self.by_numpy and kernels_ready(self.kind, lambda: self.make().launch.names)
+        return self.kind != () and kernels_ready(self.kind, self.names)
 
     @cached_property
     def work(self) -> Work:
         """The kernel with its arguments. Only once `ready`: it holds addresses of functions."""
-        return replace(self.make(), kind=self.kind)
+        assert self.make is not None
+        return self.make()
 
     @cached_property
     def slower_whole(self) -> bool:
         """Whether the plan beats `copy_whole`, on one thread, for an array of whole bytes."""
-        return isinstance(self.plan, Plan) and slower_whole(self.plan)
+        return isinstance(self.plan, Plan) and not self.by_numpy and slower_whole(self.plan)
 
     @property
     def weight(self) -> int:
         """A bound on the bytes of the Route and its tables."""
-        return self.plan.weight + WORK_BYTES
+        return (self.plan.weight if self.plan else 0) + WORK_BYTES
 
     def work_for(self, tensors: int, fresh: bool) -> Work:
         """The Work for `count` tensors."""
         if isinstance(self.plan, Plan) and self.plan.small:
-            return _small_work(self.plan, self.kind, tensors, fresh)
+            return _small_work(self.plan, tensors, fresh)
         return self.work
 
 
-@found_once
-def _small_work(plan: Plan, kind: Kind, tensors: int, fresh: bool) -> Work:
-    return replace(small_work(plan, tensors, fresh), kind=kind)
+NUMPY = Route(())  # NumPy's copy of ndarrays
+WHOLE = Route(SMALL_CALLS)  # `array_structs.copy_whole`
+
+_small_work = found_once(small_work)
 
 
 def copies(layout: Layout, unit: int = 0, into: Layout | None = None, count: int = 1) -> Route:
@@ -163,7 +174,7 @@ def _planned(plan: Plan) -> Route:
         numpy_fallback.copy(sources, plan.seen, targets, plan.into, plan.bias)
 
     make = partial(small_work, plan, 1, True) if plan.small else partial(work_of, plan)
-    return Route(plan, kind_of(plan), make, instead)
+    return Route(() if plan.by_numpy else kind_of(plan), plan, make, instead)
 
 
 @found_once
@@ -189,7 +200,7 @@ def casts(
         numpy_fallback.convert(sources, layout, targets, target, conversion, numbers)
 
     make = partial(cast_work, plan, conversion._replace(scales=plan.lie), fresh)
-    return Route(plan, kind_of_cast(make().launch.names), make, instead)
+    return Route(make().kind, plan, make, instead)
 
 
 def run(
@@ -199,7 +210,7 @@ def run(
     fresh: bool = False,
     operands: tuple[int, int] = (0, 0),
     instead: Callable[[], object] | None = None,
-) -> Work | None:
+) -> Work | Route:
     """Copy or convert each tensor to the target of the same index, all of them in one launch.
 
     Places are bit addresses (8 times the byte address), from which the offsets of the plan's
@@ -207,18 +218,18 @@ def run(
     the caches, so streaming past these would be slower. Arrays that are interleaved have one
     target, the first. `operands` are the addresses of scales and zero points. The caller has
     checked the memory and keeps it alive; it may pass what NumPy does `instead`. Returns the Work
-    if the kernel ran, else None.
+    if the kernel ran, else the Route.
     """
     plan, tensors = route.plan, len(sources)
-    if not plan.nbytes or not tensors:
-        return None
+    if not tensors or (plan and not plan.nbytes):
+        return route
     if not route.ready:
         with by_numpy(route.kind):
-            if instead is None:
-                route.instead(sources, targets, operands)
-            else:
+            if instead is not None:
                 instead()
-        return None
+            elif route.instead is not None:
+                route.instead(sources, targets, operands)
+        return route
     work = route.work_for(tensors, fresh)
     places = work.places(sources, targets)
     if isinstance(plan, Plan) and plan.apart:
@@ -229,38 +240,31 @@ def run(
     return work
 
 
-@final
-class StandIn(NamedTuple):
-    """What NumPy does to arrays of one kind until kernels are `ready`, those of a kind of work.
+Move = Callable[[NDArray[Any], NDArray[Any], int], object]
 
-    `move` takes the arrays of the source and of the result, the bytes of Tensors, and the bits
-    from the first one's memory to where its elements count from.
-    """
 
-    kind: Kind
-    ready: Callable[[], bool]
-    move: Callable[[NDArray[Any], NDArray[Any], int], object]
-    weight: int = 0
+def moves(route: Route, operands: tuple[int, int] = (0, 0)) -> Move:
+    """What NumPy does to a source and a result, given the bits to where the source's count from."""
 
-    @classmethod
-    def of(cls, route: Route, operands: tuple[int, int] = (0, 0)) -> StandIn:
-        """That of a Route; `operands` as in `run`."""
+    def move(x: NDArray[Any], target: NDArray[Any], source: int) -> None:
+        assert route.instead is not None
+        route.instead([8 * address_of(x) + source], [8 * address_of(target)], operands)
 
-        def move(x: NDArray[Any], target: NDArray[Any], source: int) -> None:
-            route.instead([8 * address_of(x) + source], [8 * address_of(target)], operands)
-
-        return cls(route.kind, lambda: route.ready, move, route.weight)
+    return move
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class CheckedCall:
     """A call whose arguments need no checks; the result has a `dtype` and a row-major `layout`.
 
-    `ways` are that into memory that was used before, and that into fresh memory. `source` is the
-    number of bits from the array's data pointer to the place that offsets count from.
+    `ways` are that into memory that was used before, and that into fresh memory: the kernel, or the
+    Route whose kernel is not ready, for which NumPy `moves` the arrays; and what owns the memory
+    that it reads beside arrays. `source` is the number of bits from the array's data pointer to the
+    place that offsets count from.
     """
 
-    ways: tuple[Work | StandIn | None, ...]
+    ways: tuple[tuple[Work | Route | None, object], ...]
+    move: Move
     source: int
     dtype: AnyDtype
     layout: Layout
@@ -269,26 +273,34 @@ class CheckedCall:
     @property
     def weight(self) -> int:
         """A bound on the bytes of its tables."""
-        return ENTRY + sum(way.weight for way in {*self.ways} if way)
+        return ENTRY + sum(way.weight for way in {way for way, _ in self.ways} if way)
 
 
 def keep(
-    key: object, way: Work | StandIn, x: NDArray[Any] | Tensor, made: Any, *fresh: bool
+    key: object,
+    way: Work | Route,
+    move: Move,
+    x: NDArray[Any] | Tensor,
+    made: Any,
+    *fresh: bool,
+    alive: object = None,
 ) -> None:
     """Let later calls with this key do what was just done to `x`, which became `made`.
 
-    It applies to results in `fresh` memory, in other memory, or in both.
+    It applies to results in `fresh` memory, in other memory, or in both. NumPy `moves` arrays until
+    the kernel of a Route is ready. `alive` owns what both read beside arrays.
     """
     if isinstance(x, Tensor):
         source, bits = x.layout.offset & ~7, made.dtype.bits
     else:
         source, bits = 0, 8 * made.itemsize
     before: CheckedCall | None = FOUND.get(key)
-    ways: list[Work | StandIn | None] = list(before.ways) if before else [None, None]
+    ways: list[tuple[Work | Route | None, object]]
+    ways = list(before.ways) if before else [(None, None)] * 2
     for untouched in fresh:
-        ways[untouched] = way
+        ways[untouched] = way, alive
     layout = Layout.row_major(made.shape, bits)
-    FOUND.put(key, CheckedCall((*ways,), source, made.dtype, layout, made.nbytes))
+    FOUND.put(key, CheckedCall((*ways,), move, source, made.dtype, layout, made.nbytes))
 
 
 def follow(key: object, x: Any, out: Any) -> Any:
@@ -319,11 +331,14 @@ def follow(key: object, x: Any, out: Any) -> Any:
         and not np.may_share_memory(x, out)
     ):
         return None
-    way = call.ways[fresh]
-    if type(way) is StandIn:
-        if way.ready():
+    way, _ = call.ways[fresh]
+    if isinstance(way, Route):
+        kind = way.kind
+        if kind and kernels_ready(kind, way.names):
             return None
-        numpys(way.kind, way.move, x, target, call.source)
+        start = now()
+        call.move(x, target, call.source)
+        spent(start, kind)
     elif way is None or way.kind not in READY:
         return None
     else:

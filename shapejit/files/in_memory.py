@@ -41,18 +41,10 @@ class InMemory(str):
 class MemoryFile(File):
     """Bytes in memory as a file; its Tensors are read-only."""
 
-    call = 1
-
     def __init__(self, path: str, memory: Bytes) -> None:
         self.path, self.size = path, memory.size
         self._memory = memory.view()
         self._memory.flags.writeable = False
-
-    def read(self, memory: memoryview, at: int, tensor: str | None) -> None:
-        """Fill `memory` from byte `at`."""
-        if at + len(memory) > self.size:
-            raise FileFormatError(self.path, tensor, f"it ends after {self.size} bytes")
-        memory[:] = self._memory.data[at : at + len(memory)]
 
     def part(self, begin: int, end: int, tensor: str | None) -> Bytes:
         """A view of the bytes [begin, end)."""

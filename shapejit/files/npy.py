@@ -8,11 +8,10 @@ returns such an array; `array.view(ml_dtypes.bfloat16)` has its values.
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 from tokenize import TokenError
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.lib import format as numpy_format
@@ -31,7 +30,7 @@ from .stored import Stored
 from .temporary import Check
 from .writing import New, Progress, announced, write_all
 
-__all__ = ["MAGIC", "NAME", "Reader", "encoded", "header", "member", "nbytes", "read", "write"]
+__all__ = ["MAGIC", "NAME", "encoded", "header", "member", "nbytes", "read", "write"]
 
 MAGIC = b"\x93NUMPY"
 NAME = "arr_0"  # what NumPy calls an array without a name
@@ -59,43 +58,6 @@ def _item(kind: DType) -> int:
 _KINDS = {np.dtype(_descr(kind)): kind for kind in table.all() if kind.bits}
 
 
-class Reader(io.RawIOBase):
-    """The bytes from `begin` to `end` of a File as a Python file, and no others."""
-
-    def __init__(self, file: File, begin: int, end: int, tensor: str | None = None) -> None:
-        self._file, self._begin, self._end, self._tensor = file, begin, end, tensor
-        self._at = begin
-
-    def readable(self) -> bool:
-        """It is read."""
-        return True
-
-    def seekable(self) -> bool:
-        """From any byte."""
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Go to a byte; io.UnsupportedOperation before the first one."""
-        start = {os.SEEK_SET: self._begin, os.SEEK_CUR: self._at, os.SEEK_END: self._end}[whence]
-        if start + offset < self._begin:
-            # An OSError, which zipfile expects, and a ValueError, as other faults of a ZIP.
-            raise io.UnsupportedOperation(f"byte {start + offset} is before the file")
-        self._at = start + offset
-        return self.tell()
-
-    def tell(self) -> int:
-        """The byte that is read next."""
-        return self._at - self._begin
-
-    def read(self, size: int = -1) -> bytes:
-        """At most `size` bytes, as many as there are."""
-        left = max(self._end - self._at, 0)
-        count = left if size < 0 else min(size, left)
-        found = self._file.bytes(self._at, count, self._tensor)
-        self._at += count
-        return bytes(found)
-
-
 def read(path: Path) -> Checkpoint:
     """The tensor of an NPY file, which is named `arr_0`.
 
@@ -115,9 +77,14 @@ def read(path: Path) -> Checkpoint:
     return Checkpoint(name, "npy", {NAME: found}, None, found.nbytes, start)
 
 
-def member(file: File, name: str, begin: int, size: int) -> Stored:
-    """The tensor whose NPY bytes are the `size` bytes from byte `begin` of a file."""
-    shape, fortran, descr, start = _header(file, name, begin, size)
+def member(file: File, name: str, begin: int, size: int, head: IO[bytes] | None = None) -> Stored:
+    """The tensor whose NPY bytes are the `size` bytes from byte `begin` of a file.
+
+    `head` is where its header is read, unless that is the file.
+    """
+    raw = head or io.BytesIO(file.bytes(begin, min(size, _MAX_START), name))
+    shape, fortran, descr, start = _header(file.path, name, _Head(raw))
+    start += begin
     kind = _KINDS.get(descr)
     if kind is None:
         raise FileFormatError(file.path, name, _unknown(descr))
@@ -141,18 +108,29 @@ def _layout(shape: tuple[int, ...], bits: int, item: int, fortran: bool) -> Layo
     return Layout.of(shape, strides, 0, bits)
 
 
-def _header(file: File, name: str, begin: int, size: int) -> tuple[tuple[int, ...], bool, Any, int]:
-    """The shape, whether it is in column-major order, the dtype, and where the data begin."""
-    raw = Reader(file, begin, begin + min(size, _MAX_START), name)
+class _Head:
+    """Reads a header, of which NumPy may take as many bytes as it says that it has."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self.tell = file, file.tell
+
+    def read(self, size: int) -> bytes:
+        if size > _MAX_START:
+            raise ValueError(f"it has {size} bytes")
+        return self._file.read(size)
+
+
+def _header(path: str, name: str, head: _Head) -> tuple[tuple[int, ...], bool, Any, int]:
+    """The shape, whether it is in column-major order, the dtype, and the size of the header."""
     try:
-        version = numpy_format.read_magic(raw)
+        version = numpy_format.read_magic(head)
         read = _READERS.get(version)
         if read is None:
             raise ValueError("version {}.{} of the format is unknown".format(*version))
-        return *read(raw), begin + raw.tell()
+        return *read(head), head.tell()
     except _FAULTS as fault:
         reason = f"its header is not one of an NPY array: {shortened(str(fault), 200)}"
-        raise FileFormatError(file.path, name, reason) from None
+        raise FileFormatError(path, name, reason) from None
 
 
 def _unknown(descr: Any) -> str:

@@ -7,11 +7,13 @@ says of sizes is checked against the arrays' own headers before memory is taken.
 
 from __future__ import annotations
 
+import io
+import os
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import IO, Any
+from typing import Any
 from weakref import ReferenceType, ref
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
@@ -34,57 +36,67 @@ MAGIC = (b"PK\x03\x04", b"PK\x05\x06")  # of a ZIP with members, and of an empty
 MAX_DECOMPRESSED = 1 << 30  # bytes of all members; or 100 times the file, if that is more
 
 _RATIO = 100
+_STEP = 1 << 20  # bytes that are decompressed at a time
 _DEFLATE = 1032  # bytes that one compressed byte can become at most
 _LOCAL = 30  # bytes of a local header before its name (APPNOTE.TXT, 4.3.7)
 _ENCRYPTED = 1
 _FAULTS = (BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError)
 
 
+class _Reader(io.RawIOBase):
+    """A File as a Python file."""
+
+    def __init__(self, file: File) -> None:
+        self._file, self._at = file, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        offset += {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._file.size}[whence]
+        if offset < 0:
+            # An OSError, which zipfile expects, and a ValueError, as other faults of a ZIP.
+            raise io.UnsupportedOperation(f"byte {offset} is before the file")
+        self._at = offset
+        return offset
+
+    def tell(self) -> int:
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        left = max(self._file.size - self._at, 0)
+        count = left if size < 0 else min(size, left)
+        found = self._file.bytes(self._at, count)
+        self._at += count
+        return bytes(found)
+
+
 class _Inflated(File):
     """A compressed member; `size` is what it has decompressed."""
 
-    sequential = True
+    compressed = True
 
     def __init__(self, archive: ZipFile, info: ZipInfo, path: str, name: str) -> None:
         self.path, self.size = path, info.file_size
         self._archive, self._info, self._name = archive, info, name
-        self._stream: IO[bytes] | None = None
         self._known: ReferenceType[Bytes] | None = None
-
-    def read(self, memory: memoryview, at: int, tensor: str | None) -> None:
-        with _decompressing(self.path, tensor):
-            stream = self._stream or self._archive.open(self._info)
-            stream.seek(at)
-            self._fill(stream, memory)
-            # Kept from piece to piece, not beyond: each holds a decompressor.
-            self._stream = None if self._ended(stream) else stream
-
-    def rewind(self) -> None:
-        """Forget where the last read ended."""
-        self._stream = None
 
     def part(self, begin: int, end: int, tensor: str | None) -> Bytes:
         known = None if self._known is None else self._known()
         if known is None:
-            known = np.empty(self.size, np.uint8)
+            known, at = np.empty(self.size, np.uint8), 0
             with _decompressing(self.path, self._name), self._archive.open(self._info) as stream:
-                self._fill(stream, known.data)
-                self._ended(stream)
+                while found := stream.read(_STEP):  # the last one verifies the checksum
+                    known[at : at + len(found)] = np.frombuffer(found, np.uint8)
+                    at += len(found)
+                if at < self.size:
+                    raise EOFError("they end too soon")
             known.flags.writeable = False
             self._known = ref(known)
         return known[begin:end]
-
-    def _ended(self, stream: IO[bytes]) -> bool:
-        """Whether all was read; its checksum is verified then."""
-        return stream.tell() == self.size and not stream.read(1)
-
-    def _fill(self, stream: IO[bytes], memory: memoryview) -> None:
-        while memory:
-            found = stream.read(min(len(memory), 1 << 20))
-            if not found:
-                raise EOFError("they end too soon")
-            memory[: len(found)] = found
-            memory = memory[len(found) :]
 
 
 @contextmanager
@@ -115,7 +127,7 @@ def read(path: Path) -> Checkpoint:
     path = file_name(path)
     file = opened(path)
     try:
-        archive = ZipFile(npy.Reader(file, 0, file.size))
+        archive = ZipFile(_Reader(file))
         infos = archive.infolist()
     except (*_FAULTS, struct.error, OverflowError) as fault:
         raise FileFormatError(path, None, f"it is not a whole ZIP: {fault}") from None
@@ -130,8 +142,8 @@ def read(path: Path) -> Checkpoint:
             members[name] = npy.member(file, name, begin, info.file_size)
         else:
             inflated = _Inflated(archive, info, path, name)
-            members[name] = npy.member(inflated, name, 0, info.file_size)
-            inflated.rewind()
+            with _decompressing(path, name), archive.open(info) as stream:
+                members[name] = npy.member(inflated, name, 0, info.file_size, stream)
     return Checkpoint(path, "npz", members, None, sum(m.nbytes for m in members.values()))
 
 

@@ -30,14 +30,12 @@ _WINDOW = 1 << 16  # bytes of a header that are read at a time
 class File:
     """Where the bytes of tensors are: a local or remote file, or a compressed member of one.
 
-    If it is `sequential`, random access is slow. `call` is the number of bytes that are read in the
-    time of the overhead of a call to `read`.
+    What is `compressed` is only there as a whole.
     """
 
     path: str
     size: int
-    sequential = False
-    call = 4096
+    compressed = False
 
     @property
     def version(self) -> str:
@@ -49,7 +47,9 @@ class File:
 
         Raises FileFormatError (with `tensor`) if the file is too short, or has changed.
         """
-        raise NotImplementedError
+        if at + len(memory) > self.size:
+            raise FileFormatError(self.path, tensor, f"it ends after {self.size} bytes")
+        memory[:] = self.part(at, at + len(memory), tensor).data
 
     def part(self, begin: int, end: int, tensor: str | None) -> Bytes:
         """The bytes [begin, end), read-only: of the file's memory map, or in memory of their own.

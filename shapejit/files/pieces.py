@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
-from math import gcd
+from math import gcd, prod
 
 import numpy as np
 
 from ..arrays.tensor import Bytes, Tensor
 from ..dtypes.table import DType
+from ..engine.outputs import new_bytes
 from ..shapes.layout import Layout
 
-__all__ = ["MOST", "PIECE_BYTES", "Scratch", "filled", "parts", "pieces", "whole_elements"]
+__all__ = ["MOST", "PIECE_BYTES", "filled", "new_memory", "parts", "pieces", "whole_elements"]
 
 # Bytes that are converted and written at a time: enough for all threads, and few enough to be in
 # the last-level cache when they are written.
@@ -20,46 +20,22 @@ PIECE_BYTES = 8 * 1024 * 1024
 MOST = 1 << 30  # bytes of a tensor in memory at a time, by default
 
 
-class Scratch:
-    """Memory that is reused, so that its pages are created once.
-
-    `most` is the number of bytes of a tensor that should be in memory at a time.
-    """
-
-    def __init__(self, most: int = MOST) -> None:
-        self.most = most
-        self._buffers: list[Bytes] = []
-
-    def take(self, size: int) -> Bytes:
-        """`size` bytes, which belong to the caller as long as a view of them is alive."""
-        unused = [k for k in range(len(self._buffers)) if _references(self._buffers, k) <= _UNUSED]
-        for k in unused:
-            if self._buffers[k].size >= size:
-                return self._buffers[k][:size]
-        for k in reversed(unused):
-            del self._buffers[k]
-        self._buffers.append(np.empty(size, np.uint8))
-        return self._buffers[-1][:size]
+def new_memory(nbytes: int) -> Bytes:
+    """Memory for so many bytes: that of a freed result, if one fits, whose pages exist already."""
+    return new_bytes(8 * nbytes)[0]
 
 
-def _references(buffers: list[Bytes], k: int) -> int:
-    return sys.getrefcount(buffers[k])
-
-
-_UNUSED = _references([np.empty(0, np.uint8)], 0)
-
-
-def filled(found: Iterable[Bytes], kind: DType, shape: tuple[int, ...], memory: Bytes) -> Tensor:
-    """The tensor whose packed elements come in these pieces, copied to memory of their size."""
-    at = 0
+def filled(found: Iterable[Bytes], kind: DType, shape: tuple[int, ...]) -> Tensor:
+    """The tensor whose packed elements come in these pieces, in memory of its own."""
+    memory, at = new_memory(kind.nbytes(prod(shape))), 0
     for piece in found:
         memory[at : at + piece.size] = piece
         at += piece.size
     return Tensor.frombuffer(memory, kind, shape)
 
 
-def pieces(tensor: Tensor, scratch: Scratch) -> Iterator[Bytes]:
-    """Yield the packed elements: the tensor's own memory, or copies of parts in `scratch`."""
+def pieces(tensor: Tensor) -> Iterator[Bytes]:
+    """Yield the packed elements: the tensor's own memory, or copies of parts."""
     layout = tensor.layout
     if layout.contiguous_bytes:
         memory = tensor.buffer[layout.offset // 8 :][: tensor.nbytes]
@@ -68,7 +44,7 @@ def pieces(tensor: Tensor, scratch: Scratch) -> Iterator[Bytes]:
         return
     for part in parts(layout, PIECE_BYTES):
         view = tensor.with_layout(part)
-        out = Tensor.frombuffer(scratch.take(view.nbytes), tensor.dtype, view.shape)
+        out = Tensor.frombuffer(new_memory(view.nbytes), tensor.dtype, view.shape)
         yield view.ascontiguous(out=out).buffer
 
 

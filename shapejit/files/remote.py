@@ -214,7 +214,6 @@ class RemoteFile(File):
     read-ahead buffer, which grows with the number of bytes read in order.
     """
 
-    call = 1 << 20
     version = ""
 
     def __init__(self, url: str) -> None:

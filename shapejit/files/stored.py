@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import reduce
+from math import gcd
 from typing import NamedTuple
-
-import numpy as np
 
 from ..arrays.tensor import Bytes, Tensor
 from ..dtypes.table import DType
 from ..shapes.layout import Layout
 from .open_files import File, OpenFile
-from .pieces import Scratch, filled, parts, pieces
+from .pieces import MOST, filled, new_memory, pieces
+from .planned import Extent, Planned
 
-__all__ = [
-    "BANDS",
-    "CONTIGUOUS",
-    "LOOKED_AT",
-    "Extent",
-    "FileType",
-    "Stored",
-    "blank",
-]
+__all__ = ["CONTIGUOUS", "FileType", "Stored"]
 
 # Bytes of a file in memory at a time: casts of 1 MiB took 1.6 times as long as of 8 MiB, where
 # other programs have the cores. A view that picks its elements from all over needs more.
 CONTIGUOUS = 8 * 1024 * 1024
-BANDS = tuple(2**20 * n for n in (2, 8, 32, 128, 512, 1024))
-
-LOOKED_AT = 1 << 20  # bytes of a tensor that tells more of a weight than its dtype and shape
-
-_LINE = 512  # bits of a cache line
 
 
 class FileType(NamedTuple):
@@ -41,22 +27,8 @@ class FileType(NamedTuple):
     name: str
 
 
-def blank(kind: DType, shape: Sequence[int]) -> Tensor:
-    """Zeros that take no memory."""
-    layout = Layout.of(shape, [0] * len(shape), 0, kind.bits)
-    return Tensor(np.zeros(-(-kind.bits // 8), np.uint8), kind, layout)
-
-
-class Extent(NamedTuple):
-    """`nbytes` bytes of a file from byte `begin` on."""
-
-    file: OpenFile
-    begin: int
-    nbytes: int
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class Stored:
+class Stored(Planned):
     """A view of a tensor in a file; its layout counts bits from byte `begin` of the file.
 
     It has the attributes that `schemes.detect` reads.
@@ -70,53 +42,57 @@ class Stored:
     tensor_type: FileType | None = None
 
     @property
-    def size(self) -> int:
-        """The number of elements."""
-        return self.layout.size
+    def shape(self) -> tuple[int, ...]:
+        """That of the view."""
+        return self.layout.shape
 
     @property
-    def outline(self) -> Tensor:
-        """The tensor, mapped, as far as `schemes.detect` looks at it.
-
-        Of what is large and would have to be read first, only the dtype and the shape.
-        """
-        if self.here or self.nbytes <= LOOKED_AT:
-            return self.mapped()
-        return blank(self.dtype, self.layout.shape)
+    def unit(self) -> int:
+        """1: each row can be read by itself."""
+        return 1
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of the packed elements."""
-        return self.dtype.nbytes(self.layout.size)
+    def reads(self) -> tuple[Stored]:
+        """Itself."""
+        return (self,)
 
     def with_layout(self, layout: Layout) -> Stored:
         """Another view of the same bytes of the file."""
         return replace(self, layout=layout)
 
-    def pieces(self, source: Scratch, result: Scratch) -> Iterator[Bytes]:
+    def rows(self, begin: int, end: int) -> Tensor:
+        """Some rows, read from the file."""
+        if not self.layout.ndim:
+            return self.tensor()
+        return self.with_layout(self.layout.narrow(0, begin, end - begin, 1)).tensor()
+
+    def pieces(self, most: int = MOST) -> Iterator[Bytes]:
         """The packed elements in row-major order.
 
-        Raises FileFormatError where the file has become too short. `source`
-        takes at most `source.most` bytes of the file at a time: views that pick their
-        elements from all over a larger tensor are read band by band. What is
-        compressed is decompressed as a whole for them.
+        Raises FileFormatError where the file has become too short. Views that pick their elements
+        from all over a tensor are read as a whole, and so is what is compressed.
         """
-        if self.layout.contiguous_bytes:
-            begin, nbytes = self.begin + self.layout.offset // 8, self.nbytes
-            for at in range(0, nbytes, CONTIGUOUS):
-                memory = source.take(min(CONTIGUOUS, nbytes - at))
-                self.file.read(memory.data, begin + at, self.name)
-                yield memory
-            return
-        if self.file.sequential:
-            yield from pieces(self.mapped(), result)
-            return
-        for band in parts(self.layout, self._band_size(source.most)):
-            yield from pieces(self._loaded(band, source), result)
+        if self.file.compressed:
+            yield from pieces(self.mapped())
+        elif self.layout.contiguous_bytes:
+            for at in range(0, self.nbytes, CONTIGUOUS):
+                yield self._read(at, min(CONTIGUOUS, self.nbytes - at))
+        else:
+            for band in _near(self.layout, 8 * CONTIGUOUS):
+                yield from pieces(self._loaded(band))
+
+    def _read(self, at: int, nbytes: int) -> Bytes:
+        """Bytes of contiguous elements, from byte `at` of them on."""
+        memory = new_memory(nbytes)
+        self.file.read(memory.data, self.begin + self.layout.offset // 8 + at, self.name)
+        return memory
 
     def held(self, most: int) -> int:
-        """Bytes that are in memory at a time, beside pieces of them, if that may be `most`."""
-        return self.file.size if self.file.sequential and not self.layout.contiguous_bytes else 0
+        """Bytes that are in memory at a time, beside pieces of them."""
+        if self.layout.contiguous_bytes and not self.file.compressed:
+            return 0
+        low, high = next(_near(self.layout, 8 * CONTIGUOUS)).span
+        return self.file.size if self.file.compressed else (high - low) // 8
 
     def mapped(self) -> Tensor:
         """A read-only view of the file's memory map.
@@ -140,88 +116,37 @@ class Stored:
             return None
         return Extent(self.file, self.begin + self.layout.offset // 8, self.nbytes)
 
-    def tensor(self, scratch: Scratch | None = None) -> Tensor:
+    def tensor(self) -> Tensor:
         """A copy in memory, in row-major order."""
-        memory, extent = (scratch or Scratch()).take(self.nbytes), self.extent
-        if extent is None:
-            found = self.pieces(Scratch(), Scratch())
-            return filled(found, self.dtype, self.layout.shape, memory)
-        extent.file.read(memory.data, extent.begin, self.name)
-        return Tensor.frombuffer(memory, self.dtype, self.layout.shape)
+        if not self.layout.contiguous_bytes:
+            return filled(self.pieces(), self.dtype, self.shape)
+        return Tensor.frombuffer(self._read(0, self.nbytes), self.dtype, self.shape)
 
-    def _band_size(self, most: int) -> int:
-        """The bytes of bands that are read in the least time; the smallest of about equal ones."""
-        known = BANDS[: max(1, sum(size <= most for size in BANDS))]
-        nbytes = self.nbytes
-        if nbytes <= known[0]:
-            return known[0]
-        sizes = known[: 1 + sum(size < nbytes for size in known)]
-
-        def cost(size: int) -> float:
-            return round(_reads(next(parts(self.layout, size)), self.file.call).cost, 1)
-
-        return min(sizes, key=cost)
-
-    def _loaded(self, band: Layout, scratch: Scratch) -> Tensor:
-        """A view of the same elements in memory."""
-        reads = _reads(band, self.file.call)
-        layout, places = reads.gathered()
-        memory = scratch.take((layout.span[1] + 7) // 8).data
-        for at, to in places:
-            end = (to + reads.extent + 7) // 8
-            self.file.read(memory[to // 8 : end], self.begin + at // 8, self.name)
-        return Tensor(np.frombuffer(memory, np.uint8), self.dtype, layout)
+    def _loaded(self, band: Layout) -> Tensor:
+        """A view of the same elements in memory, with all that lies between them."""
+        low, high = band.span
+        memory = new_memory((high + 7) // 8 - low // 8)
+        self.file.read(memory.data, self.begin + low // 8, self.name)
+        return Tensor(memory, self.dtype, band.at(band.offset - low // 8 * 8))
 
 
-class _Reads(NamedTuple):
-    """How the elements of a view are read: `extent` bits for each index of the dims `outer`.
+def _near(view: Layout, limit: int) -> Iterator[Layout]:
+    """Slices along the outer dims, in order, of whole bytes, each within about `limit` bits.
 
-    `cost` is the time per element, that of one read of everything being 1.
+    What picks its elements from all over, as a transposed matrix does, is not cut.
     """
-
-    view: Layout
-    outer: tuple[int, ...]
-    extent: int
-    cost: float
-
-    def gathered(self) -> tuple[Layout, list[tuple[int, int]]]:
-        """The view as it lies in memory, and the bit of the file and of memory of each read.
-
-        Both bits lie equally within their bytes, and two reads share no byte.
-        """
-        first = self.view.span[0]
-        if not self.outer:
-            offset = self.view.offset - first // 8 * 8
-            layout = Layout(self.view.shape, self.view.strides, offset, self.view.bits)
-            return layout, [(first, first % 8)]
-        strides, extent = list(self.view.strides), self.extent
-        for i in reversed(self.outer):
-            step = abs(self.view.strides[i])
-            apart = extent + 16 + (step - extent - 16) % _LINE
-            strides[i] = apart if self.view.strides[i] > 0 else -apart
-            extent += (self.view.shape[i] - 1) * apart
-        places = []
-        for steps, start in ((self.view.strides, first), (strides, first % 8)):
-            sums = [np.arange(self.view.shape[i]) * abs(steps[i]) for i in self.outer]
-            places.append(reduce(np.add.outer, sums, np.array(start)).ravel().tolist())
-        back = sum((n - 1) * -s for n, s in zip(self.view.shape, strides, strict=True) if s < 0)
-        layout = Layout.of(self.view.shape, strides, first % 8 + back, self.view.bits)
-        return layout, list(zip(*places, strict=True))
-
-
-def _reads(view: Layout, call: int) -> _Reads:
-    """The cheapest way to read a view into memory of bounded size, if a call costs `call` bytes."""
     low, high = view.span
-    extent, count, found = high - low, 1, []
-    if extent <= view.size * view.bits:
-        return _Reads(view, (), extent, 1 + 8 * call / extent)
-    dims = [i for i in range(view.ndim) if view.shape[i] > 1 and view.strides[i]]
-    dims.sort(key=lambda i: -abs(view.strides[i]))
-    for k in range(len(dims) + 1):
-        if count * extent <= 8 * BANDS[-1] or k == len(dims):
-            cost = count * (extent + 8 * call) / (view.size * view.bits)
-            found.append(_Reads(view, tuple(dims[:k]), extent, cost))
-        if k < len(dims):
-            count *= view.shape[dims[k]]
-            extent -= (view.shape[dims[k]] - 1) * abs(view.strides[dims[k]])
-    return min(found, key=lambda reads: reads.cost)
+    if high - low <= limit or not view.ndim:
+        yield view
+        return
+    count, step, row = view.shape[0], abs(view.strides[0]), view.select(0, 0)
+    whole = 8 // gcd(row.size * row.bits, 8)
+    rows = max(1, limit // (step * whole)) * whole if step else count
+    if count > 1 and (row.span[1] - row.span[0] > step or rows >= count):
+        yield view
+    elif rows == 1:
+        for i in range(count):
+            yield from _near(view.select(0, i), limit)
+    else:
+        for i in range(0, count, rows):
+            yield view.narrow(0, i, min(rows, count - i), 1)

@@ -15,8 +15,8 @@ from ..arrays.tensor import Bytes, Tensor
 from ..dtypes.table import DType
 from ..errors import FileFormatError
 from ..runtime import system
-from .pieces import Scratch, pieces
-from .stored import Extent
+from .pieces import pieces
+from .planned import Extent
 
 __all__ = [
     "New",
@@ -67,7 +67,7 @@ class New(NamedTuple):
     @staticmethod
     def of(name: str, tensor: Tensor) -> New:
         """A Tensor in memory, contiguous or not."""
-        return New(name, tensor.dtype, tensor.shape, lambda: pieces(tensor, Scratch()))
+        return New(name, tensor.dtype, tensor.shape, lambda: pieces(tensor))
 
     @property
     def nbytes(self) -> int:

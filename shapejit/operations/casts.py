@@ -13,21 +13,15 @@ from ..arrays.tensor import Tensor
 from ..dtypes.table import DType, fixed_width
 from ..engine import outputs, small_calls
 from ..engine.converting import Array, Operands, cast_conversion, convert, remember
-from ..engine.routes import StandIn, follow, keep
+from ..engine.routes import Route, follow, keep
 from ..engine.small_calls import Routes
 from ..errors import DTypeError
 from ..kernels.numbers import Conversion
 from ..planning import thresholds
 from . import views
-from .scaling import (
-    BY_VALUE_MAX_BYTES,
-    Find,
-    dequantize_operands,
-    flag,
-    quantize_operands,
-    remembered,
-)
+from .scaling import Find, dequantize_operands, flag, quantize_operands
 
+BY_VALUE_MAX_BYTES = 256  # of scales or zero points that may lie anywhere
 NEAREST = "nearest"
 ROUND_MODES = (NEAREST, "up", "down")
 
@@ -114,7 +108,7 @@ def _cast(x: Any, dtype: Any, saturate: Any, round_mode: Any, key: Any, out: Any
     if isinstance(x, Tensor) and type(x) is not Tensor:
         given = kind.name, conversion.saturate, round_mode
         return x.converted("cast", conversion, kind, None, given, out)
-    small = type(x) is np.ndarray and x.size <= thresholds.SCALAR_MAX_BYTES
+    small = type(x) is np.ndarray and x.size < thresholds.SCALARS_BELOW
     made = _result(x, conversion, kind, None, out, key, small)
     if key and small and kind.numpy is not None:
         remember(routes.setdefault(str(dtype), Routes()), x, made, conversion)
@@ -197,22 +191,34 @@ def _scaled(
     `key` finds the Route if the scales are in the same memory as before; a few scales are copied,
     and may be anywhere.
     """
-    known = None
-    if key is None and out is block_shape is None:
-        known = remembered(find, x, scale, zero_point, *asked)
-        key = known and _key(x, known[1])
-    done = follow(key, x, out)
+    values: Any = key is out is block_shape is None and (_value(scale), _value(zero_point))
+    by_value = values and all(values)
+    if by_value:
+        key = _key(x, find, values, asked, *map(type, asked))
+    try:
+        done = follow(key, x, out)
+    except TypeError:  # an argument that has no hash
+        done = key = None
     if done is not None:
         return done
     source = views.checked(x)
-    kind, operands = known or find(source, scale, zero_point, block_shape, *asked)
+    if by_value:
+        scale, zero_point = (a.copy() if type(a) is np.ndarray else a for a in (scale, zero_point))
+    kind, operands = find(source, scale, zero_point, block_shape, *asked)
     made = operands.conversion
     if isinstance(source, Tensor) and type(source) is not Tensor:
         given = (made.saturate,) if made.step == "quantize" else ()
         return source.converted(made.step, made, kind, operands, given, out)
-    if not known and operands.scale is not scale:
+    if not by_value and operands.scale is not scale:
         key = None  # the next call reads it from other memory
-    return _result(source, made, kind, operands, out, key)
+    return _result(source, made, kind, operands, out, key, by_value=by_value)
+
+
+def _value(x: Any) -> object:
+    """A key that is equal for equal values; False except for scalars and a few scales."""
+    if type(x) is np.ndarray or isinstance(x, np.generic):
+        return x.nbytes <= BY_VALUE_MAX_BYTES and (x.dtype, x.shape, x.tobytes())
+    return (x is None or type(x) in (int, float)) and repr(x)
 
 
 def _key(x: Any, *asked: object) -> tuple[object, ...] | None:
@@ -233,10 +239,12 @@ def _result(
     out: Any,
     key: object = None,
     small: bool = False,
+    by_value: bool = False,
 ) -> Any:
     """The converted elements as `out` or a new array; later calls with the `key` have a Route.
 
-    But `small` arrays only until kernels are ready: then such calls are compiled ones.
+    But `small` arrays only until kernels are ready: then such calls are compiled ones. Operands
+    `by_value` are those of later calls, too.
     """
     wanted: Any = kind
     if not isinstance(source, Tensor):
@@ -245,11 +253,12 @@ def _result(
         wanted = kind.numpy
     given = () if operands is None else operands.given
     target, fresh = outputs.target(out, wanted, source.shape, (source, *given))
-    way = convert(source, target, conversion, operands, fresh)
-    kept = key is not None and (not small or isinstance(way, StandIn))
-    if kept and way is not None and target.dtype is wanted:
+    done = convert(source, target, conversion, operands, fresh)
+    kept = key is not None and done and (not small or isinstance(done[0], Route))
+    if kept and done and target.dtype is wanted:
         both = target.nbytes < thresholds.STREAM_FROM  # else the kernel differs
-        keep(key, way, source, target, *({True, False} if both else {fresh}))
+        alive = operands if by_value else None
+        keep(key, *done, source, target, *({True, False} if both else {fresh}), alive=alive)
     return target if out is None else out
 
 

@@ -12,7 +12,6 @@ from ..arrays.foreign import native
 from ..arrays.tensor import Tensor
 from ..dtypes.table import DType, dtype, fixed_width
 from ..engine.converting import Operands, cast_conversion, convert, number_of
-from ..engine.routes import FOUND
 from ..errors import DTypeError, FormatError, ReshapeError, shape_text
 from ..kernels.numbers import Conversion, Number
 from ..runtime.ndarrays import array_of
@@ -20,9 +19,6 @@ from ..shapes.request import integers
 from . import views
 
 FLOAT32 = dtype("float32")
-# Scales or zero points of at most so many bytes are cached by value.
-BY_VALUE_MAX_BYTES = 256
-
 Found = tuple[DType, Operands]
 Find = Callable[..., Found]
 
@@ -32,33 +28,6 @@ def flag(value: Any) -> bool:
     if value is True or value is False:
         return bool(value)
     raise DTypeError(f"saturate is True or False, not {value!r}")
-
-
-def remembered(find: Find, x: Any, scale: Any, zero_point: Any, *asked: object) -> Found | None:
-    """The cached result of `find(x, scale, zero_point, None, *asked)`; None if there is none.
-
-    For scalars and a few scales: equal values have the same Operands, in memory of their own.
-    """
-    values = _value(scale), _value(zero_point)
-    if type(x) not in (np.ndarray, Tensor) or not all(values):
-        return None
-    kind = x.dtype.name if type(x) is Tensor else x.dtype
-    key = find, kind, x.shape, values, asked, *map(type, asked)
-    try:
-        found = FOUND.get(key)
-    except TypeError:  # a dtype that has no hash
-        return None
-    if found is None:
-        own = (a.copy() if type(a) is np.ndarray else a for a in (scale, zero_point))
-        FOUND.put(key, found := find(views.checked(x), *own, None, *asked))
-    return found
-
-
-def _value(x: Any) -> object:
-    """A key that is equal for equal values; False except for scalars and a few scales."""
-    if type(x) is np.ndarray or isinstance(x, np.generic):
-        return x.nbytes <= BY_VALUE_MAX_BYTES and (x.dtype, x.shape, x.tobytes())
-    return (x is None or type(x) in (int, float)) and repr(x)
 
 
 def dequantize_operands(

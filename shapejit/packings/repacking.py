@@ -20,7 +20,6 @@ from ..arrays.foreign import sees_native_arrays
 from ..arrays.tensor import Tensor
 from ..dtypes.table import DType, dtype as dtype_named, fixed_width
 from ..engine import outputs, routes
-from ..engine.converting import launch
 from ..errors import FormatError, quoted, shape_text
 from ..kernels.numbers import Conversion, Number
 from ..operations import views
@@ -173,14 +172,11 @@ def _copy(memory: Bytes, into: Bytes, seen: Layout, lie: Layout, pitch: int, bia
     sources, targets = [8 * address_of(memory)], [8 * address_of(into)]
     target = None if lie.offset == 0 and lie.strides == _row_major(lie, pitch) else lie
     route = routes.biased(seen, lie, bias) if bias and pitch == seen.bits else None
-    if route is not None:
-        routes.run(route, sources, targets)
-    elif bias:
+    if route is None and bias:
         number = Number("uint", seen.bits)
         made = Conversion(number, number, 0, bias=bias)
-        launch(seen, sources, target, targets, pitch, made, None, (0, 0), False)
-    else:
-        routes.run(routes.compiled(seen, pitch, target), sources, targets)
+        route = routes.casts(seen, pitch, target, None, 1, made, False)
+    routes.run(route or routes.compiled(seen, pitch, target), sources, targets)
 
 
 def _row_major(layout: Layout, pitch: int) -> tuple[int, ...]:

@@ -32,14 +32,6 @@ NUMPY_BELOW: Annotated[
         "0: 1.2, at most 5.1 (a launch costs 8 us more)",
     ),
 ] = 24 * KIB
-NUMPYS_OWN_BELOW: Annotated[
-    int,
-    Threshold(
-        "bytes",
-        "NumPy copies them before anything is looked up",
-        "0: 1.0; but processes that copy no more would load kernels",
-    ),
-] = 1 * KIB
 NUMPYS_RUNS_BELOW: Annotated[
     int, Threshold("bytes", "NumPy copies runs of RUN and more", "0: 1.2, at most 1.8")
 ] = 4 * MIB
@@ -55,7 +47,7 @@ PLAN_ON_FIRST_USE_FROM: Annotated[
         "0: new arrays 4.8 to 130, joins 2.8 to 25",
     ),
 ] = 4 * MIB
-SCALAR_MAX_BYTES: Annotated[
+SCALARS_BELOW: Annotated[
     int,
     Threshold(
         "bytes, or numbers that are converted",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from ..dtypes.table import DType
@@ -41,6 +41,25 @@ class Route:
             and self.result == Layout.row_major(self.result.shape, self.result.bits)
             and self.result.size == self.copies[-1].layout.size
         )
+
+    def stacked(self, count: int, apart: int) -> Route:
+        """The Route of `count` sources that are `apart` bits apart."""
+
+        def each(steps: Sequence[Pass]) -> tuple[Pass, ...]:
+            return tuple(
+                [
+                    step.stacked(count, gap)
+                    for step, gap in zip(steps, _gaps(steps, apart), strict=False)
+                ]
+            )
+
+        result = self.result.stacked(count, _gaps(self.copies, apart)[-1])
+        return replace(self, copies=each(self.copies), fills=each(self.fills), result=result)
+
+
+def _gaps(steps: Sequence[Pass], apart: int) -> list[int]:
+    """The bits between stacked tensors: `apart` in the source, then those of each copy."""
+    return [apart, *(step.layout.size * step.unit for step in steps)]
 
 
 def route(ops: Sequence[Op], source: Layout, kind: DType, packed: bool = True) -> Route:

@@ -67,14 +67,6 @@ class IndexMap(NamedTuple):
         offset = sum(index * layout.strides[axis] for axis, index in self.starts)
         return Layout.of(self.shape, strides, layout.offset + offset, layout.bits)
 
-    def stacked(self, count: int) -> IndexMap:
-        """The same for each of `count` arrays that are stacked along a new dim 0."""
-        starts, *steps = (
-            tuple([(axis + 1, n) for axis, n in pairs]) for pairs in (self.starts, *self.steps)
-        )
-        first: Pairs = ((0, 1),) if count > 1 else ()
-        return IndexMap((count, *self.shape), starts, (first, *steps))
-
     def check(self, source: tuple[int, ...], repeats: bool) -> None:
         """Raise for elements that the source lacks, and for repeated ones where none may repeat."""
         for pairs in (self.starts, *self.steps):

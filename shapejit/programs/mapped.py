@@ -11,8 +11,14 @@ from numpy.typing import NDArray
 
 from ..arrays import foreign
 from ..dtypes.table import DType
-from ..engine import outputs
+from ..engine import array_structs, outputs
 from ..engine.addresses import Places
+from ..engine.execution import Work
+from ..engine.patience import READY
+from ..planning import thresholds
+from ..runtime.kernels import called
+from ..runtime.launches import Addresses
+from ..runtime.ndarrays import MOST_DIMS
 from ..shapes.arithmetic import MAX_SIZE
 from .specialization import Specialization
 
@@ -89,3 +95,50 @@ def in_chunks(
         if len(taken) == most or held >= ahead:
             yield from results()
     yield from results()
+
+
+class MapRoute(NamedTuple):
+    """The launch of a program for a number of ndarrays of one kind, into the rows of one slab.
+
+    `kind` is that of the sources, as kernels read it; it contains the address of `dtype`.
+    """
+
+    work: Work
+    kind: Addresses
+    dtype: np.dtype[Any]
+    made: np.dtype[Any]
+    shape: tuple[int, ...]  # of the slab
+
+    @classmethod
+    def of(cls, special: Specialization, x: Any, count: int) -> MapRoute | None:
+        """The Route for as many arrays like `x`, if new results take one small launch."""
+        shape, made, route = (count, *special.shape), special.kind, special.route
+        if not isinstance(made, np.dtype):
+            return None
+        plain = route.whole and not route.read_only and len(route.copies) == 1
+        if not (plain and 2 <= len(shape) <= MOST_DIMS) or (
+            prod(shape) * made.itemsize >= thresholds.STREAM_FROM
+        ):
+            return None
+        work = route.copies[0].work(count)
+        if work is None or array_structs.kernel(array_structs.READ_ALIKE) is None:
+            return None
+        return cls(work, array_structs.kind_of(x.dtype, x.shape, x.strides), x.dtype, made, shape)
+
+    def results(self, items: tuple[Any, ...]) -> list[Any] | None:
+        """The results; None if an item is of another kind, or kernels are not to run."""
+        places = np.empty((2, len(items)), np.int64)
+        read = called(array_structs.READ_ALIKE)
+        if self.work.kind not in READY or read(items, len(items), self.kind, 0, places[0]) < len(
+            items
+        ):
+            return None
+        slab, fresh = outputs.new_array(self.made, self.shape)
+        begin, row = slab.__array_interface__["data"][0], slab.strides[0]
+        places[1] = np.arange(begin, begin + row * len(items), row)
+        places <<= 3
+        places += [[self.work.source], [self.work.target]]
+        if not self.work.launch.bits:
+            places >>= 3
+        self.work.run(places, len(items), fresh)
+        return list(slab)

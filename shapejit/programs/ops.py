@@ -1,35 +1,26 @@
 """The operations of a Program: one row per operation has everything about it.
 
 A traced function is a tuple of Ops. A row of `OPERATIONS` has an operation's effect on a Layout,
-its checks, and the NumPy calls that do it, for one tensor or for a stack.
+and its checks.
 """
 
 from __future__ import annotations
 
-import operator
 import reprlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from math import prod
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ..arrays.buffers import memory_of
-from ..dtypes.table import DType, dtype
-from ..engine.outputs import array_over
+from ..dtypes.table import DType
 from ..errors import FormatError, ReshapeError, ShapeJitError, shape_text
 from ..shapes.arithmetic import MAX_SIZE
 from ..shapes.layout import Layout, checked_shape
 from .index_maps import IndexMap
-from .steps import Step, cast_step, dequantize_step, quantize_step, stacked
+from .steps import Step, cast_step, dequantize_step, quantize_step
 
 Op = tuple[str, tuple[Any, ...]]  # the name of a row of OPERATIONS, and its arguments
-Arguments = tuple[Any, ...]
 Shape = tuple[int, ...]
-Call = Callable[[NDArray[Any]], NDArray[Any]]
 
 VIEW = "view"  # the names of operations that tracing records
 READ_ONLY_VIEW = "broadcast"
@@ -46,10 +37,6 @@ class Operation:
     view: Callable[..., Layout | None]
     # (shape, *given): the shape of the result. Raises FormatError for what tracing never records.
     check: Callable[..., Shape]
-    # (ndim, *given): the sequence of NumPy calls that do the same to an ndarray.
-    numpy: Callable[..., list[Call]]
-    # (count, *given): the arguments for `count` stacked arrays.
-    stacked: Callable[..., Arguments]
     # Of a view: whether the result must not be written.
     read_only: bool | None = None
     reshapes: bool = False  # whether it keeps the elements in order and changes the shape
@@ -63,6 +50,7 @@ def checked_ops(ops: object, shape: Shape, kind: DType) -> tuple[Shape, DType]:
     Raises FormatError, which names the operation, for anything that tracing never records: an
     unknown name, arguments of other types, and elements that the array does not have.
 
+    >>> from shapejit.dtypes import dtype
     >>> checked_ops((("view", ((2,), ((1, 2),), (((0, 1),),))),), (2, 3), dtype("int8"))
     ((2,), shapejit.dtype('int8'))
     >>> checked_ops((("view", ((2,), ((1, 3),), (((0, 1),),))),), (2, 3), dtype("int8"))
@@ -91,28 +79,6 @@ def checked_ops(ops: object, shape: Shape, kind: DType) -> tuple[Shape, DType]:
     return shape, kind
 
 
-def shapes(ops: Sequence[Op], shape: Shape) -> Iterator[Shape]:
-    """The shape after each of the operations."""
-    for name, given in ops:
-        shape = OPERATIONS[name].check(shape, *given)
-        yield shape
-
-
-def batched(ops: Sequence[Op], count: int) -> tuple[Op, ...]:
-    """The operations that do `ops` to each of `count` arrays stacked along a new dim 0.
-
-    >>> batched((("view", ((2,), (), (((0, 1),),))), ("reshape", ((1, 2),))), 5)
-    (('view', ((5, 2), (), (((0, 1),), ((1, 1),)))), ('reshape', ((5, 1, 2),)))
-    """
-    return tuple([(name, OPERATIONS[name].stacked(count, *given)) for name, given in ops])
-
-
-def numpy_calls(ops: Sequence[Op], shape: Shape) -> Iterator[Call]:
-    """The NumPy calls of operations on an ndarray of a shape."""
-    for (name, given), met in zip(ops, (shape, *shapes(ops, shape)), strict=False):
-        yield from OPERATIONS[name].numpy(len(met), *given)
-
-
 def _check_reshape(shape: Shape, target: Any) -> Shape:
     _check_ints(target)
     checked_shape(target, "the target shape", "reshape")
@@ -137,36 +103,6 @@ def _check_ints(values: Any) -> None:
         raise FormatError("the arguments must fit int64")
 
 
-def _numpy_view(view: IndexMap, read_only: bool, ndim: int) -> list[Call]:
-    """The fastest NumPy calls for a view of arrays with `ndim` dims.
-
-    An index, a permutation and new dims; as_strided if dims mix or have no elements.
-    """
-    shape, starts, steps = view
-    axes = [axis for each in steps for axis, _ in each]
-    if 0 in shape or len(set(axes)) < len(axes) or any(len(each) > 1 for each in steps):
-        return [partial(_by_layout, view, read_only)]
-    first = dict(starts)
-    index: list[Any] = [first.get(axis, 0) for axis in range(ndim)]
-    for size, each in zip(shape, steps, strict=True):
-        for axis, step in each:
-            stop = index[axis] + size * step
-            index[axis] = slice(index[axis], stop if stop >= 0 else None, step)
-    calls: list[Call] = [operator.itemgetter((*index, Ellipsis))]
-    if axes != sorted(axes):
-        order = [sorted(axes).index(axis) for axis in axes]
-        calls.append(operator.methodcaller("transpose", order))
-    if len(axes) < len(shape):
-        calls.append(operator.itemgetter(tuple([slice(None) if s else None for s in steps])))
-    return [*calls, partial(np.broadcast_to, shape=shape)] if read_only else calls
-
-
-def _by_layout(view: IndexMap, read_only: bool, x: NDArray[Any]) -> Any:
-    memory, layout = memory_of(x, 8 * x.itemsize)
-    fixed = read_only or not x.flags.writeable
-    return array_over(memory, x.dtype, view.applied(layout), fixed)
-
-
 def _view(name: str, read_only: bool) -> Operation:
     """The row of a view, whose arguments are those of an IndexMap."""
 
@@ -183,60 +119,31 @@ def _view(name: str, read_only: bool) -> Operation:
         IndexMap(made, starts, steps).check(shape, repeats=read_only)
         return made
 
-    return Operation(
-        view=lambda layout, *given: IndexMap(*given).applied(layout),
-        check=check,
-        numpy=lambda ndim, *given: _numpy_view(IndexMap(*given), read_only, ndim),
-        stacked=lambda count, *given: tuple(IndexMap(*given).stacked(count)),
-        read_only=read_only,
-    )
+    return Operation(lambda layout, *given: IndexMap(*given).applied(layout), check, read_only)
 
 
-def _conversion(convert: Callable[..., Step], stack: Callable[..., Arguments]) -> Operation:
-    """The row of a conversion; `stack` (count, *given) returns its arguments for stacked arrays."""
-
-    return Operation(
-        view=lambda layout, *given: None,
-        check=lambda shape, *given: shape,
-        numpy=lambda ndim, *given: [lambda x: convert(dtype(x.dtype), x.shape, *given).new(x)],
-        stacked=stack,
-        convert=convert,
-    )
+def _copy(layout: Layout, *given: Any) -> None:
+    """No view: the operation by itself is a copy."""
 
 
-def _reshape(view: Callable[[Layout, Shape], Layout | None]) -> Operation:
-    """The row of a reshape; `view` is its view by itself."""
-    return Operation(
-        view=view,
-        check=_check_reshape,
-        numpy=lambda ndim, target: [operator.methodcaller("reshape", target)],
-        stacked=lambda count, target: ((count, *target),),
-        reshapes=True,
-    )
+def _kept(shape: Shape) -> Shape:
+    """The shape, of operations without arguments."""
+    return shape
 
 
-def _copy(view: Callable[[Layout], Layout | None], copy: bool | None) -> Operation:
-    """The row of a copy to row-major memory; `copy` as in numpy.array."""
-    return Operation(
-        view=view,
-        check=lambda shape: shape,
-        numpy=lambda ndim: [partial(np.array, order="C", copy=copy)],
-        stacked=lambda count: (),
-    )
-
-
-def _stacked_scales(count: int, *given: Any) -> Arguments:
-    return (*stacked(count, *given[:3]), *given[3:])
+def _conversion(convert: Callable[..., Step]) -> Operation:
+    """The row of a conversion, which checks its own arguments."""
+    return Operation(_copy, lambda shape, *given: shape, convert=convert)
 
 
 OPERATIONS: dict[str, Operation] = {
     VIEW: _view(VIEW, read_only=False),
     READ_ONLY_VIEW: _view(READ_ONLY_VIEW, read_only=True),
-    "reshape": _reshape(Layout.reshape),
-    RESHAPE_VIEW: _reshape(_must_view),
-    "copy": _copy(lambda layout: None, True),
-    "contiguous": _copy(lambda layout: layout if layout.contiguous_bytes else None, None),
-    "cast": _conversion(cast_step, lambda count, *given: given),
-    "dequantize": _conversion(dequantize_step, _stacked_scales),
-    "quantize": _conversion(quantize_step, _stacked_scales),
+    "reshape": Operation(Layout.reshape, _check_reshape, reshapes=True),
+    RESHAPE_VIEW: Operation(_must_view, _check_reshape, reshapes=True),
+    "copy": Operation(_copy, _kept),
+    "contiguous": Operation(lambda layout: layout if layout.contiguous_bytes else None, _kept),
+    "cast": _conversion(cast_step),
+    "dequantize": _conversion(dequantize_step),
+    "quantize": _conversion(quantize_step),
 }

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from ..engine import routes
 from ..engine.addresses import low_bits
-from ..engine.converting import launch
 from ..engine.execution import Work
 from ..kernels.numbers import Conversion
 from ..planning import planner
@@ -48,6 +47,14 @@ class Pass(NamedTuple):
             return planner.plan(self.layout)
         return cast_plan(self.layout, self.unit, None, self.scales, 1)
 
+    def stacked(self, count: int, apart: int) -> Pass:
+        """The pass for `count` tensors that are `apart` bits apart; the scales are those of one."""
+        scales = self.scales
+        if scales is not None:
+            zero = scales.zero and scales.zero.stacked(count, 0)
+            scales = scales._replace(scale=scales.scale.stacked(count, 0), zero=zero)
+        return self._replace(layout=self.layout.stacked(count, apart), scales=scales)
+
     def work(self, count: int) -> Work | None:
         """What does as many tensors in fresh memory, if kernels do and no scales are given."""
         if self.conversion is None:
@@ -76,8 +83,9 @@ class Pass(NamedTuple):
             elif self.layout.size:
                 there = (a for a in self.operands if a is not None)
                 at = [address_of(a) + n for a, n in zip(there, self.begins, strict=True)]
-                given = self.layout, src, into, dst, self.unit, self.conversion
-                launch(*given, self.scales, (sum(at[:1]), sum(at[1:])), fresh)
+                given = self.layout, self.unit, into, self.scales, routes.rounded(len(src))
+                made = routes.casts(*given, self.conversion, fresh)
+                routes.run(made, src, dst, fresh, (sum(at[:1]), sum(at[1:])))
 
 
 def aligned(layouts: Sequence[Layout]) -> list[Layout] | None:

@@ -1,40 +1,79 @@
-"""Program: a function of one Tensor, traced once and run on any number of arrays."""
+"""plan and Program: a function traced for one shape, or any length of dim 0, run on many."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import prod
-from typing import Any, overload
+from typing import Any, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import foreign
 from ..arrays.foreign import Other, Out
-from ..arrays.tensor import Tensor, is_array
+from ..arrays.tensor import Tensor, fixed_width, is_array
+from ..dtypes.promotion import AnyDtype
 from ..dtypes.table import DType
 from ..engine import array_structs, outputs, small_calls
 from ..engine.addresses import byte_of, located
 from ..engine.patience import by_numpy
 from ..engine.routes import FOUND
-from ..errors import DTypeError, ReshapeError, about
+from ..engine.small_calls import Routes
+from ..errors import DTypeError, FormatError, ReshapeError, about, shape_text
+from ..planning.cast_plans import CastPlan
+from ..planning.plans import Plan
 from ..runtime.ndarrays import is_a, is_sequence, unwrapped
 from ..shapes.arithmetic import MAX_SIZE
+from ..shapes.layout import Layout, checked_shape
 from ..shapes.request import integer
 from . import sources
 from .columns import map_batches
-from .map_routes import MapRoute
-from .mapped import Mapped, in_chunks
-from .ops import Op
+from .fuse import Route, route
+from .mapped import Mapped, MapRoute, in_chunks
+from .ops import Op, checked_ops
+from .sources import fits, free_text
 from .specialization import Specialization
-from .trace import Traced
-from .traced_functions import TracedFunction
+from .trace import Traced, traced
 
+ROUTES_OF_SMALL_CALLS = 16  # slots for kinds of arrays with Routes in compiled code
 CHUNK_MAX_BYTES = 4 * 1024 * 1024  # bytes of a chunk of `imap`, read and written
 CHUNK_MAX_TENSORS = 256  # tensors of a chunk
 
 
-class Program(TracedFunction):
+def plan(shape: Sequence[int | None], dtype: object, fn: Callable[[Tensor], Tensor]) -> Program:
+    """Trace `fn`, a function of one Tensor of `shape` and `dtype`, into a Program.
+
+    `fn` is called once, with a Tensor that has a shape (in elements) and no data. It may use the
+    shape methods of Tensor, shapejit's shape operations (also those of dialects), casts, scales and
+    basic slicing; operations that read or join elements, and `out=`, raise TraceError. The Program
+    returns views where possible; copies, casts and scales are fused into as few copies as possible.
+    If dim 0 is None it may have any length, and `fn` is called for each new one.
+
+    >>> print(plan((8, 128, 4, 64), "bfloat16", lambda t: t.permute_dims((0, 2, 1, 3))))
+    (8, 128, 4, 64) -> (8, 4, 128, 64) bfloat16: a view, nothing is moved
+    >>> heads = plan((128, 128, 256), "bfloat16", lambda t:
+    ...     t.reshape((128, 128, 4, 64)).permute_dims((0, 2, 1, 3)).reshape((512, 128, 64)))
+    >>> print(heads)
+    (128, 128, 256) -> (512, 128, 64) bfloat16: 1 copy, 8388608 bytes read, 8388608 written
+    1. scatter: runs in the source's order, to a few places; 128 bytes at a time, 8388608 bytes
+      loop 128: source +65536, target +65536 bytes
+      column 4: source +128, target +16384 bytes
+      row 128: source +512, target +128 bytes
+      split over the threads, whole lines streamed past the caches
+    """
+    kind = fixed_width(dtype)
+    if is_sequence(shape) and next(iter(shape), 0) is None:
+        return Program(tuple(shape), kind, fn=fn)
+    sizes = checked_shape(shape, "the shape", "plan")
+    return Program(sizes, kind, traced(fn, sizes, kind))
+
+
+plan.__module__ = "shapejit"  # the module named in pickles
+
+
+@dataclass(frozen=True)
+class Program:
     """A traced function: the operations that it does to one tensor. Made by `shapejit.plan`.
 
     `source_shape` and `shape` are in elements, `nbytes` is the bytes of one result (packed). If dim
@@ -51,6 +90,154 @@ class Program(TracedFunction):
            [2, 5],
            [3, 6]], dtype=int4)
     """
+
+    source_shape: tuple[Any, ...]
+    dtype: DType
+    ops: tuple[Op, ...] = ()
+    fn: Callable[[Tensor], Tensor] | None = None
+    _shape: tuple[int, ...] = field(init=False, compare=False, repr=False)
+    _result_dtype: DType = field(init=False, compare=False, repr=False)
+    # The start of the keys under which the one cache, FOUND, has what this program needs again.
+    _key: object = field(init=False, compare=False, repr=False)
+    _small: Routes = field(init=False, compare=False, repr=False)
+    _small_stacks: Routes = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        # A Program may come from a pickle: operations that leave their source are refused.
+        free = self.fn is not None
+        given = self.source_shape
+        if free:
+            if (
+                type(given) is not tuple
+                or given[:1] != (None,)
+                or self.ops
+                or not callable(self.fn)
+            ):
+                raise FormatError("a free dim 0 needs the shape (None, ...), a function and no ops")
+            given = given[1:]
+        shape = checked_shape(given, "the source shape", "Program")
+        dtype, fill = fixed_width(self.dtype), object.__setattr__
+        fill(self, "source_shape", (None, *shape) if free else shape)
+        fill(self, "dtype", dtype)
+        fill(self, "_key", object())
+        fill(self, "_small", Routes(ROUTES_OF_SMALL_CALLS))
+        fill(self, "_small_stacks", Routes(ROUTES_OF_SMALL_CALLS))
+        made = ((), dtype) if free else checked_ops(self.ops, shape, dtype)
+        fill(self, "_shape", made[0])
+        fill(self, "_result_dtype", made[1])
+        if not free:
+            self._route()  # raises for a view that does not exist
+
+    @property
+    def free_dims(self) -> tuple[int, ...]:
+        """The dims of the source that may have any length: (0,) or ().
+
+        >>> from shapejit import plan
+        >>> plan((None, 2), "uint8", lambda t: t.T).free_dims
+        (0,)
+        """
+        return () if self.fn is None else (0,)
+
+    def of(self, length: int) -> Self:
+        """The Program for one length of dim 0 (elements). Raises ReshapeError if it has another.
+
+        >>> from shapejit import plan
+        >>> plan((None, 2), "uint8", lambda t: t.T).of(5).shape
+        (2, 5)
+        """
+        if self.fn is None:
+            if self.source_shape[:1] != (length,):
+                raise ReshapeError(f"the program is of shape {shape_text(self.source_shape)}")
+            return self
+        key = self._key, length
+        program: Self | None = FOUND.get(key)
+        if program is None:
+            shape = (length, *self.source_shape[1:])
+            program = type(self)(shape, self.dtype, traced(self.fn, shape, self.dtype))
+            FOUND.put(key, program)
+        return program
+
+    def fitted(self, shape: tuple[int, ...]) -> Self | None:
+        """The Program for arrays of `shape`, or None. Raises what the traced function raises.
+
+        >>> from shapejit import plan
+        >>> rows = plan((None, 2), "uint8", lambda t: t.T)
+        >>> rows.fitted((5, 2)).shape, rows.fitted((5, 3))
+        ((2, 5), None)
+        """
+        if self.fn is None:
+            return self if shape == self.source_shape else None
+        return self.of(shape[0]) if fits(shape, self.source_shape) else None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes of the dims of a result, in elements.
+
+        >>> from shapejit import plan
+        >>> plan((3, 5), "uint4", lambda t: t.T).shape
+        (5, 3)
+        """
+        self._check_fixed()
+        return self._shape
+
+    @property
+    def result_dtype(self) -> DType:
+        """The dtype of a result.
+
+        >>> from shapejit import plan
+        >>> plan((3, 5), "uint4", lambda t: t.cast("int8")).result_dtype
+        shapejit.dtype('int8')
+        """
+        self._check_fixed()
+        return self._result_dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one result, packed.
+
+        >>> from shapejit import plan
+        >>> plan((3, 5), "uint4", lambda t: t.T).nbytes
+        8
+        """
+        return self.result_dtype.nbytes(prod(self.shape))
+
+    @property
+    def is_view(self) -> bool:
+        """Whether the result of a row-major tensor is a view of it.
+
+        >>> from shapejit import plan
+        >>> plan((3, 5), "uint4", lambda t: t.T.reshape((15,))).is_view
+        False
+        """
+        return not self._route().fresh
+
+    @property
+    def steps(self) -> tuple[Plan | CastPlan, ...]:
+        """The copies of a row-major tensor, in order, as the planner sees them.
+
+        >>> from shapejit import plan
+        >>> plan((3, 5), "uint4", lambda t: t.T).steps
+        ()
+        """
+        return tuple(step.plan for step in self._route().copies)
+
+    def __str__(self) -> str:
+        if self.fn is not None:
+            return f"{free_text(self.source_shape)} {self.dtype}: traced for each n"
+        made = self._route()
+        steps = [step.plan for step in made.copies]
+        kinds = dict.fromkeys((str(self.dtype), str(self.result_dtype)))
+        shapes = f"{shape_text(self.source_shape)} -> {shape_text(self.shape)}"
+        head = f"{shapes} {' -> '.join(kinds)}: "
+        if not steps:
+            return head + "a view, nothing is moved"
+        copies = "1 copy" if len(steps) == 1 else f"{len(steps)} copies"
+        read = sum((step.layout.size * step.layout.bits + 7) // 8 for step in made.copies)
+        written = sum(step.nbytes for step in made.copies)
+        head += f"{copies}, {read} bytes read, {written} written"
+        if not made.whole:
+            head += ", and a view of the last"
+        return "\n".join([head, *(f"{i}. {step}" for i, step in enumerate(steps, 1))])
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The rest is a cache.
@@ -88,17 +275,22 @@ class Program(TracedFunction):
             return self.of(array.shape[0])(array, out)
         if isinstance(array, Traced):
             return array.inlined(self.ops, out)
+        return self._run(array, out, self._small)
+
+    def _run(self, array: Any, out: Any, known: Routes) -> Any:
+        """The result for an array or a stack of arrays; `known` are the Routes of later calls."""
         begin, layout = byte_of(array)
+        as_tensors = isinstance(array, Tensor)
         special = self._specialized(layout, as_tensors)
         if out is not None:
-            made = outputs.checked(out, special.kind, self._shape)
+            made = outputs.checked(out, special.kind, special.shape)
             outputs.check_apart(array, made)
             special.into(array, made)
         elif special.route.fresh and not as_tensors and special.small:
             made = special.by_numpy(array)
         else:
             (made,) = special.results((array,), [begin])
-        special.remember(self._small, array, made)
+        special.remember(known, array, made)
         return made if out is None else out
 
     @overload
@@ -154,7 +346,7 @@ class Program(TracedFunction):
             stack = sources.checked_stack(tensors, self.source_shape)
             if out is None or is_array(out):
                 one = self if self.fn is None else self.of(stack.shape[1])
-                return one._of_stacks(len(stack))(stack, out)
+                return one._stack(stack, out)
             tensors = sources.rows(stack)
         try:
             items = tuple(tensors)
@@ -200,6 +392,15 @@ class Program(TracedFunction):
             ahead = MAX_SIZE
         return in_chunks(self._map, iter(tensors), out, most, ahead, self.dtype)
 
+    def _stack(self, stack: Any, out: Any) -> Any:
+        """`map` of an array of stacked tensors."""
+        done = small_calls.run(stack, out, self._small_stacks.table)
+        if done is not None:
+            return done
+        if stack.dtype != (self.dtype if isinstance(stack, Tensor) else self.dtype.numpy):
+            raise DTypeError(f"the dtype is {stack.dtype}, the program's {self.dtype}")
+        return self._run(stack, out, self._small_stacks)
+
     def _map(self, items: Sequence[Any], out: Any, first: int) -> Any:
         """`map` of a sequence; `first` is the index of its first tensor in errors."""
         if items and foreign.is_foreign(items[0]):
@@ -232,19 +433,22 @@ class Program(TracedFunction):
         if array_structs.kernel(read) is not None:
             return None
         with by_numpy(array_structs.work_of(read)):
-            dtype, shape = items[0].dtype, items[0].shape
-            program = self.fitted(shape) if dtype == self.dtype.numpy else None
-            if program is None or any(x.dtype is not dtype for x in items):
+            kind, shape = items[0].dtype, items[0].shape
+            program = self.fitted(shape) if kind == self.dtype.numpy else None
+            if program is None or any(x.dtype is not kind or x.shape != shape for x in items):
                 return None
-            special = program._specialized(byte_of(items[0])[1], False)
-            if special.converts or not special.numpys or any(x.shape != shape for x in items):
+            views = {x.strides: x for x in items}
+            found = {
+                strides: program._specialized(byte_of(x)[1], False) for strides, x in views.items()
+            }
+            if not all(special.numpys for special in found.values()):
                 return None
-            return [special.by_numpy(x) for x in items]
+            return [found[x.strides].by_numpy(x) for x in items]
 
     def _keep_map(self, items: Sequence[Any], special: Specialization) -> None:
         """Keep a MapRoute for later calls with as many arrays like these."""
         x, count = items[0], len(items)
-        route = special.map_route(x, count) if count > 1 else None
+        route = MapRoute.of(special, x, count) if count > 1 else None
         if route is not None:
             FOUND.put((self._key, count, x.dtype, x.shape, x.strides), route)
 
@@ -300,6 +504,54 @@ class Program(TracedFunction):
                         wanted[i] = special.kind, special.shape
             targets, kept = outputs.given(out, wanted, names)
         return Mapped(items, places, groups, out, targets, kept)
+
+    def __dask_tokenize__(self) -> tuple[object, ...]:
+        # What is found as the program runs makes no other tasks of it.
+        return self.source_shape, self.dtype.name, self.ops, self.fn
+
+    def _specialized(self, layout: Layout, as_tensors: bool) -> Specialization:
+        """The Specialization for Tensors, or ndarrays, of this Layout, or for stacks of them."""
+        key = self._key, layout, as_tensors
+        special: Specialization | None = FOUND.get(key)
+        if special is None:
+            one, shape = layout, self._shape
+            stacked = layout.ndim > len(self.source_shape)
+            if stacked:
+                one = (
+                    layout.select(0, 0)
+                    if layout.size
+                    else Layout.row_major(layout.shape[1:], layout.bits)
+                )
+            made = route(self.ops, one, self.dtype, as_tensors)
+            if stacked:
+                made, shape = (
+                    made.stacked(layout.shape[0], layout.strides[0]),
+                    (layout.shape[0], *shape),
+                )
+            special = Specialization(made, layout, shape, self._kind(as_tensors))
+            FOUND.put(key, special)
+        return special
+
+    def _kind(self, as_tensors: bool) -> AnyDtype:
+        """The dtype of the results: a DType for Tensors, NumPy's for ndarrays."""
+        made = self._result_dtype
+        if as_tensors:
+            return made
+        if made.numpy is None and made is not self.dtype:
+            raise DTypeError(f"NumPy has no {made}: pass Tensors, shapejit.asarray(x)")
+        # No ndarray has a dtype that NumPy lacks: a check raises for the first one.
+        return np.dtype(np.void) if made.numpy is None else made.numpy
+
+    def _route(self) -> Route:
+        """The Route of a row-major source."""
+        self._check_fixed()
+        return self._specialized(Layout.row_major(self.source_shape, self.dtype.bits), True).route
+
+    def _check_fixed(self) -> None:
+        """Raise if dim 0 is free, for a fact that depends on its length."""
+        if self.fn is not None:
+            text = free_text(self.source_shape)
+            raise ReshapeError(f"what a program of shape {text} makes depends on n: ask its of(n)")
 
 
 def _program(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from math import prod
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,7 @@ from numpy.typing import NDArray
 from ..arrays.buffers import memory_of
 from ..arrays.tensor import Bytes, Tensor
 from ..dtypes.promotion import AnyDtype
-from ..dtypes.table import DType
-from ..engine import array_structs, outputs
+from ..engine import outputs
 from ..engine.addresses import place_of
 from ..engine.copying import whole_plan
 from ..engine.routes import ENTRY
@@ -24,11 +22,9 @@ from ..planning import planner, thresholds
 from ..runtime import result_memory
 from ..runtime.launches import Addresses, address_of
 from ..runtime.lazy import cached_property
-from ..runtime.ndarrays import MOST_DIMS, possible
+from ..runtime.ndarrays import MOST_DIMS, array_of, possible
 from ..shapes.layout import Layout
-from .fuse import route
-from .map_routes import MapRoute
-from .ops import Op, numpy_calls, shapes
+from .fuse import Route
 from .passes import Pass
 
 SCRATCH_MAX_BYTES = 4 * 1024 * 1024  # between two copies of many tensors: it stays in a cache
@@ -37,24 +33,18 @@ _scratch = threading.local()
 
 
 class Specialization:
-    """Operations on tensors of one Layout, whose offset counts from the byte of the first element.
+    """The Route of tensors of one Layout, whose offset counts from the byte of the first element.
 
-    The sources have `dtype`; the results have `shape` and `kind`, a DType (Tensors) or NumPy's.
+    The results have `shape` and `kind`, a DType (Tensors) or NumPy's.
     """
 
     def __init__(
-        self,
-        ops: Sequence[Op],
-        source: Layout,
-        dtype: DType,
-        shape: tuple[int, ...],
-        kind: AnyDtype,
+        self, route: Route, source: Layout, shape: tuple[int, ...], kind: AnyDtype
     ) -> None:
-        self.ops = ops
+        self.route = route
         self.source = source
         self.shape = shape
         self.kind = kind
-        self.route = route(ops, source, dtype, isinstance(kind, DType))
 
     @property
     def weight(self) -> int:
@@ -64,16 +54,15 @@ class Specialization:
 
     @cached_property
     def numpys(self) -> bool:
-        """Whether NumPy can do it step by step: all intermediate shapes are possible ndarrays."""
-        met = shapes(self.ops, self.source.shape)
-        return all(possible(shape, self.source.bits // 8) for shape in met)
+        """Whether NumPy can do it: elements are not converted, and every array is possible."""
+        layouts = self.source, *(step.layout for step in self.route.copies), self.route.result
+        itemsize = self.source.bits // 8
+        return not self.converts and all(possible(each.shape, itemsize) for each in layouts)
 
     @cached_property
     def small(self) -> bool:
         """Whether NumPy's calls are faster than compiled ones, for one ndarray."""
         if not self.numpys:
-            return False
-        if self.converts:
             return False
         plans = [planner.plan(step.layout) for step in self.route.fills]
         return all(
@@ -95,22 +84,6 @@ class Specialization:
         made = self.kind if self.route.fresh and out.nbytes < result_memory.FROM else None
         routes.learn(x, out, lambda: whole_plan(self.route.fills[0].layout), made)
 
-    def map_route(self, x: Any, count: int) -> MapRoute | None:
-        """The MapRoute for as many arrays like `x`, if new results take one small launch."""
-        shape, dtype = (count, *self.shape), self.kind
-        if not isinstance(dtype, np.dtype):
-            return None
-        plain = self.route.whole and not self.route.read_only and len(self.route.copies) == 1
-        if not (plain and 2 <= len(shape) <= MOST_DIMS) or (
-            prod(shape) * dtype.itemsize >= thresholds.STREAM_FROM
-        ):
-            return None
-        work = self.route.copies[0].work(count)
-        if work is None or array_structs.kernel(array_structs.READ_ALIKE) is None:
-            return None
-        kind = array_structs.kind_of(x.dtype, x.shape, x.strides)
-        return MapRoute(work, kind, x.dtype, dtype, shape)
-
     @cached_property
     def one_copy(self) -> bool:
         """Whether all there is to do is one copy of whole bytes of a small array."""
@@ -120,15 +93,12 @@ class Specialization:
         small = 0 < layout.size * layout.bits <= 8 * thresholds.NO_PLAN_MAX_BYTES
         return small and not (layout.bits | layout.offset) % 8 and layout.ndim <= MAX_RANK
 
-    @cached_property
-    def _calls(self) -> tuple[Callable[[NDArray[Any]], NDArray[Any]], ...]:
-        return tuple(numpy_calls(self.ops, self.source.shape))
-
     def by_numpy(self, x: NDArray[Any]) -> NDArray[Any]:
-        """The result by NumPy's methods, step by step."""
-        for call in self._calls:
-            x = call(x)
-        return x
+        """The result by NumPy, copy by copy."""
+        made = _seen(_copied(x, self.route.copies), self.route.result)
+        if self.route.read_only:
+            made.flags.writeable = False
+        return made
 
     def results(self, items: Iterable[Any], sources: Sequence[int] | Addresses) -> list[Any]:
         """The results for `items` at `sources`: views, or new arrays."""
@@ -138,13 +108,9 @@ class Specialization:
 
     def _view(self, x: NDArray[Any] | Tensor) -> NDArray[Any] | Tensor:
         """The result as a view of the source."""
-        if not isinstance(x, Tensor) and self.numpys:
+        if not isinstance(x, Tensor):
             return self.by_numpy(x)
         view = self.route.result
-        if not isinstance(x, Tensor):
-            memory, layout = memory_of(x, self.source.bits)
-            seen = view.at(view.offset + layout.offset)
-            return outputs.array_over(memory, x.dtype, seen, self.route.read_only)
         made = x.with_layout(view.at(view.offset + x.offset // 8 * 8))
         return made.readonly() if self.route.read_only else made
 
@@ -172,7 +138,9 @@ class Specialization:
     def into(self, x: NDArray[Any] | Tensor, target: NDArray[Any] | Tensor) -> None:
         """Write the result for one array to `target`, which fits."""
         if self.small and not isinstance(x, Tensor):
-            target[...] = self.by_numpy(x)  # type: ignore[index]  # an ndarray, too
+            *before, last = self.route.fills
+            made: Any = target
+            made.reshape(last.layout.shape)[...] = _seen(_copied(x, before), last.layout)
         else:
             self.fill(*(np.array([place_of(array)[0]]) for array in (x, target)))
 
@@ -198,6 +166,22 @@ class Specialization:
                     step.run(src, dst, fresh=False)
                     src = dst
                 steps[-1].run(src, targets[start : start + chunk], fresh)
+
+
+def _copied(x: NDArray[Any], steps: Iterable[Pass]) -> NDArray[Any]:
+    """The array after some copies."""
+    for step in steps:
+        x = _seen(x, step.layout).copy()
+    return x
+
+
+def _seen(x: NDArray[Any], layout: Layout) -> NDArray[Any]:
+    """The view of an ndarray, from whose first element the offset of a Layout counts."""
+    memory, offset = x, layout.offset
+    if not x.flags.c_contiguous:
+        memory, own = memory_of(x, 8 * x.itemsize)
+        offset += own.offset
+    return array_of(layout.shape, x.dtype, memory, offset // 8, [s // 8 for s in layout.strides])
 
 
 class Scratch:

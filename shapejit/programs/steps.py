@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..dtypes.table import DType, dtype
-from ..engine.converting import Operands, cast_conversion, convert
-from ..engine.outputs import new_array
+from ..engine.converting import Operands, cast_conversion
 from ..errors import FormatError
 from ..kernels.numbers import Conversion
 from ..operations.casts import ROUND_MODES, cast
@@ -74,13 +73,6 @@ class Step(NamedTuple):
         arrays = each(scale, shape), None if zero is None else each(zero, shape)
         return self._replace(operands=Operands(self.conversion, *arrays, (1,) * len(shape)))
 
-    def new(self, x: NDArray[Any]) -> NDArray[Any]:
-        """The converted elements of an ndarray."""
-        made: NDArray[Any]
-        made, fresh = new_array(self.kind.codes, x.shape)
-        convert(x, made, self.conversion, self.operands, fresh)
-        return made
-
 
 class Expected(NamedTuple):
     """The known facts of an array to convert."""
@@ -139,15 +131,3 @@ def _scaled_step(find: Find, x: Expected, scale: Any, zero: Any, *asked: Any) ->
         raise FormatError("scales and zero points are Constants")
     made, operands = find(x, scale.array, None if zero is None else zero.array, *asked)
     return Step(made, operands.conversion, operands)
-
-
-def stacked(count: int, scale: Constant, zero: Constant | None, blocks: Any) -> tuple[Any, ...]:
-    """Scales, zero points and blocks for `count` stacked arrays."""
-    if blocks is None:
-        return scale, zero, blocks
-    rows = min(count, 1)  # no arrays have no scales
-    arrays = (
-        None if c is None else Constant(c.dtype, (rows, *c.shape), c.data * rows)
-        for c in (scale, zero)
-    )
-    return (*arrays, (max(count, 1), *blocks))

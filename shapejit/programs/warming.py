@@ -30,7 +30,7 @@ from ..runtime.system import usable_cores
 from ..shapes.request import request
 from . import batch, target_shapes
 from .batch import reshape_batch
-from .planned import plan
+from .program import plan
 from .target_shapes import resolve_batch
 
 SIDE = 1024  # of the matrices that are copied: large enough for kernels and several threads

@@ -179,6 +179,10 @@ class Layout:
         strides.insert(axis, 0)
         return Layout.of(shape, strides, self.offset, self.bits)
 
+    def stacked(self, count: int, apart: int) -> Layout:
+        """The view with a new dim 0 of `count` elements, `apart` bits apart."""
+        return Layout.of((count, *self.shape), (apart, *self.strides), self.offset, self.bits)
+
     def expand_dims(self, axis: int | Sequence[int]) -> Layout:
         """The view with new dims of size 1, at `axis` in the result."""
         axes = (axis,) if isinstance(axis, int) else tuple(axis)

@@ -1,0 +1,234 @@
+"""Planned tensors: what they are, and how any of their rows are read or computed.
+
+A Planned has a dtype and a shape, and makes any of its rows, in multiples of a unit. All else
+follows: pieces and views in bounded memory, and how much memory that is. `Stored` is one that is
+read from a file; `conversion` has those that are computed.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from math import prod
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from ..arrays.tensor import Bytes, Tensor
+from ..dtypes.table import DType
+from ..shapes.layout import Layout
+from .open_files import OpenFile
+from .pieces import MOST, PIECE_BYTES, filled, parts, pieces
+
+if TYPE_CHECKING:
+    from .stored import Stored
+
+__all__ = ["LOOKED_AT", "Extent", "Planned", "View", "bands_of"]
+
+LOOKED_AT = 1 << 20  # bytes of a tensor that tells more of a weight than its dtype and shape
+
+
+class Extent(NamedTuple):
+    """`nbytes` bytes of a file from byte `begin` on."""
+
+    file: OpenFile
+    begin: int
+    nbytes: int
+
+
+class Planned(ABC):
+    """A tensor, row-major: what it is, and how some of its rows are made.
+
+    Rows are indices of dim 0; those of a tensor without dims are one. `verb` says what it does to
+    its sources.
+    """
+
+    __slots__ = ()
+    verb: ClassVar[str] = ""
+    dtype: DType
+    shape: Any  # a tuple of sizes: a field of most subclasses, a property of Stored
+
+    @abstractmethod
+    def rows(self, begin: int, end: int) -> Tensor:
+        """Some rows, between multiples of `unit`, or up to the last row."""
+
+    @property
+    def unit(self) -> int:
+        """Rows are made in multiples of this number."""
+        return self.count
+
+    @property
+    def made_of(self) -> Sequence[Planned]:
+        """The tensors that it is computed from."""
+        return ()
+
+    @property
+    def reads(self) -> Sequence[Stored]:
+        """The stored tensors that it is computed from."""
+        return [stored for part in self.made_of for stored in part.reads]
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """A value that is equal for tensors whose rows are made in the same way."""
+        return ()
+
+    @property
+    def count(self) -> int:
+        """The number of rows."""
+        return self.shape[0] if self.shape else 1
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the packed elements."""
+        return self.dtype.nbytes(self.size)
+
+    @property
+    def layout(self) -> Layout:
+        """Row-major."""
+        return Layout.row_major(self.shape, self.dtype.bits)
+
+    @property
+    def extent(self) -> Extent | None:
+        """The place of the same bytes in a file, if there is one."""
+        return None
+
+    @property
+    def here(self) -> bool:
+        """Whether it is in a file of this machine, so that `mapped` takes no memory."""
+        return False
+
+    def mapped(self) -> Tensor:
+        """All elements, in memory of their own unless they are in a file that can be mapped."""
+        return self.tensor()
+
+    @property
+    def outline(self) -> Tensor:
+        """The tensor as far as `schemes.detect` looks at it.
+
+        Of what is large and would have to be read or computed first, zeros of its shape.
+        """
+        if self.here or self.nbytes <= LOOKED_AT:
+            return self.mapped()
+        layout = Layout.of(self.shape, [0] * len(self.shape), 0, self.dtype.bits)
+        return Tensor(np.zeros(-(-self.dtype.bits // 8), np.uint8), self.dtype, layout)
+
+    def bands(self, most: int = MOST) -> list[tuple[int, int]]:
+        """The ranges of rows that are made at a time, if `most` bytes are allowed in memory."""
+        return bands_of(self.shape, self.dtype.bits, self.unit, min(PIECE_BYTES, most // 4))
+
+    def held(self, most: int) -> int:
+        """The bytes in memory at a time, besides pieces, if `most` are allowed."""
+        begin, end = self.bands(most)[0]
+        band = self.nbytes * (end - begin) // max(1, self.count)
+        return 2 * band + max((part.held(most) for part in self.made_of), default=0)
+
+    def pieces(self, most: int = MOST) -> Iterator[Bytes]:
+        """The packed elements in row-major order, with about `most` bytes in memory."""
+        for begin, end in self.bands(most):
+            yield from pieces(self.rows(begin, end))
+
+    def tensor(self) -> Tensor:
+        """All rows."""
+        if len(self.bands()) == 1:
+            return self.rows(0, self.count)
+        return filled(self.pieces(), self.dtype, self.shape)
+
+    def with_layout(self, layout: Layout) -> Planned:
+        """A view of the tensor, when it has been made."""
+        return self if layout == self.layout else View(self.dtype, layout.shape, self, layout)
+
+
+def bands_of(
+    shape: Sequence[int], bits: int, unit: int, most: int = PIECE_BYTES
+) -> list[tuple[int, int]]:
+    """Ranges of rows of about `most` bytes, in multiples of `unit`."""
+    if not shape or not shape[0]:
+        return [(0, shape[0] if shape else 1)]
+    step = max(1, 8 * most // max(1, prod(shape[1:]) * bits * unit)) * unit
+    return [(at, min(at + step, shape[0])) for at in range(0, shape[0], step)]
+
+
+class _Part(NamedTuple):
+    """A part of a view, and the rows of its base that it needs."""
+
+    layout: Layout
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, eq=False)
+class View(Planned):
+    """A row-major copy of a view of another tensor, of Layout `seen`."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+    base: Planned
+    seen: Layout
+
+    @property
+    def unit(self) -> int:
+        """1: each row is copied by itself."""
+        return 1
+
+    def rows(self, begin: int, end: int) -> Tensor:
+        """Some rows, from as few rows of the base as necessary."""
+        if end - begin == self.count:
+            return self.tensor()
+        return self.base.with_layout(self.seen.narrow(0, begin, end - begin, 1)).tensor()
+
+    def tensor(self) -> Tensor:
+        """All rows."""
+        return filled(self.pieces(), self.dtype, self.shape)
+
+    def pieces(self, most: int = MOST) -> Iterator[Bytes]:
+        """The packed elements; a view of all elements in order is not copied."""
+        if self._is_whole:
+            yield from self.base.pieces(most)
+            return
+        known, row = None, self._row
+        for part in self._parts(most):
+            if known is None or known[1:] != part[1:]:
+                known = None  # to release its memory
+                whole = part.end - part.begin == self.base.count
+                made = self.base.tensor() if whole else self.base.rows(part.begin, part.end)
+                known = made, part.begin, part.end
+            back = part.layout.offset - part.begin * row
+            yield from pieces(known[0].with_layout(part.layout.at(back)))
+
+    def held(self, most: int) -> int:
+        """The bytes of the rows that a part needs."""
+        found = [] if self._is_whole else self._parts(most)
+        rows = max((part.end - part.begin for part in found), default=0)
+        return rows * self._row // 8 + self.base.held(most)
+
+    @property
+    def _is_whole(self) -> bool:
+        together = self.seen.contiguous and not self.seen.offset
+        return together and self.seen.size == self.base.size
+
+    @property
+    def _row(self) -> int:
+        """Bits of a row of the base."""
+        row: int = prod(self.base.shape[1:]) * self.base.dtype.bits
+        return row
+
+    def _parts(self, most: int) -> list[_Part]:
+        """Parts that need few rows each; or all rows, if that is as fast, and memory allows it."""
+        count, found = self.base.count, list[_Part]()
+        for layout in parts(self.seen, PIECE_BYTES):
+            (low, high), unit = layout.span, self._row * max(1, self.base.unit)
+            begin = low // unit * self.base.unit if unit else 0
+            end = min(count, -(-high // unit) * self.base.unit) if unit else count
+            found.append(_Part(layout, begin, end))
+        computed = sum(end - begin for (begin, end), _ in groupby(part[1:] for part in found))
+        fits = 4 * self.base.nbytes <= most
+        if computed > 2 * count or (fits and computed >= count):
+            return [_Part(part.layout, 0, count) for part in found]
+        return found
