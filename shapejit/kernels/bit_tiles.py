@@ -12,7 +12,7 @@ from typing import Any
 
 from ..runtime.cpu_caches import LINE
 from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED, TENSOR
-from .bit_vectors import exchange, shift_pieces, unpack_pieces
+from .bit_vectors import exchange, shift_words, unpack_words
 from .bits import LINE_BITS, append, flush_bits, move_bits
 from .codes import pack
 from .constants import (
@@ -21,6 +21,7 @@ from .constants import (
     BUFFER_AT,
     COLUMNS,
     COUNT,
+    COUNTS,
     DENSE,
     DENSE_PIECES,
     GROUP,
@@ -53,18 +54,18 @@ from .vectors import transpose_even
 
 BUFFER_PITCH = BIT_COLUMNS  # bytes of a row in the buffer, with a byte per element
 AHEAD = 16 * LINE_BITS  # of rows: the distance of prefetching
-_BYTE, _PIECE, _LINE = WIDTHS[1], WIDTHS[1], WIDTHS[4]  # tags: an element, pieces
+_BYTE, _PIECE, _LINE = WIDTHS[1], COUNTS[2], COUNTS[8]  # tags: an element, words of 8 bytes
 
 
 @kernel
-def read_part(into: Address, row: BitAddress, bits: Any, pieces: Any) -> None:
-    """Copy `pieces` of 16 bytes of a row, or of 16 codes, to the buffer."""
+def read_part(into: Address, row: BitAddress, bits: Any, words: Any) -> None:
+    """Copy `words` of 8 bytes of a row, or of 8 codes, to the buffer."""
     src, shift = row >> 3, row & 7
     if 8 % len(bits) != 0:
-        unpack_pieces(into, src, shift, bits, pieces)
+        unpack_words(into, src, shift, bits, words)
     elif shift != 0:
-        shift_pieces(into, src, shift, pieces)
-    elif size_of(pieces) == 1:
+        shift_words(into, src, shift, words)
+    elif len(words) == 2:
         move_piece(into, src)
     else:
         move_line(into, src)

@@ -28,15 +28,14 @@ def group_of(width: int) -> int:
 
 
 @emits()
-def shift_pieces(builder: Builder, dst: Address, src: Address, shift: Value, pieces: Tag) -> None:
-    """Copy `pieces` * 16 bytes from `shift` bits (1 to 7) after an address."""
-    nbytes = PIECE * llvm.size(pieces)
-    llvm.store(builder, _load_shifted(builder, src, shift, nbytes), dst)
+def shift_words(builder: Builder, dst: Address, src: Address, shift: Value, words: Tag) -> None:
+    """Copy `words` of 8 bytes from `shift` bits (1 to 7) after an address."""
+    llvm.store(builder, _load_shifted(builder, src, shift, 8 * words.count), dst)
 
 
 @emits()
 def stream_shifted(builder: Builder, dst: Address, src: Address, shift: Value) -> None:
-    """`shift_pieces` of a line, to an aligned line of memory, past the caches."""
+    """`shift_words` of a line, to an aligned line of memory, past the caches."""
     stored = llvm.store(builder, _load_shifted(builder, src, shift, LINE), dst)
     llvm.nontemporal(builder, stored, LINE)
 
@@ -88,14 +87,14 @@ def exchange(builder: Builder, address: Address, apart: Value, bits: Tag) -> Non
 
 
 @emits()
-def unpack_pieces(
-    builder: Builder, dst: Address, src: Address, shift: Value, bits: Tag, pieces: Tag
+def unpack_words(
+    builder: Builder, dst: Address, src: Address, shift: Value, bits: Tag, words: Tag
 ) -> None:
-    """Write `pieces` * 16 codes of the elements from `shift` bits (0 to 7) after an address.
+    """Write `words` of 8 codes of the elements from `shift` bits (0 to 7) after an address.
 
     With shift 0 nothing is read after the last element's byte.
     """
-    width, count = bits.count, PIECE * llvm.size(pieces)
+    width, count = bits.count, 8 * words.count
     group, kind = group_of(width), ir.VectorType(llvm.I8, count * width // 8)
     none = builder.icmp_signed("==", shift, llvm.number(0))
     with builder.if_else(none) as (on_bytes, between):

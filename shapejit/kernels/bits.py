@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from ..runtime.cpu_caches import LINE, PAGE
 from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED, TENSOR
-from .bit_vectors import set_bits, shift_pieces, stream_shifted
-from .constants import PIECE, STAGE, WIDTHS
+from .bit_vectors import set_bits, shift_words, stream_shifted
+from .constants import COUNTS, PIECE, STAGE, WIDTHS
 from .copies import small_row, stream
 from .jit import Address, BitAddress, Numbers, Table, kernel
 from .memory import (
@@ -26,7 +26,8 @@ from .odometer import seek, step
 from .shares import take
 
 LINE_BITS = 8 * LINE
-_PIECE, _LINE = WIDTHS[1], WIDTHS[4]  # tags: pieces
+_WIDE = WIDTHS[4]
+_WORD, _PIECE, _LINE = COUNTS[1], COUNTS[2], COUNTS[8]  # tags: words of 8 bytes
 SHORT = 4 * LINE  # shorter rows are stored directly, streamed or not: TTC 46 with int4 28 -> 20 ms
 LONG = 8 * PAGE  # bits of a row that is moved by itself
 
@@ -55,25 +56,18 @@ def merge_byte(address: Address, low: int, high: int, source: BitAddress) -> Non
 
 
 @kernel
-def shift_word(target: Address, source: Address, shift: int) -> None:
-    """Copy 8 bytes from `shift` bits (1 to 7) after an address."""
-    low = load_word(source) >> shift & ~(-1 << (64 - shift))
-    store_word(target, low | load_word(source + 1) << (8 - shift))
-
-
-@kernel
 def shift_few(target: Address, source: Address, shift: int, nbytes: int) -> None:
     """Copy less than a line from `shift` bits (1 to 7) after an address."""
     done = 0
     if nbytes >= PIECE:
         while done < nbytes - PIECE:
-            shift_pieces(target + done, source + done, shift, _PIECE)
+            shift_words(target + done, source + done, shift, _PIECE)
             done += PIECE
         last = nbytes - PIECE
-        shift_pieces(target + last, source + last, shift, _PIECE)
+        shift_words(target + last, source + last, shift, _PIECE)
     elif nbytes >= 8:
-        shift_word(target, source, shift)
-        shift_word(target + nbytes - 8, source + nbytes - 8, shift)
+        shift_words(target, source, shift, _WORD)
+        shift_words(target + nbytes - 8, source + nbytes - 8, shift, _WORD)
     else:
         while done < nbytes:
             both = int(load_byte(source + done)) | int(load_byte(source + done + 1)) << 8
@@ -86,7 +80,7 @@ def shift_bytes(target: Address, source: Address, shift: int, nbytes: int, strea
     """memcpy from `shift` bits (0 to 7) after an address."""
     if shift == 0:
         if LINE <= nbytes <= SHORT:
-            small_row(target, source, nbytes, _LINE)
+            small_row(target, source, nbytes, _WIDE)
         elif streamed:
             stream(target, source, nbytes)
         else:
@@ -102,7 +96,7 @@ def shift_bytes(target: Address, source: Address, shift: int, nbytes: int, strea
                 done += LINE
         else:
             while done + LINE <= nbytes:
-                shift_pieces(target + done, source + done, shift, _LINE)
+                shift_words(target + done, source + done, shift, _LINE)
                 done += LINE
         shift_few(target + done, source + done, shift, nbytes - done)
 
@@ -139,7 +133,7 @@ def append(target: BitAddress, source: BitAddress, nbits: int, end: Address) -> 
                 if shift == 0:
                     move_piece(dst + done, src + done)
                 else:
-                    shift_pieces(dst + done, src + done, shift, _PIECE)
+                    shift_words(dst + done, src + done, shift, _PIECE)
                 done += PIECE
             target, source, nbits = target + 8 * done, source + 8 * done, nbits - 8 * done
 

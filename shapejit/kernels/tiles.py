@@ -33,7 +33,7 @@ from .memory import address_of, pointer, size_of
 from .odometer import offset_at, seek, step
 from .shares import take
 from .transpositions import transpose_buffered, transpose_lines, transpose_rows
-from .vectors import VECTOR
+from .vectors import VECTOR_ROWS
 
 
 @kernel
@@ -173,7 +173,7 @@ def tiles(
                     )
                 else:
                     transpose_rows(
-                        src, first, to, where, some, near, near_rows, VECTOR, width, pieces
+                        src, first, to, where, some, near, near_rows, VECTOR_ROWS, width, pieces
                     )
             if stage != 0:
                 drain_tile(

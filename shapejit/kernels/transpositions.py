@@ -13,7 +13,7 @@ from ..runtime.cpu_caches import LINE
 from .constants import PIECE
 from .jit import Address, kernel
 from .memory import load_word, move_piece, prefetch, size_of
-from .vectors import VECTOR, WHOLE_LINES, transpose_block, transpose_interleaved
+from .vectors import LINE_ROWS, VECTOR_ROWS, transpose_block, transpose_interleaved
 
 NEAR = 4  # distance in rows of prefetching for the bounce buffer
 
@@ -31,10 +31,10 @@ def transpose_rows(
     width: Any,
     pieces: Any,
 ) -> None:
-    """Transpose a block of rows, VECTOR or WHOLE_LINES, by `count` columns."""
+    """Transpose a block of rows, VECTOR_ROWS or LINE_ROWS, by `count` columns."""
     size = size_of(width)
     step_p, step_q = PIECE // size * size_of(pieces), PIECE // size
-    many = LINE // size if size_of(block) == size_of(WHOLE_LINES) else step_p
+    many = LINE // size if size_of(block) == size_of(LINE_ROWS) else step_p
     for j in range(0, count, step_q):
         q = min(j, count - step_q)
         quarter = (j // step_q) & 3
@@ -76,11 +76,13 @@ def transpose_lines(
         if p + 2 * many <= high:
             then, there = rows + 8 * (p + many), src
         row, into = rows + 8 * p, dst + p * size
-        transpose_rows(src, row, into, columns, count, there, then, WHOLE_LINES, width, pieces)
+        transpose_rows(src, row, into, columns, count, there, then, LINE_ROWS, width, pieces)
     for p, left in ((low, line - low), (high - many, high - begin - whole)):
         for h in range(p, p + many if left > 0 else p, PIECE // size * size_of(pieces)):
             row, into = rows + 8 * h, dst + h * size
-            transpose_rows(src, row, into, columns, count, ahead, rows_ahead, VECTOR, width, pieces)
+            transpose_rows(
+                src, row, into, columns, count, ahead, rows_ahead, VECTOR_ROWS, width, pieces
+            )
 
 
 @kernel

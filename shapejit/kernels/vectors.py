@@ -13,8 +13,8 @@ from .llvm import Address, Builder, Tag, Value, emits
 from .pointers import moved
 
 # Tags: how many rows a block has.
-VECTOR = WIDTHS[1]  # rows that fill a vector of each column
-WHOLE_LINES = WIDTHS[2]  # rows that fill a line, which is streamed
+VECTOR_ROWS = WIDTHS[1]  # rows that fill a vector of each column
+LINE_ROWS = WIDTHS[2]  # rows that fill a line, which is streamed
 
 
 @emits()
@@ -32,7 +32,7 @@ def transpose_block(
 
     Row i is 16 bytes at `src` + rows[i]; there are `pieces` * 16 / width of them. Column k of all
     rows is written contiguously to `dst` + columns[k]. Columns are stored in order: stores may run
-    over the end of a column, if the next one overwrites that. A part of WHOLE_LINES is stored
+    over the end of a column, if the next one overwrites that. A part of LINE_ROWS is stored
     nontemporally: then `dst` + columns[k] are aligned to a vector.
     """
 
