@@ -21,7 +21,6 @@ from .constants import (
     PIECES,
     PLACES,
     REACH,
-    ROW_PLACES,
     ROWS,
     RUN,
     RUN_TARGETS,
@@ -36,8 +35,7 @@ from .shares import take
 from .vectors import VECTOR_ROWS, pick, transpose_block
 
 SHIFT = 24
-CHUNK = 64  # runs between prefetches of lines of the next box
-FEW = 16  # columns
+CHUNK = 64  # rows between prefetches of lines of the next box
 
 
 @kernel
@@ -62,35 +60,32 @@ def singles(
     safe: bool,
     width: Any,
 ) -> None:
-    """Fill the stage by runs of `nbytes`; `safe` if 16 bytes may be read of each.
-
-    The inner loop is along the source unless that has few columns.
-    """
-    outer, outer_place, inner, inner_place = ROWS, ROW_PLACES, COLUMNS, PLACES
-    if box[COLUMNS, COUNT] < FEW:
-        outer, outer_place, inner, inner_place = COLUMNS, PLACES, ROWS, ROW_PLACES
-    first_run, first_place = box[inner, START], box[inner_place, START]
-    count, every = box[inner, COUNT], box[ROWS, COUNT] * box[COLUMNS, COUNT]
-    # Whole pieces: stores run over the end of a run; the next row overwrites that.
-    whole = safe and nbytes < PIECE
+    """Fill the stage by runs of `nbytes`; `safe` if 16 bytes may be read of each."""
+    rows, columns = box[ROWS, START], box[COLUMNS, START]
+    places, lines = box[PLACES, START], box[LINES, START]
+    count, every = box[ROWS, COUNT], box[ROWS, COUNT] * box[COLUMNS, COUNT]
     asked = 0
-    for i in range(box[outer, COUNT]):
-        begin = src + offsets[box[outer, START] + i]
-        into = stage + offsets[box[outer_place, START] + i]
+    for j in range(box[COLUMNS, COUNT]):
+        begin, place = src + offsets[columns + j], stage + offsets[places + j]
         for first in range(0, count, CHUNK):
             last = min(first + CHUNK, count)
-            wanted = (i * count + last) * box[LINES, COUNT] // every
+            wanted = (j * count + last) * box[LINES, COUNT] // every
             while asked < wanted:
-                prefetch(ahead + offsets[box[LINES, START] + asked])
+                prefetch(ahead + offsets[lines + asked])
                 asked += 1
-            for j in range(first, last):
-                run, place = begin + offsets[first_run + j], into + offsets[first_place + j]
-                if nbytes == size_of(width):
-                    move(place, run, width)
-                elif whole:
-                    move_piece(place, run)
-                else:
-                    small_row(place, run, nbytes, width)
+            if nbytes == size_of(width):
+                for i in range(first, last):
+                    move(place + i * size_of(width), begin + offsets[rows + i], width)
+                continue
+            if safe and nbytes < PIECE:
+                # Stores run over the end of a run; the next row overwrites that.
+                last -= 1
+                for i in range(first, last):
+                    move_piece(place + i * nbytes, begin + offsets[rows + i])
+                first = last
+                last += 1
+            for i in range(first, last):
+                small_row(place + i * nbytes, begin + offsets[rows + i], nbytes, width)
 
 
 @kernel

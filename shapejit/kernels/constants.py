@@ -60,8 +60,8 @@ GROUP = START  # of STAGED, in tiles of bits: how many columns follow one anothe
 
 # The table of a box: (COUNT, START) of the offsets of its rows and columns in the source,
 # columns on the stage, first rows of blocks, pieces of columns in the source, elements of
-# these on the stage, runs on the stage and in the target, lines of the source, rows on the stage.
-PLACES, BLOCKS, PIECES, PIECE_PLACES, RUNS, RUN_TARGETS, LINES, ROW_PLACES, RUN = range(2, 11)
+# these on the stage, runs on the stage and in the target, lines of the source.
+PLACES, BLOCKS, PIECES, PIECE_PLACES, RUNS, RUN_TARGETS, LINES, RUN = range(2, 10)
 NBYTES, REACH = range(2)  # RUN: its bytes, and those that whole pieces read of a box
 
 # Blocks of elements narrower than a byte.

@@ -1,6 +1,6 @@
 """Runs copied in the source's order to several places, such as heads separated from positions.
 
-The arguments are those of `tiles`, which reads a few columns of each row; here the
+The arguments are those of `tiles.run_tiles`, whose tiles read a few runs of each row; here the
 source is read sequentially, and only the target is written in several places.
 """
 

@@ -24,12 +24,13 @@ from .constants import (
     ROWS,
     STAGED,
     START,
+    STEP,
     UNIT,
 )
 from .conversions import convert
-from .copies import lines_of, stream
+from .copies import lines_of, small_row, stream
 from .jit import Address, Numbers, Table, kernel
-from .memory import address_of, pointer, size_of
+from .memory import address_of, move_piece, pointer, prefetch, size_of
 from .odometer import offset_at, seek, step
 from .shares import take
 from .transpositions import transpose_buffered, transpose_lines, transpose_rows
@@ -179,3 +180,57 @@ def tiles(
                 drain_tile(
                     dst, stage, tile, offsets, columns, some, own, low, count, size, entry, streamed
                 )
+
+
+@kernel
+def run_tiles(
+    places: Table,
+    work: Numbers,
+    span: Numbers,
+    stage: Address,
+    loops: Table,
+    tile: Table,
+    offsets: Numbers,
+    nbytes: int,
+    reach: int,
+    width: Any,
+) -> None:
+    """`tiles` of runs of `nbytes`, which keep their order: `width` is the largest that fits.
+
+    Columns are evenly spaced in the source, tile[COLUMNS, STEP] apart; `reach` bytes of it may be
+    read.
+    """
+    over = 0 if stage == 0 else (LINE + nbytes - 1) // nbytes
+    at, gap, pitch = span[SPAN:], tile[COLUMNS, STEP], tile[STAGED, PITCH]
+    short = stage != 0 and tile[STAGED, DENSE] == 0 and nbytes < PIECE and 0 < gap <= LINE
+    while take(work, span):
+        source, target = pointer(places[0, span[TENSOR]]), pointer(places[1, span[TENSOR]])
+        s, t = seek(loops, at, span[LOW])
+        for _ in range(span[LOW], span[HIGH]):
+            own, low, some, count, begin, rows, into, columns = tile_at(
+                at, tile, loops, over, (1, 1), gap, -1
+            )
+            src, dst = source + (s + begin), target + (t + into)
+            for p in range(some):
+                row, ahead = src + offsets[rows + p], src + offsets[rows + p + 1]
+                if short and row + count * gap + PIECE <= source + reach:
+                    # Whole pieces: stores run over the end of a run; the next row overwrites that.
+                    for line in range(0, count * gap, LINE):
+                        prefetch(ahead + line)
+                    for q in range(count):
+                        move_piece(stage + q * pitch + p * nbytes, row + q * gap)
+                    continue
+                for q in range(count):
+                    # Several short runs share a line, which is prefetched once.
+                    if q * gap & (LINE - 1) < gap:
+                        for line in range(0, nbytes, LINE):
+                            prefetch(ahead + q * gap + line)
+                    place = stage + q * pitch + p * nbytes
+                    if stage == 0:
+                        place = dst + offsets[columns + q] + (low + p) * nbytes
+                    small_row(place, row + q * gap, nbytes, width)
+            if stage != 0:
+                drain_tile(
+                    dst, stage, tile, offsets, columns, count, own, low, some, nbytes, 0, True
+                )
+            s, t = step(loops, at, s, t)

@@ -102,7 +102,7 @@ def most_bytes(rows: Sequence[Loop], columns: Sequence[Loop], width: int) -> int
     reach = sum((loop.size - 1) * abs(loop.source) for loop in columns)
     lines = count * min(other, reach // LINE + 2)
     blocks = count + 2 * MOST_LANES * PIECE
-    return 8 * (lines + 3 * blocks + (5 + PIECE // width) * other)
+    return 8 * (lines + 2 * blocks + (5 + PIECE // width) * other)
 
 
 def box_sides(rows: Sequence[Loop], columns: Sequence[Loop], width: int, lanes: int) -> Sides:
@@ -126,8 +126,7 @@ def box_sides(rows: Sequence[Loop], columns: Sequence[Loop], width: int, lanes: 
         spoilt = (before + count + behind) * width + LINE
     lines = np.unique((box.rows[:, None] + np.unique(starts // LINE) * LINE) // LINE) * LINE
     filled = np.pad(box.rows, (before, behind), "edge")
-    others = box.runs, box.targets, lines, np.arange(count) * width
-    parts = (filled, box.columns, box.places, blocks, starts, places, *others)
+    parts = (filled, box.columns, box.places, blocks, starts, places, box.runs, box.targets, lines)
     begin = np.cumsum([0, *map(len, parts)])[:-1].tolist()
     table = [(len(part), at) for part, at in zip(parts, begin, strict=True)]
     table[0] = count, before

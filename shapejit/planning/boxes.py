@@ -40,7 +40,7 @@ ALONE = 2.0
 
 def pays(tile: Tile, loops: Sequence[Loop], width: int, total: int) -> bool:
     """Whether a box is faster than what `tile_of` found for `total` bytes."""
-    rows = length_of(tile.rows, width)
+    least, rows = thresholds.ROWS_LEAST, length_of(tile.rows, width)
     match tile.strategy:
         case Strategy.GATHER | Strategy.PICK:
             moving = [loop for loop in loops if loop.source]
@@ -50,11 +50,13 @@ def pays(tile: Tile, loops: Sequence[Loop], width: int, total: int) -> bool:
         case Strategy.TILES:
             columns = length_of(tile.columns, width)
             if len(tile.columns) != 1 or tile.columns[0].target != rows:
-                return rows < thresholds.ROWS_LEAST or columns < thresholds.COLUMNS_LEAST
+                return rows < least or columns < thresholds.COLUMNS_LEAST
             # The rows of neighbouring columns follow one another, or whole matrices do.
             if len(tile.rows) == 1 and abs(tile.rows[0].source) == columns:
                 return rows * columns // width < min(MATRIX, total // thresholds.MATRICES + 1)
             return rows < thresholds.RUN and columns < thresholds.RUN
+        case Strategy.RUN_TILES:
+            return rows < least
     return False
 
 

@@ -230,6 +230,12 @@ class Strategy(Enum):
         sides=lambda plan: byte_sides(plan.rows, plan.columns, plan.width, plan.step),
         streams_gaps=True,
     )
+    RUN_TILES = Row(
+        "tiles of runs: short runs in another order",
+        "tiles.run_tiles",
+        lambda plan, vector: (plan.width, plan.reach, widest(plan.width)),
+        streams_gaps=True,
+    )
     SCATTER = Row(
         "scatter: runs in the source's order, to a few places",
         "scatters.scatter",
