@@ -130,15 +130,15 @@ def rows(
     stage, rows shorter than the stage are collected there, so that only whole lines are streamed;
     they must be adjacent in the target.
     """
-    at, sources = span[SPAN:], places.shape[1] if size_of(turns) == 2 else 1
+    at, in_turns = span[SPAN:], size_of(turns) == 2
+    sources = places.shape[1] if in_turns else 1
     staged = stage != 0 and nbytes <= PAGE
     # The hardware prefetcher finds scattered long rows too late.
     far = loops[loops.shape[0] - 1, 1] * -(-AHEAD // nbytes)
-    prefetched = nbytes if sources == 1 and nbytes >= ASKED else 0
+    prefetched = nbytes if not in_turns and nbytes >= ASKED else 0
     while take(work, span):
         s, t = seek(loops, at, span[LOW])
-        first = span[TENSOR]
-        target = pointer(places[1, first])
+        begin, target = pointer(places[0, span[TENSOR]]), pointer(places[1, span[TENSOR]])
         next_line = target + t
         line_offset = next_line & (LINE - 1)
         staged_bytes = line_offset
@@ -146,7 +146,9 @@ def rows(
             # Whole pieces: stores run over the end of a short row; the next one overwrites that.
             whole = nbytes < PIECE and s + PIECE <= reach
             for k in range(sources):
-                source, place = pointer(places[0, first + k]) + s, target + (t + k * nbytes)
+                source, place = begin + s, target + (t + k * nbytes)
+                if in_turns:
+                    source = pointer(places[0, k]) + s
                 if staged:
                     for line in range(0, prefetched, LINE):
                         prefetch(source + far + line)
