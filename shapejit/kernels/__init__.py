@@ -8,6 +8,6 @@ One name has one meaning here. *run*: contiguous bytes or elements that are move
 columns of a transposition; *box*: a part of a copy that passes through a cache; *line*: a cache
 line of 64 bytes; *stage*: a thread's scratch memory, which stays in a cache; *code*: the bits of an
 element narrower than a byte, in a byte of its own; *unit* (`planes`): elements whose bits repeat at
-even distances. To *stream* is to store whole lines past the caches, to *ask* for a line is to
-prefetch it.
+even distances. To *stream* is to store whole lines past the caches, by nontemporal stores. A
+*line_offset* is where in a line a target begins, *staged_bytes* are the end of what is staged.
 """

@@ -39,7 +39,7 @@ def copy_each(
     position = address_of(span) + 8 * SPAN
     while take(work, span):
         high = bounds[span[HIGH]]
-        next_line, lead, filled = nowhere, 0, 0
+        next_line, line_offset, staged_bytes = nowhere, 0, 0
         for k in range(bounds[span[LOW]], high):
             at = starts[0] if alike else starts[k]
             ahead = end = nowhere
@@ -54,14 +54,14 @@ def copy_each(
                 ahead = put(source, target, plan, position, ahead, end, 0, mover)
                 ask(ahead, end, end - ahead)
                 continue
-            if target != next_line + (filled - lead):
-                stream(next_line, stage + lead, filled - lead)
+            if target != next_line + (staged_bytes - line_offset):
+                stream(next_line, stage + line_offset, staged_bytes - line_offset)
                 next_line = target
-                lead = filled = next_line & (LINE - 1)
-            ahead = put(source, stage + filled, plan, position, ahead, end, 0, mover)
+                line_offset = staged_bytes = next_line & (LINE - 1)
+            ahead = put(source, stage + staged_bytes, plan, position, ahead, end, 0, mover)
             ask(ahead, end, end - ahead)
-            filled += size
-            if filled >= FULL:
-                next_line, filled = flush(next_line, stage, lead, filled)
-                lead = 0
-        stream(next_line, stage + lead, filled - lead)
+            staged_bytes += size
+            if staged_bytes >= FULL:
+                next_line, staged_bytes = flush(next_line, stage, line_offset, staged_bytes)
+                line_offset = 0
+        stream(next_line, stage + line_offset, staged_bytes - line_offset)

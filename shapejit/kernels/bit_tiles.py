@@ -12,7 +12,7 @@ from typing import Any
 
 from ..runtime.cpu_caches import LINE
 from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED, TENSOR
-from .bit_vectors import exchange, shift_line, shift_piece, unpack_line, unpack_piece
+from .bit_vectors import exchange, shift_words, unpack_words
 from .bits import LINE_BITS, append, flush_bits, move_bits
 from .codes import pack
 from .constants import (
@@ -21,6 +21,7 @@ from .constants import (
     BUFFER_AT,
     COLUMNS,
     COUNT,
+    COUNTS,
     DENSE,
     DENSE_PIECES,
     GROUP,
@@ -45,42 +46,29 @@ from .memory import (
     prefetch,
     size_of,
 )
-from .odometer import offset_at, seek, step
+from .odometer import seek, step
 from .shares import take
-from .tiles import block_of
+from .tiles import tile_at
 from .transpositions import NEAR
 from .vectors import transpose_even
 
 BUFFER_PITCH = BIT_COLUMNS  # bytes of a row in the buffer, with a byte per element
 AHEAD = 16 * LINE_BITS  # of rows: the distance of prefetching
-_BYTE = WIDTHS[1]
+_BYTE, _PIECE, _LINE = WIDTHS[1], COUNTS[2], COUNTS[8]  # tags: an element, words of 8 bytes
 
 
 @kernel
-def read_block(into: Address, row: BitAddress, bits: Any) -> None:
-    """Copy the elements of a whole block of columns of a row to the buffer."""
-    width = len(bits)
+def read_part(into: Address, row: BitAddress, bits: Any, words: Any) -> None:
+    """Copy `words` of 8 bytes of a row, or of 8 codes, to the buffer."""
     src, shift = row >> 3, row & 7
-    if 8 % width != 0:
-        for line in range(0, BUFFER_PITCH, LINE):
-            unpack_line(into + line, src + line * width // 8, shift, bits)
-    elif shift == 0:
-        for line in range(0, BUFFER_PITCH * width // 8, LINE):
-            move_line(into + line, src + line)
-    else:
-        for line in range(0, BUFFER_PITCH * width // 8, LINE):
-            shift_line(into + line, src + line, shift)
-
-
-@kernel
-def read_piece(into: Address, row: BitAddress, bits: Any) -> None:
-    """Copy 16 bytes of a row, or 16 codes, to the buffer."""
     if 8 % len(bits) != 0:
-        unpack_piece(into, row >> 3, row & 7, bits)
-    elif row & 7 == 0:
-        move_piece(into, row >> 3)
+        unpack_words(into, src, shift, bits, words)
+    elif shift != 0:
+        shift_words(into, src, shift, words)
+    elif len(words) == 2:
+        move_piece(into, src)
     else:
-        shift_piece(into, row >> 3, row & 7)
+        move_line(into, src)
 
 
 @kernel
@@ -111,20 +99,18 @@ def read_rows(
             near = next_source + load_word(next_at + 8 * (r + ahead - rows))
         into = buffer + r % together * LINE * pitch + r // together * pitch
         row = source + load_word(rows_at + 8 * r)
+        last = count * width >> 3
+        for line in range(0, last, LINE):
+            prefetch((near >> 3) + line)
+        prefetch((near >> 3) + last)
         if count == BIT_COLUMNS:
-            for line in range(0, BIT_COLUMNS * width // 8, LINE):
-                prefetch((near >> 3) + line)
-            prefetch((near >> 3) + BIT_COLUMNS * width // 8 - 1)
-            read_block(into, row, bits)
+            for q in range(0, BIT_COLUMNS, LINE * together):
+                read_part(into + q // together, row + q * width, bits, _LINE)
         else:
-            last = count * width >> 3
-            for line in range(0, last, LINE):
-                prefetch((near >> 3) + line)
-            prefetch((near >> 3) + last)
             for q in range(0, whole, step):
-                read_piece(into + q // together, row + q * width, bits)
+                read_part(into + q // together, row + q * width, bits, _PIECE)
             if whole < count:
-                read_piece(into + whole // together, row + (count - step) * width, bits)
+                read_part(into + whole // together, row + (count - step) * width, bits, _PIECE)
 
 
 @kernel
@@ -162,22 +148,22 @@ def drain_dense(
     They are packed at `packed` first.
     """
     width = len(bits)
-    lead = dst & (LINE_BITS - 1)
-    filled = lead
+    line_offset = dst & (LINE_BITS - 1)
+    staged_bits = line_offset
     for q in range(count):
         row = stage + q * pitch
         if 8 % width != 0:
             pack(row, row, limit, bits)
-        if (filled | limit * width) & 7 == 0:
+        if (staged_bits | limit * width) & 7 == 0:
             for done in range(0, limit * width >> 3, PIECE):
-                move_piece(packed + (filled >> 3) + done, row + done)
+                move_piece(packed + (staged_bits >> 3) + done, row + done)
         else:
-            append(8 * packed + filled, 8 * row, limit * width, row + pitch)
-        filled += limit * width
-        if filled + limit * width > 8 * STAGE:
-            dst, filled = flush_bits(dst, packed, lead, filled, streamed)
-            lead = 0
-    move_bits(dst, 8 * packed + lead, filled - lead, streamed)
+            append(8 * packed + staged_bits, 8 * row, limit * width, row + pitch)
+        staged_bits += limit * width
+        if staged_bits + limit * width > 8 * STAGE:
+            dst, staged_bits = flush_bits(dst, packed, line_offset, staged_bits, streamed)
+            line_offset = 0
+    move_bits(dst, 8 * packed + line_offset, staged_bits - line_offset, streamed)
 
 
 @kernel
@@ -255,7 +241,7 @@ def bit_tiles(
     """Transpose tiles of elements; the length of the tuple `bits` is their width."""
     width = len(bits)
     together = 8 // width if 8 % width == 0 else 1
-    step_p, step_q = together * PIECE * size_of(pieces), PIECE * together
+    step_p, steps = together * PIECE * size_of(pieces), (0, PIECE * together)
     over = (LINE_BITS + width - 1) // width
     table, buffer = address_of(offsets), stage + tile[STAGED, BUFFER_AT]
     streamed = work[STREAMED] != 0
@@ -263,26 +249,21 @@ def bit_tiles(
     while take(work, span):
         source, target = bit_pointer(places[0, span[TENSOR]]), bit_pointer(places[1, span[TENSOR]])
         s, t = seek(loops, at, span[LOW])
-        p_own, p_low, p_high, q_low, q_high = block_of(at, tile, loops, over, 0, step_q)
-        begin, rows = offset_at(tile, ROWS, p_low)
-        src = source + (begin + s + q_low * width)
+        then = tile_at(at, tile, loops, over, steps, width, -1)
+        ahead, rows_ahead = source + (s + then[4]), table + 8 * then[5]
         for _ in range(span[LOW], span[HIGH]):
-            own, p_count, q_count = p_own, p_high - p_low, q_high - q_low
-            begin, columns = offset_at(tile, COLUMNS, q_low)
-            dst = target + (begin + t)
+            own, _, p_count, q_count, _, _, into, columns = then
+            src, rows, dst = ahead, rows_ahead, target + (t + into)
             s, t = step(loops, at, s, t)
-            p_own, p_low, p_high, q_low, q_high = block_of(at, tile, loops, over, 0, step_q)
-            begin, next_rows = offset_at(tile, ROWS, p_low)
-            next_src = source + (begin + s + q_low * width)
+            then = tile_at(at, tile, loops, over, steps, width, -1)
+            ahead, rows_ahead = source + (s + then[4]), table + 8 * then[5]
             for p in range(0, p_count, step_p):
-                count = min(step_p, p_count - p)
+                count, first = min(step_p, p_count - p), rows + 8 * p
                 # The next block of rows, which may belong to the next tile.
-                ahead, then = next_src, next_rows
+                near, near_rows = ahead, rows_ahead
                 if p + step_p < p_count:
-                    ahead, then = src, rows + p + step_p
-                rows_at, then_at = table + 8 * (rows + p), table + 8 * then
-                read_rows(buffer, src, rows_at, count, q_count, ahead, then_at, bits)
+                    near, near_rows = src, first + 8 * step_p
+                read_rows(buffer, src, first, count, q_count, near, near_rows, bits)
                 place = stage + p // together
                 transpose_bits(buffer, place, tile[STAGED, PITCH], count, q_count, bits, pieces)
             drain_bits(dst, stage, tile, offsets, columns, q_count, own, p_count, streamed, bits)
-            src, rows = next_src, next_rows

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from ..runtime.cpu_caches import LINE, PAGE
 from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED, TENSOR
-from .bit_vectors import set_bits, shift_line, shift_piece, stream_shifted
-from .constants import PIECE, STAGE, WIDTHS
+from .bit_vectors import set_bits, shift_words, stream_shifted
+from .constants import COUNTS, PIECE, STAGE, WIDTHS
 from .copies import small_row, stream
 from .jit import Address, BitAddress, Numbers, Table, kernel
 from .memory import (
@@ -26,7 +26,8 @@ from .odometer import seek, step
 from .shares import take
 
 LINE_BITS = 8 * LINE
-_LINE = WIDTHS[4]  # as many pieces as a line holds
+_WIDE = WIDTHS[4]
+_WORD, _PIECE, _LINE = COUNTS[1], COUNTS[2], COUNTS[8]  # tags: words of 8 bytes
 SHORT = 4 * LINE  # shorter rows are stored directly, streamed or not: TTC 46 with int4 28 -> 20 ms
 LONG = 8 * PAGE  # bits of a row that is moved by itself
 
@@ -55,25 +56,18 @@ def merge_byte(address: Address, low: int, high: int, source: BitAddress) -> Non
 
 
 @kernel
-def shift_word(target: Address, source: Address, shift: int) -> None:
-    """Copy 8 bytes from `shift` bits (1 to 7) after an address."""
-    low = load_word(source) >> shift & ~(-1 << (64 - shift))
-    store_word(target, low | load_word(source + 1) << (8 - shift))
-
-
-@kernel
 def shift_few(target: Address, source: Address, shift: int, nbytes: int) -> None:
     """Copy less than a line from `shift` bits (1 to 7) after an address."""
     done = 0
     if nbytes >= PIECE:
         while done < nbytes - PIECE:
-            shift_piece(target + done, source + done, shift)
+            shift_words(target + done, source + done, shift, _PIECE)
             done += PIECE
         last = nbytes - PIECE
-        shift_piece(target + last, source + last, shift)
+        shift_words(target + last, source + last, shift, _PIECE)
     elif nbytes >= 8:
-        shift_word(target, source, shift)
-        shift_word(target + nbytes - 8, source + nbytes - 8, shift)
+        shift_words(target, source, shift, _WORD)
+        shift_words(target + nbytes - 8, source + nbytes - 8, shift, _WORD)
     else:
         while done < nbytes:
             both = int(load_byte(source + done)) | int(load_byte(source + done + 1)) << 8
@@ -86,7 +80,7 @@ def shift_bytes(target: Address, source: Address, shift: int, nbytes: int, strea
     """memcpy from `shift` bits (0 to 7) after an address."""
     if shift == 0:
         if LINE <= nbytes <= SHORT:
-            small_row(target, source, nbytes, _LINE)
+            small_row(target, source, nbytes, _WIDE)
         elif streamed:
             stream(target, source, nbytes)
         else:
@@ -102,7 +96,7 @@ def shift_bytes(target: Address, source: Address, shift: int, nbytes: int, strea
                 done += LINE
         else:
             while done + LINE <= nbytes:
-                shift_line(target + done, source + done, shift)
+                shift_words(target + done, source + done, shift, _LINE)
                 done += LINE
         shift_few(target + done, source + done, shift, nbytes - done)
 
@@ -129,8 +123,8 @@ def append(target: BitAddress, source: BitAddress, nbits: int, end: Address) -> 
         if nbits >= 2 * 8 * PIECE:
             some = -target & 7
         word = load_bits(source, end) & (1 << some) - 1
-        at, filled = target >> 3, target & 7
-        store_word(at, int(load_byte(at)) & (1 << filled) - 1 | word << filled)
+        at, staged_bits = target >> 3, target & 7
+        store_word(at, int(load_byte(at)) & (1 << staged_bits) - 1 | word << staged_bits)
         target, source, nbits = target + some, source + some, nbits - some
         if nbits >= 8 * PIECE and target & 7 == 0:
             dst, src, shift = target >> 3, source >> 3, source & 7
@@ -139,24 +133,24 @@ def append(target: BitAddress, source: BitAddress, nbits: int, end: Address) -> 
                 if shift == 0:
                     move_piece(dst + done, src + done)
                 else:
-                    shift_piece(dst + done, src + done, shift)
+                    shift_words(dst + done, src + done, shift, _PIECE)
                 done += PIECE
             target, source, nbits = target + 8 * done, source + 8 * done, nbits - 8 * done
 
 
 @kernel
 def flush_bits(
-    target: BitAddress, stage: Address, lead: int, filled: int, streamed: bool
+    target: BitAddress, stage: Address, line_offset: int, staged_bits: int, streamed: bool
 ) -> tuple[BitAddress, int]:
-    """Move the whole lines staged in bits [lead, filled), whose first belongs at `target`.
+    """Move the whole lines in bits [line_offset, staged_bits) of a stage, from `target` on.
 
     The stage is congruent with the target modulo a line. Returns where the next line belongs, and
     how many bits of it are staged already.
     """
-    whole = filled & -LINE_BITS
-    move_bits(target, 8 * stage + lead, whole - lead, streamed)
+    whole = staged_bits & -LINE_BITS
+    move_bits(target, 8 * stage + line_offset, whole - line_offset, streamed)
     move_line(stage, stage + (whole >> 3))
-    return target + whole - lead, filled - whole
+    return target + whole - line_offset, staged_bits - whole
 
 
 @kernel
@@ -197,13 +191,15 @@ def bit_rows(
                 s, t = step(loops, at, s, t)
         else:
             target += t
-            lead = target & (LINE_BITS - 1)
-            filled = lead
+            line_offset = target & (LINE_BITS - 1)
+            staged_bits = line_offset
             for _ in range(low, high):
-                append(8 * stage + filled, source + s, nbits, end)
-                filled += nbits
-                if filled + nbits > 8 * STAGE:
-                    target, filled = flush_bits(target, stage, lead, filled, streamed)
-                    lead = 0
+                append(8 * stage + staged_bits, source + s, nbits, end)
+                staged_bits += nbits
+                if staged_bits + nbits > 8 * STAGE:
+                    target, staged_bits = flush_bits(
+                        target, stage, line_offset, staged_bits, streamed
+                    )
+                    line_offset = 0
                 s, _ = step(loops, at, s, 0)
-            move_bits(target, 8 * stage + lead, filled - lead, streamed)
+            move_bits(target, 8 * stage + line_offset, staged_bits - line_offset, streamed)

@@ -32,7 +32,7 @@ from .jit import Address, Numbers, Table, kernel
 from .memory import address_of, copy, move, move_piece, pointer, prefetch, size_of
 from .odometer import seek, step
 from .shares import take
-from .vectors import pick, transpose_block
+from .vectors import VECTOR_ROWS, pick, transpose_block
 
 SHIFT = 24
 CHUNK = 64  # rows between prefetches of lines of the next box
@@ -157,7 +157,7 @@ def blocks(
                 asked += 1
             begin = src + offsets[box[PIECES, START] + j]
             columns = table + 8 * (box[PIECE_PLACES, START] + j * (PIECE // size))
-            transpose_block(begin, rows, dst, columns, width, pieces)
+            transpose_block(begin, rows, dst, columns, VECTOR_ROWS, width, pieces)
 
 
 @kernel

@@ -9,10 +9,10 @@ from typing import Any
 
 from ..runtime.cpu_caches import LINE
 from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED, TENSOR
-from .bit_vectors import gathered, pack_line, spread, unpack_line
+from .bit_vectors import gathered, pack_line, spread, unpack_words
 from .bits import load_bits, move_bits
 from .calls import call
-from .constants import CODES_BLOCK, PIECE, WIDTHS
+from .constants import CODES_BLOCK, COUNTS, PIECE, WIDTHS
 from .copies import stream
 from .jit import Address, BitAddress, Numbers, Table, kernel
 from .memory import bit_pointer, copy, load_byte, load_word, size_of, store_byte, store_word
@@ -22,6 +22,7 @@ from .vectors import interleave, pick
 
 CODES_APART = CODES_BLOCK + 4 * LINE  # from codes to the packed block, and to temporary runs
 _BYTE, _LINE = WIDTHS[1], WIDTHS[4]  # codes, and the pieces of a line
+_WORDS = COUNTS[8]  # of a line
 
 
 @kernel
@@ -33,7 +34,7 @@ def unpack(codes: Address, source: BitAddress, count: int, end: Address, bits: A
     width, done = len(bits), 0
     while done + LINE <= count:
         bit = source + done * width
-        unpack_line(codes + done, bit >> 3, bit & 7, bits)
+        unpack_words(codes + done, bit >> 3, bit & 7, bits, _WORDS)
         done += LINE
     while done < count:
         word = load_bits(source + done * width, end)

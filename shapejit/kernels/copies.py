@@ -22,7 +22,7 @@ from .shares import take
 
 PAGES = 4  # read and written alternately: a quarter faster than memcpy; 6 are no faster
 AHEAD = 2048  # bytes from the row that is copied to the one that is prefetched: 1.5 -> 1.3 x limit
-ASKED = 512  # bytes of a row that are prefetched
+ASKED = 512  # bytes of a row from which on it is prefetched
 CALLED = 4 * LINE  # bytes of a row from which a call of memcpy pays
 
 
@@ -98,16 +98,18 @@ def small_row(target: Address, source: Address, nbytes: int, width: Any) -> None
 
 
 @kernel
-def flush(target: Address, stage: Address, lead: int, filled: int) -> tuple[Address, int]:
-    """Stream the whole lines staged in [lead, filled), whose first byte belongs at `target`.
+def flush(
+    target: Address, stage: Address, line_offset: int, staged_bytes: int
+) -> tuple[Address, int]:
+    """Stream the whole lines in bytes [line_offset, staged_bytes) of a stage, from `target` on.
 
     The stage is congruent with the target modulo a line. Returns where the next line belongs, and
     how much of it is staged already.
     """
-    whole = filled & -LINE
-    stream(target, stage + lead, whole - lead)
+    whole = staged_bytes & -LINE
+    stream(target, stage + line_offset, whole - line_offset)
     move_line(stage, stage + whole)
-    return target + whole - lead, filled - whole
+    return target + whole - line_offset, staged_bytes - whole
 
 
 @kernel
@@ -118,85 +120,52 @@ def rows(
     stage: Address,
     loops: Table,
     nbytes: int,
-    width: Any,
-) -> None:
-    """Copy rows of `nbytes`.
-
-    `width` is the largest that fits into a row. With a stage, rows shorter than the stage are
-    collected there, so that only whole lines are streamed; they must be adjacent in the target.
-    """
-    at = span[SPAN:]
-    while take(work, span):
-        source, target = pointer(places[0, span[TENSOR]]), pointer(places[1, span[TENSOR]])
-        low, high = span[LOW], span[HIGH]
-        s, t = seek(loops, at, low)
-        if stage == 0 or nbytes > PAGE:
-            for _ in range(low, high):
-                if stage != 0:
-                    stream_pages(target + t, source + s, nbytes)
-                elif nbytes > CALLED:
-                    copy(target + t, source + s, nbytes)
-                else:
-                    small_row(target + t, source + s, nbytes, width)
-                s, t = step(loops, at, s, t)
-        else:
-            target += t
-            # The hardware prefetcher finds scattered long rows too late.
-            far = loops[loops.shape[0] - 1, 1] * -(-AHEAD // nbytes)
-            asked = nbytes if nbytes >= ASKED else 0
-            lead = target & (LINE - 1)
-            filled = lead
-            for _ in range(low, high):
-                for line in range(0, asked, LINE):
-                    prefetch(source + s + far + line)
-                small_row(stage + filled, source + s, nbytes, width)
-                filled += nbytes
-                if filled + nbytes > STAGE:
-                    target, filled = flush(target, stage, lead, filled)
-                    lead = 0
-                s, _ = step(loops, at, s, 0)
-            stream(target, stage + lead, filled - lead)
-
-
-@kernel
-def rows_in_turns(
-    places: Table,
-    work: Numbers,
-    span: Numbers,
-    stage: Address,
-    loops: Table,
-    nbytes: int,
     reach: int,
+    turns: Any,
     width: Any,
 ) -> None:
-    """`rows` of all sources interleaved; they are adjacent in the only target.
+    """Copy rows of `nbytes`; if `turns` has two bytes, all sources' rows take turns in one target.
 
-    `reach` bytes of each source may be read.
+    `width` is the largest that fits into a row; `reach` bytes of a source may be read. With a
+    stage, rows shorter than the stage are collected there, so that only whole lines are streamed;
+    they must be adjacent in the target.
     """
-    at, count = span[SPAN:], places.shape[1]
+    at, in_turns = span[SPAN:], size_of(turns) == 2
+    sources = places.shape[1] if in_turns else 1
+    staged = stage != 0 and nbytes <= PAGE
+    # The hardware prefetcher finds scattered long rows too late.
+    far = loops[loops.shape[0] - 1, 1] * -(-AHEAD // nbytes)
+    prefetched = nbytes if not in_turns and nbytes >= ASKED else 0
     while take(work, span):
         s, t = seek(loops, at, span[LOW])
-        target = pointer(places[1, 0]) + t
-        lead = target & (LINE - 1)
-        filled = lead
+        begin, target = pointer(places[0, span[TENSOR]]), pointer(places[1, span[TENSOR]])
+        next_line = target + t
+        line_offset = next_line & (LINE - 1)
+        staged_bytes = line_offset
         for _ in range(span[LOW], span[HIGH]):
-            if stage == 0:
-                for k in range(count):
-                    small_row(target + k * nbytes, pointer(places[0, k]) + s, nbytes, width)
-                s, t = step(loops, at, s, t)
-                target = pointer(places[1, 0]) + t
-                continue
             # Whole pieces: stores run over the end of a short row; the next one overwrites that.
             whole = nbytes < PIECE and s + PIECE <= reach
-            for k in range(count):
-                if whole:
-                    move_piece(stage + filled, pointer(places[0, k]) + s)
+            for k in range(sources):
+                source, place = begin + s, target + (t + k * nbytes)
+                if in_turns:
+                    source = pointer(places[0, k]) + s
+                if staged:
+                    for line in range(0, prefetched, LINE):
+                        prefetch(source + far + line)
+                    if whole:
+                        move_piece(stage + staged_bytes, source)
+                    else:
+                        small_row(stage + staged_bytes, source, nbytes, width)
+                    staged_bytes += nbytes
+                    if staged_bytes + nbytes > STAGE:
+                        next_line, staged_bytes = flush(next_line, stage, line_offset, staged_bytes)
+                        line_offset = 0
+                elif stage != 0:
+                    stream_pages(place, source, nbytes)
+                elif nbytes > CALLED:
+                    copy(place, source, nbytes)
                 else:
-                    small_row(stage + filled, pointer(places[0, k]) + s, nbytes, width)
-                filled += nbytes
-                if filled + nbytes > STAGE:
-                    target, filled = flush(target, stage, lead, filled)
-                    lead = 0
+                    small_row(place, source, nbytes, width)
             s, t = step(loops, at, s, t)
-        if stage != 0:
-            stream(target, stage + lead, filled - lead)
+        if staged:
+            stream(next_line, stage + line_offset, staged_bytes - line_offset)

@@ -111,7 +111,7 @@ class _Box:
         at = row + index * self.nbytes
         if ahead is not None:
             for line in range(0, lanes * self.nbytes, LINE):
-                llvm.ask(self.builder, (at + ahead + line).value)
+                llvm.prefetch(self.builder, (at + ahead + line).value)
         return load(at, self.dtype, lanes)
 
     def _store(self, values: Values, address: Values) -> None:

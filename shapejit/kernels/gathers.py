@@ -11,15 +11,15 @@ from ..runtime.cpu_caches import LINE
 from ..runtime.jobs import (
     DONE_BYTES,
     DST,
-    FILLED,
     FIRST,
-    LEAD,
     LEFT,
     LENGTH,
+    LINE_OFFSET,
     NEXT_LINE,
     SOURCE,
     SPAN,
     SRC,
+    STAGED_BYTES,
     TARGET,
     TENSOR,
 )
@@ -54,28 +54,28 @@ def next_block(
     last = loops.shape[0] - 1
     begins = span[LEFT] <= 1
     if span[LEFT] > 0 and stage != 0:
-        span[FILLED] += span[DONE_BYTES]
+        span[STAGED_BYTES] += span[DONE_BYTES]
         target = pointer(places[1, span[TENSOR]]) + span[NEXT_LINE]
-        if span[FILLED] > STAGE:
-            _, left = flush(target, stage, span[LEAD], span[FILLED])
-            whole = span[FILLED] - left - span[LEAD]
+        if span[STAGED_BYTES] > STAGE:
+            _, left = flush(target, stage, span[LINE_OFFSET], span[STAGED_BYTES])
+            whole = span[STAGED_BYTES] - left - span[LINE_OFFSET]
             target += whole
             span[NEXT_LINE] += whole
-            span[LEAD], span[FILLED] = 0, left
+            span[LINE_OFFSET], span[STAGED_BYTES] = 0, left
         if begins:
-            stream(target, stage + span[LEAD], span[FILLED] - span[LEAD])
+            stream(target, stage + span[LINE_OFFSET], span[STAGED_BYTES] - span[LINE_OFFSET])
     if not advance(work, span, loops):
         return False
     first = at[last] * tile[side, BLOCK]
     if begins:
         span[NEXT_LINE] = span[TARGET] + first * size
         target = pointer(places[1, span[TENSOR]])
-        span[LEAD] = span[FILLED] = (target + span[NEXT_LINE]) & (LINE - 1)
+        span[LINE_OFFSET] = span[STAGED_BYTES] = (target + span[NEXT_LINE]) & (LINE - 1)
     count = min(tile[side, BLOCK], tile[side, COUNT] - first)
     back = max(least - count, 0)
     src, span[FIRST] = offset_at(tile, side, first - back)
     span[SRC] = span[SOURCE] + src
-    span[DST] = (span[TARGET] + first * size if stage == 0 else span[FILLED]) - back * size
+    span[DST] = (span[TARGET] + first * size if stage == 0 else span[STAGED_BYTES]) - back * size
     span[LENGTH] = count + back
     span[DONE_BYTES] = count * size
     return True

@@ -110,7 +110,7 @@ def copy(builder: Builder, dst: Address, src: Address, nbytes: Value) -> None:
     builder.call(memcpy, [dst, src, nbytes, ir.Constant(ir.IntType(1), 0)])
 
 
-def ask(builder: Builder, address: Address, writes: bool = False) -> None:
+def prefetch(builder: Builder, address: Address, writes: bool = False) -> None:
     """Prefetch the line at an address, which may be invalid, for reading or writing."""
     kind = ir.FunctionType(ir.VoidType(), [POINTER, I32, I32, I32])
     function = builder.module.declare_intrinsic("llvm.prefetch", [POINTER], kind)
@@ -118,7 +118,7 @@ def ask(builder: Builder, address: Address, writes: bool = False) -> None:
     builder.call(function, [address, read, keep, data])
 
 
-def once(builder: Any, stored: Any, align: int) -> None:
+def nontemporal(builder: Any, stored: Any, align: int) -> None:
     """Make a store of a whole aligned line nontemporal."""
     stored.align = align
     stored.set_metadata("nontemporal", builder.module.add_metadata([ir.Constant(I32, 1)]))

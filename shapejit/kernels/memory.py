@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
 from numba import types
 
 from ..runtime.cpu_caches import LINE
@@ -55,22 +59,18 @@ def move(builder: Builder, dst: Address, src: Address, width: Tag) -> None:
     _moved(builder, dst, src, llvm.size(width))
 
 
-@emits()
-def move_piece(builder: Builder, dst: Address, src: Address) -> None:
-    """Copy 16 bytes."""
-    _moved(builder, dst, src, PIECE)
+def _moves(nbytes: int, nontemporal: bool = False) -> Callable[[Any, Any], None]:
+    """The intrinsic that copies so many bytes; nontemporally to an aligned line."""
+
+    def moved(builder: Builder, dst: Address, src: Address) -> None:
+        stored = _moved(builder, dst, src, nbytes)
+        if nontemporal:
+            llvm.nontemporal(builder, stored, nbytes)
+
+    return emits()(moved)
 
 
-@emits()
-def move_line(builder: Builder, dst: Address, src: Address) -> None:
-    """Copy 64 bytes."""
-    _moved(builder, dst, src, LINE)
-
-
-@emits()
-def stream_line(builder: Builder, dst: Address, src: Address) -> None:
-    """Copy 64 bytes to an aligned line by a nontemporal store."""
-    llvm.once(builder, _moved(builder, dst, src, LINE), LINE)
+move_piece, move_line, stream_line = _moves(PIECE), _moves(LINE), _moves(LINE, True)
 
 
 @emits()
@@ -82,7 +82,7 @@ def copy(builder: Builder, dst: Address, src: Address, nbytes: Value) -> None:
 @emits()
 def prefetch(builder: Builder, address: Address) -> None:
     """Prefetch the line at an address, which may be invalid."""
-    llvm.ask(builder, address)
+    llvm.prefetch(builder, address)
 
 
 @emits()
@@ -91,16 +91,18 @@ def fence(builder: Builder) -> None:
     builder.fence("seq_cst")
 
 
-@emits(types.uint8)
-def load_byte(builder: Builder, address: Address) -> Byte:
-    """The byte at an address."""
-    return llvm.load(builder, address, llvm.I8)
+def _loads(kind: ir.Type, returns: Any) -> Callable[[Any], Any]:
+    """The intrinsic that loads a value of an LLVM type, which is of a numba type."""
+
+    def loaded(builder: Builder, address: Address) -> Any:
+        return llvm.load(builder, address, kind)
+
+    return emits(returns)(loaded)
 
 
-@emits()
-def store_byte(builder: Builder, address: Address, value: Byte) -> None:
-    """Write a byte."""
-    llvm.store(builder, value, address)
+load_byte = _loads(llvm.I8, types.uint8)
+load_word = _loads(llvm.I64, types.int64)
+load_address = _loads(llvm.POINTER, ADDRESS)
 
 
 @emits(types.int64)
@@ -109,16 +111,10 @@ def load_half(builder: Builder, address: Address) -> Value:
     return builder.sext(llvm.load(builder, address, llvm.I32), llvm.I64)
 
 
-@emits(ADDRESS)
-def load_address(builder: Builder, address: Address) -> Address:
-    """The address at an address."""
-    return llvm.load(builder, address, llvm.POINTER)
-
-
-@emits(types.int64)
-def load_word(builder: Builder, address: Address) -> Value:
-    """The 8 bytes at an address."""
-    return llvm.load(builder, address, llvm.I64)
+@emits()
+def store_byte(builder: Builder, address: Address, value: Byte) -> None:
+    """Write a byte."""
+    llvm.store(builder, value, address)
 
 
 @emits()

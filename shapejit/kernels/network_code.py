@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,12 +11,11 @@ from llvmlite import ir
 from ..runtime.cpu_caches import LINE
 from . import llvm
 from .bit_vectors import spaced, swapped
-from .memory import VECTOR
 from .networks import Network
-from .planes import Plane, planes_of
+from .planes import planes_of
 from .pointers import moved
 from .run_loops import Counted
-from .unit_code import joined, shifted
+from .unit_code import joined, picked, side_by_side
 
 # source, target, offsets of the vectors in both, blocks, step to the next block in both,
 # distances of prefetching in both
@@ -40,7 +39,7 @@ def write(function: Any, network: Network) -> None:
         pieces = []
         for i in range(reads):
             at = place(begin, i)
-            llvm.ask(builder, moved(builder, at, source_ahead))
+            llvm.prefetch(builder, moved(builder, at, source_ahead))
             for far, part in _powers(network.read):
                 kind = ir.VectorType(llvm.I8, part)
                 pieces.append(llvm.load(builder, llvm.at(builder, at, far), kind))
@@ -48,7 +47,7 @@ def write(function: Any, network: Network) -> None:
         made, each = make(builder, network, pieces), _whole(network.written)
         for i in range(writes):
             at = place(into, reads + i)
-            llvm.ask(builder, moved(builder, at, target_ahead), True)
+            llvm.prefetch(builder, moved(builder, at, target_ahead), True)
             for far, part in _powers(network.written):
                 index, first = divmod(i * network.written + far, each)
                 order = list(range(first, first + part))
@@ -74,58 +73,16 @@ def _powers(nbytes: int) -> list[tuple[int, int]]:
 
 def _mixed(builder: Any, network: Network, pieces: list[Any]) -> list[Any]:
     """The block permuted arbitrarily, each vector with whole pieces of the target if they fit."""
-    first, second = _side_by_side(builder, pieces)
-
-    def fetch(order: list[int]) -> Any:
-        return llvm.shuffle(builder, first, second, order)
-
+    ends = np.cumsum([piece.type.count for piece in pieces]).tolist()
+    offsets = [
+        list(range(end - piece.type.count, end)) for piece, end in zip(pieces, ends, strict=True)
+    ]
+    block = side_by_side(builder, list(zip(pieces, offsets, strict=True)))
     width, per = network.width, 8 // network.width
     order, each = network.order(), per * _whole(network.written)
-    # Where pieces are interleaved, AVX2 takes a third more steps to shift elements afterwards.
-    early = width in (2, 4) and network.read < network.written and VECTOR < LINE
-    made = []
-    for at in range(0, len(order), each):
-        some = order[at : at + each]
-        if early:
-            planes = planes_of(width, some.tolist())
-            found = (_selected(builder, (first, second), plane) for plane in planes)
-            made.append(reduce(builder.or_, found))
-        else:
-            vector = np.resize(some, per * LINE).tolist()
-            made.append(joined(builder, fetch, planes_of(width, vector)))
-    return made
-
-
-def _selected(builder: Any, vectors: tuple[Any, Any], plane: Plane) -> Any:
-    """The bits of a plane, whose elements are shifted before they are brought together."""
-    bits, low, places = plane
-    origins = [(place >> 3 >= LINE, (place & 7) - low) for place in places]
-    offsets = [(place >> 3) % LINE for place in places]
-    first, *others = dict.fromkeys(origins)
-    rest = list(range(len(places), LINE))
-    made, kept = shifted(builder, vectors[first[0]], first[1]), offsets
-    for origin in others or [first]:
-        moved = shifted(builder, vectors[origin[0]], origin[1])
-        lanes = zip(origins, offsets, kept, strict=False)
-        order = [LINE + byte if own == origin else at for own, byte, at in lanes]
-        made, kept = llvm.shuffle(builder, made, moved, order + rest), list(range(LINE))
-    return builder.and_(made, llvm.constant(((1 << bits) - 1) << low, made.type))
-
-
-def _side_by_side(builder: Any, pieces: list[Any]) -> list[Any]:
-    """Pieces joined into two vectors."""
-    kind, end = ir.VectorType(llvm.I8, LINE), 0
-    vectors = [ir.Constant(kind, ir.Undefined)] * 2
-    for piece in pieces:
-        first, count = end, piece.type.count
-        end += count
-        wide = llvm.shuffle(builder, piece, piece, [i % count for i in range(LINE)])
-        for k in range(2):
-            there = range(k * LINE, k * LINE + LINE)
-            order = [LINE + at - first if first <= at < end else at - k * LINE for at in there]
-            if max(order) >= LINE:
-                vectors[k] = llvm.shuffle(builder, vectors[k], wide, order)
-    return vectors
+    vectors = (order[at : at + each] for at in range(0, len(order), each))
+    planes = (planes_of(width, np.resize(some, per * LINE).tolist()) for some in vectors)
+    return [joined(builder, partial(picked, builder, block), some) for some in planes]
 
 
 def _exchanged(builder: Any, network: Network, pieces: list[Any]) -> list[Any]:

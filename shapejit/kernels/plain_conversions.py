@@ -23,7 +23,6 @@ def converted(
     made: Conversion,
     scales: NDArray[Any] | None = None,
     zeros: NDArray[Any] | None = None,
-    shift: int = 0,
 ) -> Any:
     """Convert codes, in an array of any shape, of ints of any width.
 
@@ -31,7 +30,7 @@ def converted(
     """
     source = made.source
     if source.bits < 8:
-        codes = (codes >> shift) & ((1 << source.bits) - 1)
+        codes = codes & ((1 << source.bits) - 1)
     # A NumPy operation takes a quarter of the time of a lookup.
     steps = made.target.bits >= 32 and (source.kind != "float" or numerics.is_shifted(source))
     with np.errstate(all="ignore"):

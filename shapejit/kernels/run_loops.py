@@ -87,8 +87,8 @@ class Run:
         """Prefetch the lines of the target that are not written as a whole."""
         last = self.target + (self.count * self.conversion.target.nbytes - 1)
         with self.builder.if_then((head != 0).value):
-            llvm.ask(self.builder, self.target.value, True)
-            llvm.ask(self.builder, last.value, True)
+            llvm.prefetch(self.builder, self.target.value, True)
+            llvm.prefetch(self.builder, last.value, True)
 
     @contextmanager
     def ends(self, head: Values, done: Values) -> Iterator[tuple[Values, Values]]:
@@ -107,7 +107,7 @@ class Run:
         codes = load(begin, f"u{nbytes}", lanes)
         if lanes > LANES and self.streams != 1:
             for line in range(0, lanes * nbytes, LINE):
-                llvm.ask(self.builder, (begin + self.ahead + line).value)
+                llvm.prefetch(self.builder, (begin + self.ahead + line).value)
         return codes
 
     def store(self, value: Values, index: Values, own: Own = None) -> None:
@@ -121,7 +121,7 @@ class Run:
             place = self.target + index * nbytes
             stored = llvm.store(builder, value.value, place.value)
             if self.streams and value.count > LANES:
-                llvm.once(builder, stored, LINE)
+                llvm.nontemporal(builder, stored, LINE)
             return
         llvm.store(builder, value.value, self.beside.value)
         first, end = own

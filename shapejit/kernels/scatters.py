@@ -25,15 +25,15 @@ def scatter_run(
 
     The first and the last run of a row write their parts of lines by plain stores.
     """
-    filled = target & (LINE - 1)
+    line_offset = target & (LINE - 1)
     done = 0
-    if filled > 0:
-        done = min(LINE - filled, nbytes)
+    if line_offset > 0:
+        done = min(LINE - line_offset, nbytes)
         if begins:
             copy(target, source, done)
         else:
-            copy(line + filled, source, done)
-            stream_line(target - filled, line)
+            copy(line + line_offset, source, done)
+            stream_line(target - line_offset, line)
     while done + LINE <= nbytes:
         stream_line(target + done, source + done)
         done += LINE

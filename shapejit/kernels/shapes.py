@@ -27,20 +27,13 @@ resolved: Any = kernel(resolve_dims)  # of arrays, where it says sequences
 
 
 @kernel
-def resolve_rows(sources: Table, dims: Numbers, cancel: int, targets: Table) -> int:
-    """Resolve one request for each row of sizes; return the number before the first error."""
-    for i in range(len(sources)):
-        status, _ = resolved(sources[i], dims, cancel != 0, targets[i])
-        if status != OK:
-            return i
-    return len(sources)
-
-
-@kernel
-def resolve_ragged(
+def resolve_rows(
     sources: Numbers, starts: Numbers, dims: Numbers, cancel: int, targets: Table
 ) -> int:
-    """`resolve_rows` of shapes of any rank, the i-th in `sources[starts[i] : starts[i + 1]]`."""
+    """Resolve one request for many shapes, the i-th in `sources[starts[i] : starts[i + 1]]`.
+
+    Returns the number before the first error.
+    """
     for i in range(len(targets)):
         source = sources[starts[i] : starts[i + 1]]
         status, _ = resolved(source, dims, cancel != 0, targets[i])

@@ -18,7 +18,7 @@ from .constants import (
     COLUMNS,
     COUNT,
     DENSE,
-    LINED,
+    LINE_ALIGNED,
     PIECE,
     PITCH,
     ROWS,
@@ -33,73 +33,51 @@ from .jit import Address, Numbers, Table, kernel
 from .memory import address_of, move_piece, pointer, prefetch, size_of
 from .odometer import offset_at, seek, step
 from .shares import take
-from .transpositions import VECTOR, transpose_buffered, transpose_lines, transpose_rows
+from .transpositions import transpose_buffered, transpose_lines, transpose_rows
+from .vectors import VECTOR_ROWS
 
 
 @kernel
-def block_of(
-    at: Table, tile: Table, loops: Table, over: int, step_p: int, step_q: int, lead: int = -1
-) -> Any:
-    """The tile at `at`: its first own row, the rows [low, high) to fill, the columns [low, high).
+def tile_at(
+    at: Numbers, tile: Table, loops: Table, over: int, steps: tuple[int, int], apart: int, line: int
+) -> tuple[int, int, int, int, int, int, int, int]:
+    """The tile at `at`.
 
-    Tiles at an edge reach back, so that every block of steps is whole; rows run `over` further, for
-    the lines that end after the tile. Unless `lead` is negative, rows are those whose lines begin
-    in the tile's own rows: the first line begins at row `lead`; the parts before it, and after the
-    last line, are included at the ends.
+    Returns its first own row; the first row to fill, and how many; how many columns there are; the
+    offset of its source and the index of its rows' offsets; the same of its target and columns.
+    Columns are `apart` in the source.
+
+    Tiles at an edge reach back, so that every block of `steps`, rows and columns, is whole; rows
+    run `over` further, for the lines that end after the tile. Unless `line` is negative, rows are
+    those whose lines begin in the tile's own rows: the first line begins at row `line`; the parts
+    before it, and after the last line, are included at the ends.
     """
-    count = tile[ROWS, COUNT]
-    p_own = at[loops.shape[0] - 2] * tile[ROWS, BLOCK]
+    count, step_p = tile[ROWS, COUNT], steps[0]
+    own = at[loops.shape[0] - 2] * tile[ROWS, BLOCK]
+    end = min(own + tile[ROWS, BLOCK], count)
     q_low = at[loops.shape[0] - 1] * tile[COLUMNS, BLOCK]
     q_high = min(q_low + tile[COLUMNS, BLOCK], tile[COLUMNS, COUNT])
-    q_low = min(q_low, q_high - step_q)
-    if lead < 0:
-        p_high = min(p_own + tile[ROWS, BLOCK] + over, count)
-        return p_own, max(min(p_own, p_high - step_p), 0), p_high, q_low, q_high
-    p_low, p_high = p_own, min(p_own + tile[ROWS, BLOCK], count)
-    if p_low > 0:
-        p_low += (lead - p_low) % over
-    if p_high < count:
-        p_high = min(p_high + (lead - p_high) % over, count)
-    return p_own, min(p_low, count - over), p_high, q_low, q_high
+    q_low = min(q_low, q_high - steps[1])
+    if line < 0:
+        high = min(own + tile[ROWS, BLOCK] + over, count)
+        low = max(min(own, high - step_p), 0)
+    else:
+        low = min(own + ((line - own) % over if own > 0 else 0), count - over)
+        high = min(end + ((line - end) % over if end < count else 0), count)
+    begin, rows = offset_at(tile, ROWS, low)
+    into, columns = offset_at(tile, COLUMNS, q_low)
+    return own, low, high - low, q_high - q_low, begin + q_low * apart, rows, into, columns
 
 
 @kernel
-def lead_of(place: Address, size: int, lined: bool) -> int:
+def first_line(place: Address, size: int, line_aligned: bool) -> int:
     """The row of a tile at which a line of the target begins; -1 if lines are staged."""
-    lead = -place & (LINE - 1)
-    return lead // size if lined and lead % size == 0 else -1
+    line_offset = -place & (LINE - 1)
+    return line_offset // size if line_aligned and line_offset % size == 0 else -1
 
 
 @kernel
 def drain_tile(
-    dst: Address,
-    stage: Address,
-    tile: Table,
-    offsets: Numbers,
-    columns: int,
-    count: int,
-    own: int,
-    low: int,
-    size: int,
-) -> None:
-    """Stream `count` columns of a tile, with offsets at `columns`.
-
-    Rows from `low` on are on the stage, `size` bytes each; the tile's own rows begin at `own`.
-    """
-    limit = tile[ROWS, COUNT] * size
-    end = min((own + tile[ROWS, BLOCK]) * size, limit)
-    if tile[STAGED, DENSE] == 1:
-        # The rows of columns are adjacent in the target, as on the stage.
-        stream(dst + offsets[columns], stage, count * limit)
-        return
-    for q in range(count):
-        staged, into = stage - low * size + q * tile[STAGED, PITCH], dst + offsets[columns + q]
-        first, behind = lines_of(into, own * size, end, limit, LINE)
-        stream(into + first, staged + first, behind - first)
-
-
-@kernel
-def convert_tile(
     dst: Address,
     stage: Address,
     tile: Table,
@@ -113,20 +91,27 @@ def convert_tile(
     entry: int,
     streamed: bool,
 ) -> None:
-    """`drain_tile` of `some` rows from `low` on, which it converts."""
+    """Stream `count` columns of a tile, with offsets at `columns`, or convert them.
+
+    On the stage are `some` rows from `low` on, `size` bytes each; the tile's own rows begin at
+    `own`.
+    """
     unit, limit = tile[ROWS, UNIT], tile[ROWS, COUNT]
-    if tile[STAGED, DENSE] == 1:
-        convert(entry, stage, dst + offsets[columns], count * limit, 1, stage, 0, stage, 0, 0)
-        return
-    for q in range(count):
+    # The rows of columns may be adjacent in the target, as on the stage.
+    dense = tile[STAGED, DENSE] == 1
+    for q in range(1 if dense else count):
         staged, into = stage + q * tile[STAGED, PITCH], dst + offsets[columns + q]
-        first, end = low, low + some
-        if streamed:
+        first, end = low * unit, (low + some) * unit
+        if dense:
+            first, end = 0, count * limit * unit
+        elif streamed:
             end = min(own + tile[ROWS, BLOCK], limit)
             first, end = lines_of(into, own * unit, end * unit, limit * unit, LINE)
-            first, end = first // unit, end // unit
-        staged += (first - low) * size
-        convert(entry, staged, into + first * unit, end - first, 1, stage, 0, stage, 0, 0)
+        if entry == 0:
+            stream(into + first, staged + (first - low * unit), end - first)
+            continue
+        begin, done = staged + (first // unit - low) * size, (end - first) // unit
+        convert(entry, begin, into + first, done, 1, stage, 0, stage, 0, 0)
 
 
 @kernel
@@ -148,82 +133,53 @@ def tiles(
     each column, and the next one overwrites that.
     """
     size, streamed = size_of(width), work[STREAMED] != 0
-    step_p, step_q = PIECE // size * size_of(pieces), PIECE // size
+    steps = PIECE // size * size_of(pieces), PIECE // size
     over = LINE // tile[ROWS, UNIT] if streamed else 0
-    table = address_of(offsets)
+    table, step_p = address_of(offsets), steps[0]
     buffered = streamed and tile[STAGED, BOUNCED] == 1
-    lined = streamed and tile[STAGED, LINED] == 1 and entry == 0
+    line_aligned = streamed and tile[STAGED, LINE_ALIGNED] == 1 and entry == 0
     buffer = stage + tile[STAGED, BUFFER_AT]
     at = span[SPAN:]
     while take(work, span):
         source, target = pointer(places[0, span[TENSOR]]), pointer(places[1, span[TENSOR]])
         s, t = seek(loops, at, span[LOW])
-        lead = lead_of(target + t, size, lined)
-        p_own, p_low, p_high, q_low, q_high = block_of(at, tile, loops, over, step_p, step_q, lead)
-        begin, rows = offset_at(tile, ROWS, p_low)
-        src = source + (begin + s + q_low * size)
+        line = first_line(target + t, size, line_aligned)
+        then = tile_at(at, tile, loops, over, steps, size, line)
+        ahead, rows_ahead = source + (s + then[4]), table + 8 * then[5]
         for _ in range(span[LOW], span[HIGH]):
-            own, low, count, some = p_own, p_low, p_high - p_low, q_high - q_low
-            begin, columns = offset_at(tile, COLUMNS, q_low)
-            dst = target + (begin + t)
-            place, where, line = dst + low * size, table + 8 * columns, lead
+            own, low, count, some, _, _, into, columns = then
+            src, rows, dst = ahead, rows_ahead, target + (t + into)
+            place, where, lines = dst + low * size, table + 8 * columns, (low, low + count, line)
             s, t = step(loops, at, s, t)
-            lead = lead_of(target + t, size, lined)
-            p_own, p_low, p_high, q_low, q_high = block_of(
-                at, tile, loops, over, step_p, step_q, lead
-            )
-            begin, next_rows = offset_at(tile, ROWS, p_low)
-            next_src = source + (begin + s + q_low * size)
-            if line >= 0:
+            line = first_line(target + t, size, line_aligned)
+            then = tile_at(at, tile, loops, over, steps, size, line)
+            ahead, rows_ahead = source + (s + then[4]), table + 8 * then[5]
+            if lines[2] >= 0:
                 transpose_lines(
-                    src,
-                    rows,
-                    dst,
-                    where,
-                    some,
-                    next_src,
-                    offsets,
-                    next_rows,
-                    (low, low + count, line),
-                    width,
-                    pieces,
+                    src, rows, dst, where, some, ahead, rows_ahead, lines, width, pieces
                 )
-                src, rows = next_src, next_rows
                 continue
             if stage != 0:
                 place, where = stage, table + 8 * tile[STAGED, START]
             for i in range(0, count, step_p):
                 p = max(min(i, count - step_p), 0)
-                to, first = place + p * size, rows + p
-                # The source of the next block of rows, which may belong to the next tile.
-                ahead, then = next_src, next_rows
+                to, first = place + p * size, rows + 8 * p
+                # The next block of rows, which may belong to the next tile.
+                near, near_rows = ahead, rows_ahead
                 if i + step_p < count:
-                    ahead, then = src, first + step_p
+                    near, near_rows = src, first + 8 * step_p
                 if buffered:
                     transpose_buffered(
-                        src, first, to, where, some, ahead, offsets, then, buffer, width, pieces
+                        src, first, to, where, some, near, near_rows, buffer, width, pieces
                     )
                 else:
                     transpose_rows(
-                        src,
-                        first,
-                        to,
-                        where,
-                        some,
-                        ahead,
-                        offsets,
-                        then,
-                        VECTOR,
-                        width,
-                        pieces,
+                        src, first, to, where, some, near, near_rows, VECTOR_ROWS, width, pieces
                     )
-            if entry != 0:
-                convert_tile(
+            if stage != 0:
+                drain_tile(
                     dst, stage, tile, offsets, columns, some, own, low, count, size, entry, streamed
                 )
-            elif stage != 0:
-                drain_tile(dst, stage, tile, offsets, columns, some, own, low, size)
-            src, rows = next_src, next_rows
 
 
 @kernel
@@ -245,42 +201,36 @@ def run_tiles(
     read.
     """
     over = 0 if stage == 0 else (LINE + nbytes - 1) // nbytes
-    at, gap = span[SPAN:], tile[COLUMNS, STEP]
+    at, gap, pitch = span[SPAN:], tile[COLUMNS, STEP], tile[STAGED, PITCH]
+    short = stage != 0 and tile[STAGED, DENSE] == 0 and nbytes < PIECE and 0 < gap <= LINE
     while take(work, span):
         source, target = pointer(places[0, span[TENSOR]]), pointer(places[1, span[TENSOR]])
         s, t = seek(loops, at, span[LOW])
         for _ in range(span[LOW], span[HIGH]):
-            p_own, p_low, p_high, q_low, q_high = block_of(at, tile, loops, over, 1, 1)
-            begin, rows_at = offset_at(tile, ROWS, p_low)
-            src = source + (begin + s + q_low * gap)
-            begin, columns = offset_at(tile, COLUMNS, q_low)
-            dst = target + (begin + t)
-            short = stage != 0 and tile[STAGED, DENSE] == 0 and nbytes < PIECE
-            for p in range(p_high - p_low):
-                row = src + offsets[rows_at + p]
-                ahead = src + offsets[rows_at + p + 1]
-                if (
-                    short
-                    and 0 < gap <= LINE
-                    and row + (q_high - q_low) * gap + PIECE <= source + reach
-                ):
+            own, low, some, count, begin, rows, into, columns = tile_at(
+                at, tile, loops, over, (1, 1), gap, -1
+            )
+            src, dst = source + (s + begin), target + (t + into)
+            for p in range(some):
+                row, ahead = src + offsets[rows + p], src + offsets[rows + p + 1]
+                if short and row + count * gap + PIECE <= source + reach:
                     # Whole pieces: stores run over the end of a run; the next row overwrites that.
-                    for line in range(0, (q_high - q_low) * gap, LINE):
+                    for line in range(0, count * gap, LINE):
                         prefetch(ahead + line)
-                    for q in range(q_high - q_low):
-                        move_piece(stage + q * tile[STAGED, PITCH] + p * nbytes, row + q * gap)
+                    for q in range(count):
+                        move_piece(stage + q * pitch + p * nbytes, row + q * gap)
                     continue
-                for q in range(q_high - q_low):
+                for q in range(count):
                     # Several short runs share a line, which is prefetched once.
                     if q * gap & (LINE - 1) < gap:
                         for line in range(0, nbytes, LINE):
                             prefetch(ahead + q * gap + line)
+                    place = stage + q * pitch + p * nbytes
                     if stage == 0:
-                        place = dst + offsets[columns + q] + (p_low + p) * nbytes
-                    else:
-                        place = stage + q * tile[STAGED, PITCH] + p * nbytes
+                        place = dst + offsets[columns + q] + (low + p) * nbytes
                     small_row(place, row + q * gap, nbytes, width)
             if stage != 0:
-                count = q_high - q_low
-                drain_tile(dst, stage, tile, offsets, columns, count, p_own, p_low, nbytes)
+                drain_tile(
+                    dst, stage, tile, offsets, columns, count, own, low, some, nbytes, 0, True
+                )
             s, t = step(loops, at, s, t)

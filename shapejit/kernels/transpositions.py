@@ -1,8 +1,8 @@
 """Blocks of rows transposed in registers, for as many columns as a tile has.
 
 `src` and `dst` are the addresses of the first column of the source and the first row of the target;
-the offsets of rows begin at index `first` of `offsets`, those of columns at the address `columns`.
-The source of the next block, at `ahead`, is prefetched.
+the offsets of rows are at the address `rows`, those of columns at `columns`. The source of the next
+block, at `ahead`, whose rows have the offsets at `rows_ahead`, is prefetched.
 """
 
 from __future__ import annotations
@@ -10,14 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 from ..runtime.cpu_caches import LINE
-from .constants import PIECE, WIDTHS
-from .jit import Address, Numbers, kernel
-from .memory import address_of, move_piece, prefetch, size_of
-from .vectors import transpose_block, transpose_interleaved, transpose_streamed
-
-# Tags: how many rows a block has.
-VECTOR = WIDTHS[1]  # rows that fill a vector of each column
-WHOLE_LINES = WIDTHS[2]  # rows that fill a line, which is streamed
+from .constants import PIECE
+from .jit import Address, kernel
+from .memory import load_word, move_piece, prefetch, size_of
+from .vectors import LINE_ROWS, VECTOR_ROWS, transpose_block, transpose_interleaved
 
 NEAR = 4  # distance in rows of prefetching for the bounce buffer
 
@@ -25,105 +21,79 @@ NEAR = 4  # distance in rows of prefetching for the bounce buffer
 @kernel
 def transpose_rows(
     src: Address,
-    first: int,
+    rows: Address,
     dst: Address,
     columns: Address,
     count: int,
     ahead: Address,
-    offsets: Numbers,
-    first_ahead: int,
+    rows_ahead: Address,
     block: Any,
     width: Any,
     pieces: Any,
 ) -> None:
-    """Transpose a block of rows by `count` columns."""
-    size, rows = size_of(width), address_of(offsets) + 8 * first
+    """Transpose a block of rows, VECTOR_ROWS or LINE_ROWS, by `count` columns."""
+    size = size_of(width)
     step_p, step_q = PIECE // size * size_of(pieces), PIECE // size
-    streamed = size_of(block) == size_of(WHOLE_LINES)
-    many = LINE // size if streamed else step_p
+    many = LINE // size if size_of(block) == size_of(LINE_ROWS) else step_p
     for j in range(0, count, step_q):
         q = min(j, count - step_q)
         quarter = (j // step_q) & 3
         line = ahead + (j - quarter * step_q) * size
         for k in range(many // 4):
-            prefetch(line + offsets[first_ahead + quarter * (many // 4) + k])
+            prefetch(line + load_word(rows_ahead + 8 * (quarter * (many // 4) + k)))
         for h in range(0, many, step_p):
-            place, into = rows + 8 * h, dst + h * size
-            if streamed:
-                transpose_streamed(src + q * size, place, into, columns + 8 * q, width, pieces)
-            else:
-                transpose_block(src + q * size, place, into, columns + 8 * q, width, pieces)
+            transpose_block(
+                src + q * size, rows + 8 * h, dst + h * size, columns + 8 * q, block, width, pieces
+            )
 
 
 @kernel
 def transpose_lines(
     src: Address,
-    first: int,
+    rows: Address,
     dst: Address,
     columns: Address,
     count: int,
     ahead: Address,
-    offsets: Numbers,
-    first_ahead: int,
+    rows_ahead: Address,
     lines: tuple[int, int, int],
     width: Any,
     pieces: Any,
 ) -> None:
     """Transpose rows straight to the target, whose whole lines are streamed.
 
-    `lines` are the first row, the end, and the row where the first line of a column begins. `first`
-    and `src` belong to the first row, `dst` to row 0. Rows before the first line, and after the
+    `lines` are the first row, the end, and the row where the first line of a column begins. `src`
+    and `rows` belong to the first row, `dst` to row 0. Rows before the first line, and after the
     last, are stored together with streamed ones.
     """
     size, many = size_of(width), LINE // size_of(width)
-    low, high, lead = lines
-    begin = low + (lead - low) % many
+    low, high, line = lines
+    begin = low + (line - low) % many
     whole = max(0, high - begin) // many * many
-    first -= low
+    rows -= 8 * low
     for p in range(begin, begin + whole, many):
-        then, there = first_ahead, ahead
+        then, there = rows_ahead, ahead
         if p + 2 * many <= high:
-            then, there = first + p + many, src
-        transpose_rows(
-            src,
-            first + p,
-            dst + p * size,
-            columns,
-            count,
-            there,
-            offsets,
-            then,
-            WHOLE_LINES,
-            width,
-            pieces,
-        )
-    for p, left in ((low, lead - low), (high - many, high - begin - whole)):
-        for h in range(0, many if left > 0 else 0, PIECE // size * size_of(pieces)):
+            then, there = rows + 8 * (p + many), src
+        row, into = rows + 8 * p, dst + p * size
+        transpose_rows(src, row, into, columns, count, there, then, LINE_ROWS, width, pieces)
+    for p, left in ((low, line - low), (high - many, high - begin - whole)):
+        for h in range(p, p + many if left > 0 else p, PIECE // size * size_of(pieces)):
+            row, into = rows + 8 * h, dst + h * size
             transpose_rows(
-                src,
-                first + p + h,
-                dst + (p + h) * size,
-                columns,
-                count,
-                ahead,
-                offsets,
-                first_ahead,
-                VECTOR,
-                width,
-                pieces,
+                src, row, into, columns, count, ahead, rows_ahead, VECTOR_ROWS, width, pieces
             )
 
 
 @kernel
 def transpose_buffered(
     src: Address,
-    first: int,
+    rows: Address,
     dst: Address,
     columns: Address,
     count: int,
     ahead: Address,
-    offsets: Numbers,
-    first_ahead: int,
+    rows_ahead: Address,
     buffer: Address,
     width: Any,
     pieces: Any,
@@ -133,10 +103,10 @@ def transpose_buffered(
     step_p, step_q = PIECE // size * size_of(pieces), PIECE // size
     for r in range(step_p):
         if r + NEAR < step_p:
-            near = src + offsets[first + r + NEAR]
+            near = src + load_word(rows + 8 * (r + NEAR))
         else:
-            near = ahead + offsets[first_ahead + r + NEAR - step_p]
-        row = src + offsets[first + r]
+            near = ahead + load_word(rows_ahead + 8 * (r + NEAR - step_p))
+        row = src + load_word(rows + 8 * r)
         into = buffer + (r % step_q * (step_p // step_q) + r // step_q) * PIECE
         for j in range(0, count, step_q):
             q = min(j, count - step_q)
@@ -145,5 +115,4 @@ def transpose_buffered(
             move_piece(into + j * (step_p * size), row + q * size)
     for j in range(0, count, step_q):
         q = min(j, count - step_q)
-        rows = buffer + j * (step_p * size)
-        transpose_interleaved(rows, dst, columns + 8 * q, width, pieces)
+        transpose_interleaved(buffer + j * (step_p * size), dst, columns + 8 * q, width, pieces)

@@ -17,6 +17,7 @@ from .pointers import moved
 from .run_loops import Counted
 
 Fetch = Callable[[list[int]], Any]  # the bytes at some offsets, as a vector
+Piece = tuple[Any, list[int]]  # a vector of bytes, and their offsets
 
 # source, target, units, step
 SIGNATURE = ir.FunctionType(ir.VoidType(), [POINTER] * 2 + [llvm.I64] * 2)
@@ -95,19 +96,29 @@ def _crossing(builder: Any, fetch: Fetch, plane: Plane) -> Any:
 
 def _bytes(builder: Any, begin: Any, order: list[int]) -> Any:
     """Exactly the bytes at some offsets, as a vector."""
-    pieces = list[tuple[Any, list[int]]]()
+    pieces = list[Piece]()
     for first, count in _runs(sorted(set(order))):
         loaded = llvm.load(builder, llvm.at(builder, begin, first), ir.VectorType(llvm.I8, count))
         pieces.append((loaded, list(range(first, first + count))))
-    while len(pieces) > 1:
-        rest = pieces[len(pieces) & -2 :]
-        pairs = zip(pieces[::2], pieces[1::2], strict=False)
-        pieces = [_side_by_side(builder, *pair) for pair in pairs] + rest
-    value, offsets = pieces[0]
+    return picked(builder, side_by_side(builder, pieces), order)
+
+
+def picked(builder: Any, piece: Piece, order: list[int]) -> Any:
+    """The bytes with some offsets, as a vector."""
+    value, offsets = piece
     where = [offsets.index(at) for at in order]
     if where == list(range(len(offsets))):
         return value
     return llvm.shuffle(builder, value, value, where)
+
+
+def side_by_side(builder: Any, pieces: list[Piece]) -> Piece:
+    """All pieces in one vector."""
+    while len(pieces) > 1:
+        rest = pieces[len(pieces) & -2 :]
+        pairs = zip(pieces[::2], pieces[1::2], strict=False)
+        pieces = [_pair(builder, *pair) for pair in pairs] + rest
+    return pieces[0]
 
 
 def _runs(offsets: list[int]) -> list[tuple[int, int]]:
@@ -122,8 +133,8 @@ def _runs(offsets: list[int]) -> list[tuple[int, int]]:
     return made
 
 
-def _side_by_side(builder: Any, one: tuple[Any, list[int]], other: tuple[Any, list[int]]) -> Any:
-    """Two vectors concatenated, with the contents of their lanes; -1 for unused ones."""
+def _pair(builder: Any, one: Piece, other: Piece) -> Piece:
+    """Two vectors concatenated; unused lanes have the offset -1."""
     size = max(len(one[1]), len(other[1]))
     vectors, held = list[Any](), list[int]()
     for value, offsets in (one, other):

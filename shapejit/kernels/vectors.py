@@ -8,9 +8,13 @@ from typing import Any
 from llvmlite import ir
 
 from . import llvm
-from .constants import PIECE
+from .constants import PIECE, WIDTHS
 from .llvm import Address, Builder, Tag, Value, emits
 from .pointers import moved
+
+# Tags: how many rows a block has.
+VECTOR_ROWS = WIDTHS[1]  # rows that fill a vector of each column
+LINE_ROWS = WIDTHS[2]  # rows that fill a line, which is streamed
 
 
 @emits()
@@ -20,6 +24,7 @@ def transpose_block(
     rows: Address,
     dst: Address,
     columns: Address,
+    block: Tag,
     width: Tag,
     pieces: Tag,
 ) -> None:
@@ -27,46 +32,18 @@ def transpose_block(
 
     Row i is 16 bytes at `src` + rows[i]; there are `pieces` * 16 / width of them. Column k of all
     rows is written contiguously to `dst` + columns[k]. Columns are stored in order: stores may run
-    over the end of a column, if the next one overwrites that.
+    over the end of a column, if the next one overwrites that. A part of LINE_ROWS is stored
+    nontemporally: then `dst` + columns[k] are aligned to a vector.
     """
-
-    _transpose(builder, src, rows, dst, columns, width, pieces)
-
-
-@emits()
-def transpose_streamed(
-    builder: Builder,
-    src: Address,
-    rows: Address,
-    dst: Address,
-    columns: Address,
-    width: Tag,
-    pieces: Tag,
-) -> None:
-    """`transpose_block` by nontemporal stores: `dst` + columns[k] are aligned to a vector."""
-    for stored in _transpose(builder, src, rows, dst, columns, width, pieces):
-        llvm.once(builder, stored, llvm.size(pieces) * PIECE)
-
-
-def _transpose(
-    builder: Builder,
-    src: Address,
-    rows: Address,
-    dst: Address,
-    columns: Address,
-    width: Tag,
-    pieces: Tag,
-) -> list[Any]:
-    """Write `transpose_block`; return its stores."""
 
     def place(i: int) -> Address:
         return moved(builder, src, llvm.entry(builder, rows, i))
 
-    made = enumerate(_columns(builder, place, width, pieces))
-    return [
-        llvm.store(builder, column, moved(builder, dst, llvm.entry(builder, columns, k)))
-        for k, column in made
-    ]
+    for k, column in enumerate(_columns(builder, place, width, pieces)):
+        into = moved(builder, dst, llvm.entry(builder, columns, k))
+        stored = llvm.store(builder, column, into)
+        if llvm.size(block) > 1:
+            llvm.nontemporal(builder, stored, llvm.size(pieces) * PIECE)
 
 
 @emits()
@@ -178,16 +155,12 @@ def turn_groups(
     builder: Builder, src: Address, dst: Address, count: Tag, width: Tag, pieces: Tag
 ) -> None:
     """Copy `pieces` * 16 bytes, with the elements of each whole group of `count` reversed."""
-    nbytes = PIECE * llvm.size(pieces)
-    loaded = llvm.load(builder, src, ir.VectorType(llvm.I8, nbytes))
-    size, group = llvm.size(width), count.count * llvm.size(width)
-    # Bytes of a group keep their place in its elements, whose order is reversed.
-    order = [
-        at
-        if at >= nbytes // group * group
-        else at // group * group + group - size - at % group // size * size + at % size
-        for at in range(nbytes)
-    ]
+    group, size = count.count, llvm.size(width)
+    total = PIECE * llvm.size(pieces) // size
+    loaded = llvm.load(builder, src, ir.VectorType(ir.IntType(8 * size), total))
+    # Element k of the vector is element `group` - 1 - k % `group` of its group.
+    order = [k + group - 1 - 2 * (k % group) for k in range(total // group * group)]
+    order += range(len(order), total)
     llvm.store(builder, llvm.shuffle(builder, loaded, loaded, order), dst)
 
 

@@ -19,7 +19,7 @@ from .plans import Plan
 from .shuffles import Shuffle, mixed_of, shuffle_of
 from .small_plans import slower_whole
 from .strategies import Strategy
-from .tables import kind_of
+from .tables import ROW_BYTES
 from .tiles import Tile, bit_tile_of, large, tile_of
 
 # Strategies that take twice the time of permuted blocks: interleaved channels, patches.
@@ -191,7 +191,7 @@ def _tile_in_turns(loops: list[Loop], width: int) -> Tile | None:
     if not outer or not isinstance(last, ArrayLoop) or last.target != width or width > PAGE:
         return None
     column, row = outer[-1], last.size * width
-    if kind_of(width) and row < PIECE <= column.size * width and column[1:] == (width, row):
+    if width in ROW_BYTES and row < PIECE <= column.size * width and column[1:] == (width, row):
         rows = Loop(1, 0, 0), last
         return Tile(Strategy.FEW_ROWS, width, tuple(outer[:-1]), rows, (column,))
     return Tile(Strategy.ROWS_IN_TURNS, width, tuple(outer))

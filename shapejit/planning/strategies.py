@@ -208,13 +208,13 @@ class Strategy(Enum):
     ROWS = Row(
         "rows: runs that lie side by side in source and target",
         "copies.rows",
-        lambda plan, vector: (plan.width, widest(plan.width)),
+        lambda plan, vector: (plan.width, plan.reach, width_tag(1), widest(plan.width)),
         tables=_loops,
     )
     ROWS_IN_TURNS = Row(
         "interleaved rows of several arrays",
-        "copies.rows_in_turns",
-        lambda plan, vector: (plan.width, plan.reach, widest(plan.width)),
+        "copies.rows",
+        lambda plan, vector: (plan.width, plan.reach, width_tag(2), widest(plan.width)),
         tables=_loops,
     )
     FEW_ROWS = Row(

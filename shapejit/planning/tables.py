@@ -24,11 +24,12 @@ from ..runtime.cpu_caches import LINE, PAGE, l2
 from .loops import ArrayLoop, Loop, length_of
 
 # Bytes of a tile along the target (rows) and along the source (columns), by the width of an
-# element: several lines of each, for DRAM pages and hardware prefetchers, but with the stage no
-# more than a core's L2 cache (see `tile_bytes`). Rows are longer, since they are written:
-# 512 x 2048 bytes of float32 1.7 -> 1.55 x the time of a copy.
-ROW_BYTES = {0: 1024, 1: 1024, 2: 1024, 4: 2048, 8: 2048, 16: 512}
-COLUMN_BYTES = {0: 2048, 1: 512, 2: 512, 4: 1024, 8: 1024, 16: 2048}
+# element that is transposed in registers: several lines of each, for DRAM pages and hardware
+# prefetchers, but with the stage no more than a core's L2 cache (see `tile_bytes`). Rows are
+# longer, since they are written: 512 x 2048 bytes of float32 1.7 -> 1.55 x the time of a copy.
+ROW_BYTES = {1: 1024, 2: 1024, 4: 2048, 8: 2048, 16: 512}
+COLUMN_BYTES = {1: 512, 2: 512, 4: 1024, 8: 1024, 16: 2048}
+RUN_TILE = 1024, 2048  # the same for runs
 BLOCK_BYTES = 8192  # of a block of rows alone; it must fit on a stage with its other contents
 INTERLEAVED_BYTES = 2048  # of interleaved columns, up to four of which are a block
 BLOCK_ELEMENTS = 4096  # at most; each has an offset in a table
@@ -63,21 +64,17 @@ class Sides(NamedTuple):
     stage: int
 
 
-def kind_of(width: int) -> int:
-    """The width of elements that are transposed in registers; 0 for longer runs."""
-    return width if width in (1, 2, 4, 8, 16) else 0
-
-
 def tile_bytes(width: int) -> tuple[int, int]:
     """The bytes of a tile along target and source; with a small L2 cache fewer columns."""
-    kind = kind_of(width)
-    room = l2() // 2 // ROW_BYTES[kind] * kind
-    return ROW_BYTES[kind], min(COLUMN_BYTES[kind], room or COLUMN_BYTES[kind])
+    room = l2() // 2 // ROW_BYTES[width] * width
+    return ROW_BYTES[width], min(COLUMN_BYTES[width], room)
 
 
 def byte_sides(rows: Dims, columns: Dims, width: int, unit: int = 0) -> Sides:
     """The tables of a tile of whole bytes; with a `unit` elements are converted to that width."""
-    limits = (CONVERTED[0] * width, CONVERTED[1] * width) if unit else tile_bytes(width)
+    limits = tile_bytes(width) if width in ROW_BYTES else RUN_TILE
+    if unit:
+        limits = CONVERTED[0] * width, CONVERTED[1] * width
     return _sides(rows, columns, width, limits, unit)
 
 
@@ -90,7 +87,7 @@ def row_sides(rows: Dims, width: int) -> Sides:
 def interleaved_sides(rows: Dims, columns: Dims, width: int) -> Sides:
     """The same for columns that are contiguous in the target: offsets are those in the source."""
     by_source = tuple(Loop(n, s, s) for n, s, _ in columns)
-    limits = ROW_BYTES[kind_of(width)], _whole(columns, width, INTERLEAVED_BYTES)
+    limits = ROW_BYTES[width], _whole(columns, width, INTERLEAVED_BYTES)
     return _sides(rows, by_source, width, limits)._replace(stage=STAGE_BYTES)
 
 
@@ -129,8 +126,8 @@ def _sides(rows: Dims, columns: Dims, width: int, limits: tuple[int, int], unit:
     step = columns[-1].source if columns else 0
     bounced = _bounced(by_row.offsets, width)
     steps = unit, step
-    lined = _lined(columns, by_row, unit)
-    staged_words = int(dense), start, pitch, int(bounced), buffer, int(lined)
+    line_aligned = _line_aligned(columns, by_row, unit)
+    staged_words = int(dense), start, pitch, int(bounced), buffer, int(line_aligned)
     tile = _tile(by_row, by_column, steps, staged_words)
     offsets = np.concatenate([by_row.offsets, by_column.offsets, staged])
     return Sides(tile, offsets, buffer + LINE * (by_column.block * width + LINE))
@@ -221,7 +218,7 @@ def _dense(columns: Dims, by_row: _Side, width: int) -> bool:
     return one and by_row.block == by_row.size
 
 
-def _lined(columns: Dims, by_row: _Side, width: int) -> bool:
+def _line_aligned(columns: Dims, by_row: _Side, width: int) -> bool:
     """Whether the lines of a block of rows are stored straight to the target.
 
     They are if all columns begin at the same byte of a line, and hold several lines. But columns

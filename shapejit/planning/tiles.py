@@ -13,9 +13,10 @@ from .tables import (
     BIT_ROW,
     BLOCK_BYTES,
     INTERLEAVED_BYTES,
+    ROW_BYTES,
+    RUN_TILE,
     STREAMS,
     Dims,
-    kind_of,
     tile_bytes,
 )
 
@@ -45,7 +46,7 @@ def tile_of(loops: list[Loop], width: int) -> Tile:
     if loops[-1].target != width:  # a target with gaps between single runs
         return Tile(Strategy.ROWS, width, tuple(loops))
     chain = by_source(loops[:-1])
-    if not kind_of(width):
+    if width not in ROW_BYTES:
         return _tile_of_runs(loops, chain, width)
     if chain and abs(chain[0].source) == width:
         tile = _transposed(Strategy.TILES, loops, chain, width, tile_bytes(width))
@@ -77,7 +78,7 @@ def _tile_of_runs(loops: list[Loop], chain: list[Loop], width: int) -> Tile:
         width >= LINE and streams(loops, chain[0]) <= thresholds.PLACES
     ):
         return Tile(Strategy.ROWS, width, tuple(loops))
-    return _transposed(Strategy.RUN_TILES, loops, chain, width, tile_bytes(width))
+    return _transposed(Strategy.RUN_TILES, loops, chain, width, RUN_TILE)
 
 
 def _tile_of_elements(loops: list[Loop], width: int) -> Tile:

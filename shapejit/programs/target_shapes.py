@@ -23,8 +23,7 @@ from ..shapes.resolver import resolve
 
 ASKED_BY = "reshape_batch"
 
-RESOLVE_ROWS = Call("shapes.resolve_rows", ("t", "a", "i", "t"), "i", held=False)
-RESOLVE_RAGGED = Call("shapes.resolve_ragged", ("a", "a", "a", "i", "t"), "i", held=False)
+RESOLVE_ROWS = Call("shapes.resolve_rows", ("a", "a", "a", "i", "t"), "i", held=False)
 
 
 class TargetShapes(NamedTuple):
@@ -81,9 +80,7 @@ def resolve_batch(source_shapes: Any, request: Request) -> NDArray[np.int64]:
     rows = plain(source_shapes) if is_a(source_shapes, np.ndarray) else source_shapes
     matrix = isinstance(rows, np.ndarray) and rows.ndim == 2
     if matrix and rows.dtype == np.int64:
-        sources = rows if rows.flags.carray else np.array(rows, order="C")
-        targets = np.empty((len(rows), len(request.dims)), np.int64)
-        done = _resolved(RESOLVE_ROWS, (sources,), rows, request, targets)
+        sizes, starts = rows.ravel(), np.arange(len(rows) + 1) * rows.shape[1]
     elif matrix or (is_sequence(rows) and not isinstance(rows, str | bytes | range)):
         rows = tuple(rows)  # may have another length than it says
         read, sizes, starts = _tokens(rows, range(len(rows)), "the source shape")
@@ -93,11 +90,11 @@ def resolve_batch(source_shapes: Any, request: Request) -> NDArray[np.int64]:
                     f"tensor {i}: the source shape must be a sequence, not {rows[i]!r}"
                 )
         rows = read
-        targets = np.empty((len(rows), len(request.dims)), np.int64)
-        done = _resolved(RESOLVE_RAGGED, (sizes, starts), rows, request, targets)
     else:
         what = f"{rows.ndim}-D array" if isinstance(rows, np.ndarray) else type(rows).__name__
         raise DTypeError(f"source shapes are a sequence or a 2-D array, not a {what}")
+    targets = np.empty((len(rows), len(request.dims)), np.int64)
+    done = _resolved(sizes, starts, rows, request, targets)
     if done < len(targets):
         with about(f"tensor {done}"):
             resolve(rows[done], request)
@@ -105,18 +102,18 @@ def resolve_batch(source_shapes: Any, request: Request) -> NDArray[np.int64]:
 
 
 def _resolved(
-    kernel: Call,
-    sources: tuple[Addresses, ...],
+    sizes: Addresses,
+    starts: Addresses,
     rows: Sequence[Any] | NDArray[Any],
     request: Request,
     targets: Addresses,
 ) -> int:
-    """Resolve a request for each row of `sources` by a kernel; return how many succeeded."""
-    found = array_structs.kernel(kernel)
+    """Resolve a request for each of `rows`, whose `sizes` begin at `starts`; how many succeeded."""
+    found = array_structs.kernel(RESOLVE_ROWS)
     if found is not None:
         dims = np.array(request.dims, np.int64)
-        return int(found(*sources, dims, int(request.cancel), targets))
-    with by_numpy(array_structs.work_of(kernel)):
+        return int(found(sizes, starts, dims, int(request.cancel), targets))
+    with by_numpy(array_structs.work_of(RESOLVE_ROWS)):
         for i, row in enumerate(rows):
             try:
                 targets[i] = resolve(row, request)
