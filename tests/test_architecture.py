@@ -218,7 +218,7 @@ SIZES = {
     "engine/numpy_fallback": {"ROW", "_NEAR"},
     "engine/patience": {"LOOKED_FOR", "_forced"},
     "planning/boxes": {"MATRIX"},
-    "planning/casts": {"RUN", "STREAMED", "VECTOR"},
+    "planning/casts": {"RUN", "VECTOR"},
     "planning/decode_plans": {"MOST"},
     "planning/encode_plans": {"MOST_BLOCK"},
     "planning/planner": {"MOST_IN_TURNS"},
