@@ -117,10 +117,6 @@ def _parts(dims: Sequence[Dim], bits: int, unit: int) -> list[int]:
     # Runs are as long as possible without cost, and whole bytes of packed elements.
     if dims[last].source == bits and all(part == 1 for part in parts[:-1]):
         parts[last] = dims[last].size
-    elif parts[last] < dims[last].size:
-        room = BOX_ELEMENTS // prod(parts)
-        longest = min(dims[last].size, RUN, parts[last] * max(1, room))
-        parts[last] = _uneven(dims[last].size, max(parts[last], longest), width)
     if parts[last] > RUN:
         steps = -(-dims[last].size // RUN)
         parts[last] = min(RUN, -(-dims[last].size // steps // LINE) * LINE)
@@ -138,19 +134,6 @@ def _parts(dims: Sequence[Dim], bits: int, unit: int) -> list[int]:
         if per > 1 and dim.source == bits and k < last and dim.size % per == 0:
             parts[k] = min(dim.size, -(-parts[k] // per) * per)
     return parts
-
-
-def _uneven(size: int, part: int, width: int) -> int:
-    """About `part` of `size` elements: an odd number of lines, so that rows use all cache sets."""
-    per = LINE // width
-    steps = -(-size // part)
-    options = [
-        (tried * found - size, found)
-        for tried in range(steps, steps + 3)
-        for found in [((-(-size // tried) + per - 1) // per | 1) * per]
-        if found <= size
-    ]
-    return min(options)[1] if options else part
 
 
 def _fetch(inner: Sequence[Dim], bits: int, offset: int) -> tuple[str, int]:
