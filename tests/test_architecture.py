@@ -194,7 +194,7 @@ SIZES = {
     "engine/addresses": {"RUNS"},
     "engine/patience": {"LOOKED_FOR", "_forced"},
     "planning/boxes": {"MATRIX"},
-    "planning/casts": {"RUN", "STREAMED", "VECTOR"},
+    "planning/casts": {"RUN", "VECTOR"},
     "planning/decode_plans": {"MOST"},
     "planning/encode_plans": {"MOST_BLOCK"},
     "planning/planner": {"MOST_IN_TURNS"},

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..kernels.constants import BATCH_STAGE_BYTES, CAST_SCALE, CAST_ZERO, MAX_RANK
+from ..kernels.constants import BATCH_STAGE_BYTES, MAX_RANK
 from ..kernels.numbers import Conversion
 from ..kernels.small_plans import PLANE_MOVER
 from ..planning import thresholds
@@ -67,7 +67,7 @@ class Work:
         """The same with scales and zero points at these addresses: see `_boxes`."""
         *others, numbers = self.launch.arguments
         numbers = numbers.copy()
-        numbers[[CAST_SCALE, CAST_ZERO]] = scale, zero
+        numbers[:2] = scale, zero
         return replace(self, launch=self.launch.given(*others, numbers))
 
     def places(self, sources: Where, targets: Where) -> Addresses:
@@ -94,7 +94,7 @@ def work_of(plan: Plan) -> Work:
         plan.target_offset,
         plan.count,
         plan.nbytes if plan.parallel else 0,
-        len(plan.table),
+        len(plan.table) + len(plan.rows),
         plan.weight + WORK_BYTES,
         kind_of(plan),
     )
@@ -206,8 +206,7 @@ def _boxes(plan: CastPlan, entry: Code) -> Launch:
     """The kernel that fetches boxes and converts their runs."""
     fetch = repeated = np.zeros(0, np.int64)
     if plan.fetch in ("bytes", "phases"):
-        dims = [(dim.size, dim.source // 8) for dim in plan.fetched]
-        fetch = small_plan_of_dims(dims, max(8, plan.source_bits) // 8)
+        fetch = small_plan_of_dims(plan.fetched, max(8, plan.source_bits) // 8)
     if plan.scales == "repeated":
         scale = small_plan_of_dims([(d.size, d.scale) for d in plan.inner], plan.float_bytes)
         zero = small_plan_of_dims([(d.size, d.zero) for d in plan.inner], plan.float_bytes)

@@ -1,15 +1,14 @@
 """Boxes: parts of a copy that are put in the target's order on a stage, and written in long runs.
 
-The arguments are those of `copies`; `loops` has two more columns: the distances by which the last
-step of a loop goes back in source and target, so that all boxes have equal sizes. `box` is the
-table of the parts of `offsets`, whose words are in `constants`.
+The arguments are those of `copies`; `loops` are those of `odometer.box_at`: all boxes have
+equal sizes. `box` is the table of the parts of `offsets`, whose words are in `constants`.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from ..runtime.jobs import AHEAD, DST, HIGH, LEFT, LOW, SOURCE, SPAN, SRC, STREAMED, TARGET, TENSOR
+from ..runtime.jobs import AHEAD, DST, HIGH, LEFT, LOW, SRC, STREAMED, TENSOR
 from .constants import (
     BLOCKS,
     COLUMNS,
@@ -30,23 +29,12 @@ from .constants import (
 from .copies import small_row, stream
 from .jit import Address, Numbers, Table, kernel
 from .memory import address_of, copy, move, move_piece, pointer, prefetch, size_of
-from .odometer import seek, step
+from .odometer import box_at
 from .shares import take
 from .vectors import VECTOR_ROWS, pick, transpose_block
 
 SHIFT = 24
 CHUNK = 64  # rows between prefetches of lines of the next box
-
-
-@kernel
-def back(loops: Table, at: Numbers) -> tuple[int, int]:
-    """How far the box at `at` reaches back in source and target."""
-    source = target = 0
-    for k in range(loops.shape[0]):
-        if at[k] == loops[k, 0] - 1:
-            source += loops[k, 3]
-            target += loops[k, 4]
-    return source, target
 
 
 @kernel
@@ -113,7 +101,6 @@ def next_box(
 
     Sets in `span` the start of the box in its tensor, `SRC` and `DST`, and of the next, `AHEAD`.
     """
-    at = span[SPAN:]
     if span[LEFT] > 0:
         target = pointer(places[1, span[TENSOR]]) + span[DST]
         drain(target, stage, box, offsets, work[STREAMED] != 0)
@@ -121,13 +108,10 @@ def next_box(
     if span[LEFT] == 0:
         if not take(work, span):
             return False
-        span[SOURCE], span[TARGET] = seek(loops, at, span[LOW])
         span[LEFT] = span[HIGH] - span[LOW]
-    back_s, back_t = back(loops, at)
-    span[SRC], span[DST] = span[SOURCE] - back_s, span[TARGET] - back_t
-    span[SOURCE], span[TARGET] = step(loops, at, span[SOURCE], span[TARGET])
-    back_s, back_t = back(loops, at)
-    span[AHEAD] = span[SOURCE] - back_s
+    index = span[HIGH] - span[LEFT]
+    span[SRC], span[DST], _, _ = box_at(loops, index)
+    span[AHEAD] = box_at(loops, index + 1)[0]
     return True
 
 

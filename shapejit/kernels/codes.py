@@ -87,132 +87,58 @@ def fill(
     end: Address,
     width: int,
     unpacks: int,
+    turns: Any,
+    apart: Any,
+    direction: Any,
 ) -> None:
-    """Write the codes of elements [first, first + count) of the loops."""
-    last = loops.shape[0] - 1
+    """Write the codes of elements [first, first + count) of the loops.
+
+    If the last loop interleaves as many runs as `turns` is long, or if its elements are `apart`
+    from one another (see `pick`), whole vectors follow them, through runs of codes on the stage.
+    """
+    last, far = loops.shape[0] - 1, len(apart)
     size, stride = loops[last, 0], loops[last, 1]
+    runs, pitch = codes + 2 * CODES_APART + LINE, CODES_BLOCK // len(turns) + LINE
     s, _ = seek(loops, at, first)
     done = 0
     while done < count:
+        begin, into = source + s, codes + done
         some = min(count - done, size - at[last])
-        if last > 0 and size < PIECE and at[last] == 0 and some == size:
+        if last > 0 and size < PIECE and some == size:
             # Short adjacent runs: along the loop around them.
-            runs = min((count - done) // size, loops[last - 1, 0] - at[last - 1])
+            times = min((count - done) // size, loops[last - 1, 0] - at[last - 1])
             around = loops[last - 1, 1]
-            for i in range(size):
-                begin = source + s + i * stride
-                pick_codes(codes + done + i, size, begin, around, runs, width)
-            done += runs * size
-            at[last - 1] += runs - 1
-            s += (runs - 1) * around
-        else:
-            if stride == width:
-                call(unpacks, (codes + done, source + s, some, end))
+            if len(turns) > 1:
+                for row in range(size):
+                    store_word(runs - LINE + 8 * row, row * pitch)
+                    call(unpacks, (runs + row * pitch, begin + row * stride, times, end))
+                for i in range(0, times, LINE):
+                    interleave(runs + i, runs - LINE, into + i * size, turns, _BYTE, _LINE)
             else:
-                pick_codes(codes + done, 1, source + s, stride, some, width)
+                for i in range(size):
+                    pick_codes(into + i, size, begin + i * stride, around, times, width)
+            done += times * size
+            at[last - 1] += times - 1
+            s += (times - 1) * around
+        else:
+            if far > 1 or size_of(direction) == 2:
+                # The last whole vector reads before the first element, where there is a margin.
+                reach, picked = (some - 1) * far, runs
+                if size_of(direction) == 2:
+                    begin, picked = begin - reach * width, runs + LINE * far
+                call(unpacks, (picked, begin, reach + 1, end))
+                by = far
+                if size_of(direction) == 2:
+                    picked, by = picked + reach, -far
+                for i in range(0, some, LINE):
+                    pick(picked + i * by, into + i, apart, direction, _BYTE, _LINE)
+            elif stride == width:
+                call(unpacks, (into, begin, some, end))
+            else:
+                pick_codes(into, 1, begin, stride, some, width)
             done += some
         at[last] += some - 1
         s, _ = step(loops, at, s + (some - 1) * stride, 0)
-
-
-@kernel
-def fill_turns(
-    codes: Address,
-    source: BitAddress,
-    loops: Table,
-    at: Table,
-    first: int,
-    count: int,
-    end: Address,
-    runs: Address,
-    width: int,
-    unpacks: int,
-    turns: Any,
-) -> None:
-    """`fill` if the last loop interleaves runs; their number is the length of `turns`."""
-    rows, last = len(turns), loops.shape[0] - 1
-    size, apart = loops[last - 1, 0], CODES_BLOCK // len(turns) + LINE
-    for row in range(rows):
-        store_word(runs + 8 * row, row * apart)
-    table, runs = runs, runs + LINE
-    s, _ = seek(loops, at, first)
-    done = 0
-    while done < count:
-        some = min((count - done) // rows, size - at[last - 1])
-        for row in range(rows):
-            begin = source + s + row * loops[last, 1]
-            call(unpacks, (runs + row * apart, begin, some, end))
-        for i in range(0, some, LINE):
-            interleave(runs + i, table, codes + done + i * rows, turns, _BYTE, _LINE)
-        done += some * rows
-        at[last - 1] += some - 1
-        at[last] = rows - 1
-        s, _ = step(loops, at, s + (some - 1) * width + (rows - 1) * loops[last, 1], 0)
-
-
-@kernel
-def fill_picks(
-    codes: Address,
-    source: BitAddress,
-    loops: Table,
-    at: Table,
-    first: int,
-    count: int,
-    end: Address,
-    runs: Address,
-    width: int,
-    unpacks: int,
-    apart: Any,
-    direction: Any,
-) -> None:
-    """`fill` if the elements of the last loop are `apart` from one another, as in `pick`."""
-    last, far = loops.shape[0] - 1, len(apart)
-    size = loops[last, 0]
-    s, _ = seek(loops, at, first)
-    done = 0
-    while done < count:
-        some = min(count - done, size - at[last])
-        reach = (some - 1) * far
-        if size_of(direction) == 2:
-            # The last whole vector reads before the first element, where there is a margin.
-            begin = runs + LINE * (far + 1)
-            call(unpacks, (begin, source + s - reach * width, reach + 1, end))
-            for i in range(0, some, LINE):
-                pick(begin + reach - i * far, codes + done + i, apart, direction, _BYTE, _LINE)
-        else:
-            call(unpacks, (runs, source + s, reach + 1, end))
-            for i in range(0, some, LINE):
-                pick(runs + i * far, codes + done + i, apart, direction, _BYTE, _LINE)
-        done += some
-        at[last] += some - 1
-        s, _ = step(loops, at, s + (some - 1) * loops[last, 1], 0)
-
-
-@kernel
-def fill_any(
-    codes: Address,
-    source: BitAddress,
-    loops: Table,
-    at: Table,
-    first: int,
-    count: int,
-    end: Address,
-    width: int,
-    unpacks: int,
-    turns: Any,
-    apart: Any,
-    direction: Any,
-) -> None:
-    """`fill`, by whole vectors if elements are interleaved, or every n-th ones."""
-    runs = codes + 2 * CODES_APART
-    if len(turns) > 1:
-        fill_turns(codes, source, loops, at, first, count, end, runs, width, unpacks, turns)
-    elif len(apart) > 1 or size_of(direction) == 2:
-        fill_picks(
-            codes, source, loops, at, first, count, end, runs, width, unpacks, apart, direction
-        )
-    else:
-        fill(codes, source, loops, at, first, count, end, width, unpacks)
 
 
 @kernel
@@ -221,7 +147,8 @@ def by_codes(
     work: Numbers,
     span: Numbers,
     stage: Address,
-    loops: Table,
+    around: Table,
+    inner: Table,
     sizes: Numbers,
     unpacks: int,
     packs: int,
@@ -231,14 +158,14 @@ def by_codes(
 ) -> None:
     """Copy elements in blocks: a byte each on the stage, then packed unless `unit` is 8.
 
-    `sizes`: bytes of the source, number of loops over blocks of rows (the others are within a row),
+    The loops `around` go over blocks of rows, `inner` within a row. `sizes`: bytes of the source,
     elements of a row and of a block, bits of an element in source and target. One of `turns` and
     `apart` may be longer than 1, or `direction` two bytes: then whole vectors follow the elements.
     `unpacks` and `packs` are addresses of functions.
     """
-    reach, outer, count, block, width, unit = sizes
+    reach, count, block, width, unit = sizes
     streamed, packed = work[STREAMED] != 0, stage + CODES_APART
-    around, inner = loops[:outer], loops[outer:]
+    outer = len(around)
     around_at, at = span[SPAN : SPAN + outer], span[SPAN + outer :]
     are_codes = unit != 8 and inner.shape[0] == 1 and inner[0, 1] == 8
     while take(work, span):
@@ -254,7 +181,7 @@ def by_codes(
                 call(packs, (packed, (src >> 3) + first, ready))
             if ready < some:
                 begin, rest = first + ready, some - ready
-                fill_any(
+                fill(
                     stage, src, inner, at, begin, rest, end, width, unpacks, turns, apart, direction
                 )
                 if unit != 8:

@@ -73,45 +73,11 @@ CODES_BYTES = 6 * CODES_BLOCK + 32 * LINE  # codes, the packed block, up to four
 # The verdicts on a tensor of a batch, see `shapes.resolve_all`.
 VIEW, COPY, REFUSED, APART = range(4)
 
-# Columns of the tables of `casts`: of its loops, whose last step goes back by the columns from
-# `BACK` on, and of its runs. Its numbers: where things stand on its stage; the functions that
-# convert, unpack and pack (0: none), and move planes of small plans; elements of a run, and with
-# one scale; where scales and zero points begin, and the steps between; bytes that elements reach,
-# bits of one in the source, bits of a run in the target, how packed ones are fetched.
-BOX_SIZE, BOX_SOURCE, BOX_TARGET, BOX_SCALE, BOX_ZERO = range(5)
-BACK = 4
-RUN_SOURCE, RUN_TARGET, RUN_SCALE, RUN_ZERO, RUN_SHIFT = range(5)
-FETCHED, SCALES, ZEROS, CONVERTED, PACKED = range(5)
-CAST_CONVERT, CAST_UNPACK, CAST_PACK, CAST_MOVER, CAST_COUNT, CAST_BLOCK = range(5, 11)
-CAST_SCALE, CAST_SCALE_STEP, CAST_ZERO, CAST_ZERO_STEP = range(11, 15)
-CAST_REACH, CAST_BITS, CAST_RUN_BITS, CAST_FETCHES = range(15, 19)
-STREAMED_PARTS = 4  # of a run, read and streamed in turn: float32 to bfloat16 1.4 -> 1.1 x memcpy
-RUN_BY_RUN, ONE_BY_ONE = 1, 2  # how packed elements become codes, unless they are bytes
+STREAMED_PARTS = (
+    4  # of a run of `casts`, read and streamed in turn: float32 to bfloat16 1.4 -> 1.1 x memcpy
+)
 
-# Columns of the table of `decodes`: what reads codes (0: they lie side by side), where they
-# lie, bytes from one unit to the next, numbers of a unit, bytes of a number, elements of
-# the result per number, what converts them, numbers per scale, where scales and zero points
-# lie and how far apart, which of both on the stage, and where on it codes and results go.
-STEP_READ, STEP_SOURCE, STEP_APART, STEP_UNIT, STEP_NBYTES, STEP_PER, STEP_CONVERT = range(7)
-STEP_BLOCK, STEP_SCALE, STEP_SCALE_APART, STEP_ZERO, STEP_ZERO_APART = range(7, 12)
-STEP_STAGED, STEP_CODES, STEP_INTO = range(12, 15)
-STEP_COLUMNS = 15
-STEP_ON_STAGE = SCALE_STAGED, ZERO_STAGED = 1, 2
-# Of its boxes: the function of a network, how often a call repeats it, and the steps between;
-# where a run's codes stand on the stage, and operands; rows of a box, elements of one, columns
-# of the result, bytes from row to row on the stage; what reads codes, elements of a unit, bytes
-# to the next one; what converts them; rows and columns with one scale; bytes of a result.
-BOX_SHUFFLE, BOX_REPEATS, BOX_APART, BOX_FAR, BOX_CODES, BOX_FLOATS = range(6)
-BOX_ROWS, BOX_RUN, BOX_COLUMNS, BOX_PITCH, BOX_READ, BOX_UNIT, BOX_UNIT_APART = range(6, 13)
-BOX_CONVERT, BOX_TALL, BOX_WIDE, BOX_NBYTES = range(13, 17)
-
-# Words of `encodes`: rows and columns of a weight, the rows of its bands, the columns of a segment,
-# segments of a band; bytes from one band to the next, and from one segment, in the source, in
-# codes, in scales; bytes from one row to the next in source and target.
-WEIGHT_ROWS, WEIGHT_COLUMNS, BAND_ROWS, SEGMENT_COLUMNS, SEGMENTS = range(5)
-BAND_SOURCE, BAND_TARGET, BAND_SCALES = range(5, 8)
-SEGMENT_SOURCE, SEGMENT_TARGET, SEGMENT_SCALES = range(8, 11)
-SOURCE_PITCH, TARGET_PITCH = range(11, 13)
+STEP_ON_STAGE = SCALE_STAGED, ZERO_STAGED = 1, 2  # which operands of a step of `decodes` are there
 
 # Of `batches`.
 FULL = 8192  # bytes on a stage that are worth streaming: they are still in L1

@@ -132,18 +132,16 @@ class _Loops(Run):
             self._converted(index, lanes, each, own)
             return
         before = index // self.block
-        if lanes == 1:
-            self._converted(index, lanes, self._one(before, lanes), own)
+        if lanes <= LANES:
+            operands = self._one(before, lanes) if lanes == 1 else self._several(index, lanes)
+            self._converted(index, lanes, operands, own)
             return
         left = (before + 1) * self.block - index
-        if lanes == LANES:
-            self._converted(index, lanes, self._several(before, left, lanes), own)
-            return
         with self.builder.if_else((left >= lanes).value) as (one_block, blocks):
             with one_block:
                 self._converted(index, lanes, self._one(before, lanes), own)
             with blocks:
-                self._converted(index, lanes, self._across(before, left, lanes), own)
+                self._converted(index, lanes, self._several(index, lanes), own)
 
     def _converted(
         self, index: Values, lanes: int, operands: Sequence[Values], own: Own = None
@@ -166,54 +164,21 @@ class _Loops(Run):
 
     def _one(self, block: Values, lanes: int) -> list[Values]:
         """The operands of the elements of one block."""
-        return [self._splat(begin + block * step, lanes) for begin, step in self.operands]
+        places = (begin + block * step for begin, step in self.operands)
+        return [load(place, self.floats).spread(lanes) for place in places]
 
-    def _splat(self, place: Values, lanes: int) -> Values:
-        """A vector of the scale or zero point at an address."""
-        return load(place, self.floats).spread(lanes)
-
-    def _across(self, before: Values, left: Values, lanes: int) -> list[Values]:
-        """Operands of a wide vector in several blocks: two if these are as long as it is."""
-        builder, branches, blocks = self.builder, list[list[Values]](), list[Any]()
-        with builder.if_else((self.block >= lanes).value) as (two, several):
-            for branch, found in ((two, self._two), (several, self._several)):
-                with branch:
-                    branches.append(found(before, left, lanes))
-                    blocks.append(builder.block)
-        joined = []
-        for values in zip(*branches, strict=True):
-            phi = builder.phi(values[0].value.type)
-            joined.append(values[0].of(phi))
-            for value, block in zip(values, blocks, strict=True):
-                phi.add_incoming(value.value, block)
-        return joined
-
-    def _two(self, before: Values, left: Values, lanes: int) -> list[Values]:
-        """Operands of elements the first `left` of which are of the block `before`."""
-        first = first_of(left, lanes, lanes, self.floats.itemsize)
-        ends = (self._one(block, lanes) for block in (before, before + 1))
-        return [np.where(first, *pair) for pair in zip(*ends, strict=True)]
-
-    def _several(self, before: Values, left: Values, lanes: int) -> list[Values]:
-        """Operands of elements the first `left` of which are of the block `before`.
-
-        Blocks have at least `LANES` elements.
-        """
-        places, parts = [begin + before * step for begin, step in self.operands], []
-        for _ in range(lanes // LANES):
-            over, some = left < LANES, np.minimum(left, LANES)
-            first = first_of(some, LANES, LANES, self.floats.itemsize)
-            left = left - LANES
-            done, found = left <= 0, list[Any]()
-            left = left + np.where(done, self.block, 0)
-            for k, (_, step) in enumerate(self.operands):
-                after = places[k] + np.where(over, step, 0)
-                ends = (self._splat(place, LANES) for place in (places[k], after))
-                found.append(np.where(first, *ends).value)
-                places[k] = places[k] + np.where(done, step, 0)
-            parts.append(found)
+    def _several(self, index: Values, lanes: int) -> list[Values]:
+        """The operands of elements of several blocks, each of `LANES` elements or more."""
+        parts = []
+        for k in range(0, lanes, LANES):
+            before = (index + k) // self.block
+            left = (before + 1) * self.block - (index + k)
+            blocks = before, before + (left < LANES).astype("i8")
+            first = first_of(np.minimum(left, LANES), LANES, LANES, self.floats.itemsize)
+            ends = zip(*(self._one(block, LANES) for block in blocks), strict=True)
+            parts.append([np.where(first, *both).value for both in ends])
         many = (llvm.joined(self.builder, [*found]) for found in zip(*parts, strict=True))
-        return [left.of(value, self.floats) for value in many]
+        return [self.zero.of(value, self.floats) for value in many]
 
 
 @emits()

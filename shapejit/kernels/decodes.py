@@ -1,97 +1,51 @@
 """Quantised weights decoded run by run: scales and codes are read and converted in turn.
 
-`steps` has a row for each step (words of `constants`): numbers that are contiguous, or are unpacked
-to the stage, are converted with scales and zero points in memory or on the stage, and written to
-the stage; those of the last row are the result.
+`steps` has a row for each step: what reads units of codes (0: they are contiguous), the first one,
+bytes from one unit to the next, numbers of a unit, elements of the result per number, what converts
+them, numbers per scale; the scales and the zero points, and bytes from one to the next; which of
+both are on the stage; where on the stage codes go, and results, those of the last row apart.
 """
 
 from __future__ import annotations
 
 from ..runtime.cpu_caches import LINE
 from ..runtime.jobs import HIGH, LOW, SPAN, TENSOR
-from .constants import (
-    BOX_APART,
-    BOX_CODES,
-    BOX_COLUMNS,
-    BOX_CONVERT,
-    BOX_FAR,
-    BOX_FLOATS,
-    BOX_NBYTES,
-    BOX_PITCH,
-    BOX_READ,
-    BOX_REPEATS,
-    BOX_ROWS,
-    BOX_RUN,
-    BOX_SHUFFLE,
-    BOX_TALL,
-    BOX_UNIT,
-    BOX_UNIT_APART,
-    BOX_WIDE,
-    SCALE_STAGED,
-    STEP_APART,
-    STEP_BLOCK,
-    STEP_CODES,
-    STEP_CONVERT,
-    STEP_INTO,
-    STEP_NBYTES,
-    STEP_PER,
-    STEP_READ,
-    STEP_SCALE,
-    STEP_SCALE_APART,
-    STEP_SOURCE,
-    STEP_STAGED,
-    STEP_UNIT,
-    STEP_ZERO,
-    STEP_ZERO_APART,
-    WIDTHS,
-    ZERO_STAGED,
-)
+from .constants import SCALE_STAGED, ZERO_STAGED
 from .conversions import convert
 from .jit import Address, Numbers, Table, kernel
-from .memory import address_of, move, pointer, prefetch
+from .memory import address_of, pointer, prefetch
 from .odometer import seek, step
 from .shares import take
 from .shuffles import shuffle
 from .unit_code import read_units
 
-_FLOAT = WIDTHS[4]
-
 
 @kernel
-def decode_step(
-    steps: Table, k: int, begin: int, count: int, stage: Address, into: Address
-) -> None:
-    """Run step `k` for the elements [begin, begin + count) of the result."""
-    per, block = steps[k, STEP_PER], steps[k, STEP_BLOCK]
+def decode_step(row: Numbers, begin: int, count: int, stage: Address, into: Address) -> None:
+    """Run a step for the elements [begin, begin + count) of the result."""
+    (read, place, apart, unit, per, converts, block,
+     scale, scale_apart, zero, zero_apart, staged, codes_at, _) = row  # fmt: skip
     first, some = begin // per, max(1, count // per)
-    if steps[k, STEP_READ] != 0:
-        codes, size, apart = stage + steps[k, STEP_CODES], steps[k, STEP_UNIT], steps[k, STEP_APART]
-        source = pointer(steps[k, STEP_SOURCE]) + first // size * apart
-        read_units(steps[k, STEP_READ], source, codes, some // size, apart)
-    else:
-        codes = pointer(steps[k, STEP_SOURCE]) + first * steps[k, STEP_NBYTES]
-    scale, zero = pointer(steps[k, STEP_SCALE]), pointer(steps[k, STEP_ZERO])
-    if steps[k, STEP_STAGED] & SCALE_STAGED != 0:
-        scale = stage + steps[k, STEP_SCALE]
-    if steps[k, STEP_STAGED] & ZERO_STAGED != 0:
-        zero = stage + steps[k, STEP_ZERO]
-    scale += first // block * steps[k, STEP_SCALE_APART]
-    zero += first // block * steps[k, STEP_ZERO_APART]
-    convert(steps[k, STEP_CONVERT], codes, into, some, min(block, some), scale, 4, zero, 4, 0)
+    codes = pointer(place) + first // unit * apart
+    if read != 0:
+        read_units(read, codes, stage + codes_at, some // unit, apart)
+        codes = stage + codes_at
+    scales, zeros = pointer(scale), pointer(zero)
+    if staged & SCALE_STAGED != 0:
+        scales = stage + scale
+    if staged & ZERO_STAGED != 0:
+        zeros = stage + zero
+    scales += first // block * scale_apart
+    zeros += first // block * zero_apart
+    convert(converts, codes, into, some, min(block, some), scales, 4, zeros, 4, 0)
 
 
 @kernel
-def ask_step(steps: Table, k: int, begin: int, count: int) -> None:
+def ask_step(row: Numbers, begin: int, count: int) -> None:
     """Prefetch the codes of the elements [begin, begin + count), which are next."""
-    per = steps[k, STEP_PER]
-    first, some = begin // per, max(1, count // per)
-    if steps[k, STEP_READ] != 0:
-        size, apart = steps[k, STEP_UNIT], steps[k, STEP_APART]
-        begin, nbytes = first // size * apart, some // size * apart
-    else:
-        begin, nbytes = first * steps[k, STEP_NBYTES], some * steps[k, STEP_NBYTES]
-    source = pointer(steps[k, STEP_SOURCE]) + begin
-    for line in range(0, nbytes, LINE):
+    _, place, apart, unit, per = row[:5]
+    source = pointer(place) + begin // per // unit * apart
+    for line in range(0, max(1, count // per) // unit * apart, LINE):
         prefetch(source + line)
 
 
@@ -113,62 +67,10 @@ def decode_runs(
         for unit in range(span[LOW], span[HIGH]):
             begin = unit * length
             count = min(length, total - begin)
-            ask_step(steps, last, begin + count, count)
+            ask_step(steps[last], begin + count, count)
             for k in range(last):
-                decode_step(steps, k, begin, count, stage, stage + steps[k, STEP_INTO])
-            decode_step(steps, last, begin, count, stage, target + begin * nbytes)
-
-
-@kernel
-def fill_box(
-    source: Address, stage: Address, loops: Table, at: Numbers, offsets: Numbers, box: Numbers
-) -> None:
-    """Permute the codes of a box onto the stage."""
-    table, calls = address_of(offsets), loops[:, 0].prod()
-    entry, count, apart, far = box[BOX_SHUFFLE], box[BOX_REPEATS], box[BOX_APART], box[BOX_FAR]
-    s, t = seek(loops, at, 0)
-    for _ in range(calls):
-        shuffle(entry, source + s, stage + t, table, count, apart, far, 0, 0)
-        s, t = step(loops, at, s, t)
-
-
-@kernel
-def gather(
-    target: Address,
-    pitch: int,
-    source: Address,
-    rows: int,
-    columns: int,
-    down: int,
-    across: int,
-) -> None:
-    """Copy float32 with strides `down` and `across` (bytes) to rows `pitch` bytes apart."""
-    for column in range(columns):
-        ahead = source + (column + 16) * across
-        for line in range(0, rows * down + LINE, LINE):
-            prefetch(ahead + line)
-        for row in range(rows):
-            place = source + row * down + column * across
-            move(target + row * pitch + 4 * column, place, _FLOAT)
-
-
-@kernel
-def found(
-    operand: Numbers, blocks: tuple[int, int, int, int], floats: Address, far: int
-) -> tuple[Address, int, int]:
-    """The address of the float32 of a box, and the bytes to those of the next row and column.
-
-    `blocks` are the first row, the rows, the first column and the columns. If each column has a
-    float of its own and these are not contiguous, they are copied to `floats`, in rows `far` bytes
-    apart.
-    """
-    row, rows, column, columns = blocks
-    down, across = operand[1], operand[2]
-    begin = pointer(operand[0]) + (row * down + column * across)
-    if columns > 0 and across > 4:
-        gather(floats, far, begin, rows, columns, down, across)
-        begin, down, across = floats, far, 4
-    return begin, down, across
+                decode_step(steps[k], begin, count, stage, stage + steps[k, -1])
+            decode_step(steps[last], begin, count, stage, target + begin * nbytes)
 
 
 @kernel
@@ -183,35 +85,35 @@ def decode_boxes(
     operands: Table,
     box: Numbers,
 ) -> None:
-    """Decode boxes: each has `BOX_ROWS` rows of `BOX_RUN` elements, of rows of `BOX_COLUMNS`.
+    """Decode boxes of codes, which the function of a network permutes to rows on the stage.
 
-    The function of a network fills the stage, whose rows are `BOX_PITCH` bytes apart. `operands`
-    has the scales and the zero points: the address of the first one, which is for `BOX_TALL` by
-    `BOX_WIDE` elements, and the strides. Those of single columns are copied to the stage.
+    `operands` has the scales and the zero points: the address of the first one, and the bytes from
+    one row of them to the next; those of a row are adjacent. `box`: that function, the calls of it
+    in a row and the steps between; where a run's codes go on the stage; rows of a box, elements of
+    one, columns of the result, bytes from row to row on the stage; what reads codes, elements of a
+    unit, bytes to the next one; what converts them; rows and columns with one scale; bytes of a
+    result.
     """
+    (permutes, repeats, from_apart, to_apart, codes_at, rows, run, columns, pitch,
+     read, unit, unit_apart, converts, tall, wide, nbytes) = box  # fmt: skip
     at, inner = span[SPAN:][: len(boxes)], span[SPAN:][len(boxes) :]
-    rows, run, columns = box[BOX_ROWS], box[BOX_RUN], box[BOX_COLUMNS]
-    tall, wide, some = box[BOX_TALL], box[BOX_WIDE], min(box[BOX_WIDE], run)
-    codes, floats, far = stage + box[BOX_CODES], stage + box[BOX_FLOATS], 4 * run + LINE
-    room = (rows // tall + 2) * far
+    table, calls, codes = address_of(offsets), loops[:, 0].prod(), stage + codes_at
     while take(work, span):
         source, target = pointer(places[0, span[TENSOR]]), pointer(places[1, span[TENSOR]])
         s, t = seek(boxes, at, span[LOW])
         for _ in range(span[LOW], span[HIGH]):
-            fill_box(source + s, stage, loops, inner, offsets, box)
-            row, column = t // columns, t % columns
-            first, count = row // tall, (row + rows - 1) // tall - row // tall + 1
-            blocks = first, count, column // wide, run if wide == 1 else 0
-            scale, scale_down, scale_across = found(operands[0], blocks, floats, far)
-            zero, zero_down, zero_across = found(operands[1], blocks, floats + room, far)
+            from_box, to_stage = seek(loops, inner, 0)
+            for _ in range(calls):
+                begin, into = source + (s + from_box), stage + to_stage
+                shuffle(permutes, begin, into, table, repeats, from_apart, to_apart, 0, 0)
+                from_box, to_stage = step(loops, inner, from_box, to_stage)
+            row, across = t // columns, t % columns // wide * 4
+            scales, zeros = pointer(operands[0, 0]) + across, pointer(operands[1, 0]) + across
             for r in range(rows):
-                packed, units = stage + r * box[BOX_PITCH], run // box[BOX_UNIT]
-                read_units(box[BOX_READ], packed, codes, units, box[BOX_UNIT_APART])
-                block = (row + r) // tall - first
-                into = target + (t + r * columns) * box[BOX_NBYTES]
+                read_units(read, stage + r * pitch, codes, run // unit, unit_apart)
+                block = (row + r) // tall
                 convert(
-                    box[BOX_CONVERT], codes, into, run, some,
-                    scale + block * scale_down, scale_across,
-                    zero + block * zero_down, zero_across, 0,
+                    converts, codes, target + (t + r * columns) * nbytes, run, min(wide, run),
+                    scales + block * operands[0, 1], 4, zeros + block * operands[1, 1], 4, 0,
                 )  # fmt: skip
             s, t = step(boxes, at, s, t)

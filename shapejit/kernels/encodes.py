@@ -4,21 +4,6 @@ from __future__ import annotations
 
 from ..runtime.jobs import HIGH, LOW, TENSOR
 from .calls import call
-from .constants import (
-    BAND_ROWS,
-    BAND_SCALES,
-    BAND_SOURCE,
-    BAND_TARGET,
-    SEGMENT_COLUMNS,
-    SEGMENT_SCALES,
-    SEGMENT_SOURCE,
-    SEGMENT_TARGET,
-    SEGMENTS,
-    SOURCE_PITCH,
-    TARGET_PITCH,
-    WEIGHT_COLUMNS,
-    WEIGHT_ROWS,
-)
 from .jit import Address, Numbers, Table, kernel
 from .memory import pointer, store_word
 from .shares import take
@@ -28,27 +13,32 @@ from .shares import take
 def encode_boxes(
     places: Table, work: Numbers, span: Numbers, stage: Address, entry: int, sizes: Numbers
 ) -> None:
-    """Encode weights; `sizes` are words of `constants`.
+    """Encode weights, a segment of columns of a band of rows at a time.
+
+    `sizes`: rows and columns of a weight, rows of a band, columns of a segment, segments of a band;
+    bytes from one band to the next in source, codes and scales, and from one segment; bytes from
+    one row to the next in source and codes.
 
     Each weight has a column of `places`: the addresses of the weight, its codes and its scales, a
     factor, and a word that is set to 1 if NumPy has to encode it.
     """
+    (rows, columns, tall, wide, segments, band_source, band_target, band_scales,
+     segment_source, segment_target, segment_scales, pitch, target_pitch) = sizes  # fmt: skip
     while take(work, span):
         weight = span[TENSOR]
         for unit in range(span[LOW], span[HIGH]):
-            band, segment = unit // sizes[SEGMENTS], unit % sizes[SEGMENTS]
-            row, column = band * sizes[BAND_ROWS], segment * sizes[SEGMENT_COLUMNS]
-            source = pointer(places[0, weight]) + band * sizes[BAND_SOURCE]
-            target = pointer(places[1, weight]) + band * sizes[BAND_TARGET]
-            scales = pointer(places[2, weight]) + band * sizes[BAND_SCALES]
+            band, segment = unit // segments, unit % segments
+            source = pointer(places[0, weight]) + band * band_source
+            target = pointer(places[1, weight]) + band * band_target
+            scales = pointer(places[2, weight]) + band * band_scales
             arguments = (
-                source + segment * sizes[SEGMENT_SOURCE],
-                target + segment * sizes[SEGMENT_TARGET],
-                scales + segment * sizes[SEGMENT_SCALES],
-                min(sizes[BAND_ROWS], sizes[WEIGHT_ROWS] - row),
-                min(sizes[SEGMENT_COLUMNS], sizes[WEIGHT_COLUMNS] - column),
-                sizes[SOURCE_PITCH],
-                sizes[TARGET_PITCH],
+                source + segment * segment_source,
+                target + segment * segment_target,
+                scales + segment * segment_scales,
+                min(tall, rows - band * tall),
+                min(wide, columns - segment * wide),
+                pitch,
+                target_pitch,
                 pointer(places[3, weight]),
                 stage,
             )

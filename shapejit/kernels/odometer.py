@@ -27,6 +27,25 @@ def seek(loops: Table, at: Numbers, index: int) -> tuple[int, int]:
 
 
 @kernel
+def box_at(loops: Table, index: int) -> tuple[int, int, int, int]:
+    """The start of box `index` in source, target, scales and zero points.
+
+    `loops` has a row per loop over boxes: its steps; by how much one moves the box along its dim,
+    and how far that is at most, since the last box reaches back; the dim's strides on each side.
+    """
+    source = target = scale = zero = 0
+    for k in range(loops.shape[0] - 1, -1, -1):
+        steps, part, most, source_step, target_step, scale_step, zero_step = loops[k]
+        at = min(index % steps * part, most)
+        index //= steps
+        source += at * source_step
+        target += at * target_step
+        scale += at * scale_step
+        zero += at * zero_step
+    return source, target, scale, zero
+
+
+@kernel
 def offset_at(tile: Table, side: int, index: int) -> tuple[int, int]:
     """The offset of row or column `index` of a tile, as a base and an index into `offsets`.
 

@@ -15,7 +15,7 @@ from ..kernels.constants import PIECE
 from ..runtime.cpu_caches import LINE, PAGE, l2
 from . import thresholds
 from .box_tables import MOST_LANES, box_at, firsts, windows
-from .loops import Loop, by_source, length_of, streams
+from .loops import Loop, by_source, in_boxes, length_of, streams
 from .strategies import Strategy
 from .tables import STREAMS
 from .tiles import STEPS, Tile
@@ -66,15 +66,7 @@ def box_of(loops: Sequence[Loop], width: int) -> Tile:
     The method with the fewest cycles is taken. `step` of the Tile is the distance of picked
     elements, or the lanes of a block (0: one by one).
     """
-    outer, backs, inner = list[Loop](), list[tuple[int, int]](), list[Loop]()
-    for (size, source, target), part in zip(loops, parts_of(loops, width), strict=True):
-        steps = -(-size // part)
-        if part > 1:
-            inner.append(Loop(part, source, target))
-        if steps > 1:
-            outer.append(Loop(steps, part * source, part * target))
-            over = steps * part - size
-            backs.append((over * source, over * target))
+    outer, inner = in_boxes(loops, parts_of(loops, width))
     # Of equally good methods, the one with the most rows.
     options = [(ALONE * prod(loop.size for loop in inner), 0, Strategy.BOXES, 0)]
     for count in range(1, len(inner) + 1):
@@ -88,8 +80,7 @@ def box_of(loops: Sequence[Loop], width: int) -> Tile:
             options += _transposed(rows, columns, width)
     _, least, strategy, step = min(options, key=lambda option: option[:2])
     at = len(inner) + least
-    dims = tuple(outer), tuple(inner[at:]), tuple(inner[:at])
-    return Tile(strategy, width, *dims, step, backs=tuple(backs))
+    return Tile(strategy, width, outer, tuple(inner[at:]), tuple(inner[:at]), step)
 
 
 Option = tuple[float, int, Strategy, int]  # cycles, rows (negative), strategy, step

@@ -10,12 +10,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels.constants import ONE_BY_ONE, RUN_BY_RUN, STREAMED_PARTS, coders
+from ..kernels.constants import STREAMED_PARTS, coders
 from ..runtime.cpu_caches import LINE
 from ..runtime.kernel_names import Function
 from ..runtime.lazy import cached_property
 from ..shapes.layout import Layout
+from .loops import BoxLoop
 from .plans import Plan
+from .tables import offsets_of
 
 
 class Dim(NamedTuple):
@@ -26,10 +28,6 @@ class Dim(NamedTuple):
     target: int
     scale: int
     zero: int
-
-    def times(self, count: int) -> tuple[int, ...]:
-        """`count` of each stride."""
-        return tuple(count * stride for stride in self[1:])
 
 
 class Scales(NamedTuple):
@@ -47,12 +45,11 @@ class Scales(NamedTuple):
 class CastPlan:
     """A copy that converts.
 
-    `boxes` are the outer loops, with the distance by which the last step of each goes back; `inner`
-    are the dims of a box; `run` its last dims, which are converted in one loop; `block` is the
-    number of elements with one scale. `fetch` says how a box is read: "direct" (as it is in the
-    source), "bytes" (its elements are reordered first), "codes" (unpacked run by run), "phases"
-    (bytes that hold several elements of a dim are reordered) or "bits" (unpacked one by one).
-    `scales` is "" (none), "blocks", "each" or "repeated".
+    `boxes` are the outer loops, `inner` the dims of a box; `run` its last dims, which are converted
+    in one loop; `block` is the number of elements with one scale. `fetch` says how a box is read:
+    "direct" (as it is in the source), "bytes" (its elements are reordered first), "phases" (bytes
+    that hold several elements of a dim are reordered) or "bits" (unpacked). `scales` is "" (none),
+    "blocks", "each" or "repeated".
     """
 
     source_bits: int
@@ -60,7 +57,7 @@ class CastPlan:
     nbytes: int
     offset: int
     target_offset: int
-    boxes: tuple[tuple[int, ...], ...]
+    boxes: tuple[BoxLoop, ...]
     inner: tuple[Dim, ...]
     run: tuple[Dim, ...]
     fetch: str
@@ -78,7 +75,7 @@ class CastPlan:
     @cached_property
     def count(self) -> int:
         """The number of boxes."""
-        return prod(box[0] for box in self.boxes)
+        return prod(box.size for box in self.boxes)
 
     @cached_property
     def elements(self) -> int:
@@ -103,26 +100,20 @@ class CastPlan:
         return STREAMED_PARTS if self.fetch == "direct" and self.tiles is None else 1
 
     @property
-    def fetches(self) -> int:
-        """How packed elements become codes; 0 if they are not unpacked."""
-        return {"codes": RUN_BY_RUN, "bits": ONE_BY_ONE}.get(self.fetch, 0)
-
-    @property
     def coders(self) -> tuple[Function | None, Function | None]:
         """The functions that unpack elements of the source and pack results, if any."""
         unpacks, packs = coders(self.source_bits)[0], coders(self.unit)[1]
-        return unpacks if self.fetches else None, packs if self.unit < 8 else None
+        return unpacks if self.fetch == "bits" else None, packs if self.unit < 8 else None
 
     def numbers(self, functions: Sequence[int]) -> NDArray[np.int64]:
-        """The arguments of the kernel beside its tables.
+        """The arguments of the kernel beside its tables; it begins with scales and zero points.
 
-        They are the addresses of the functions that convert, unpack, pack and move planes of small
-        plans, and those of scales and zero points.
+        `functions` are the addresses of those that convert, unpack, pack and move small planes.
         """
-        scales = 0, self.scale_step, 0, self.zero_step
         bits = self.source_bits, self.run_length * self.unit
-        run = self.run_length, self.block, *scales, self.reach, *bits, self.fetches
-        return np.array([*self.spots[:-1], *functions, *run], np.int64)
+        steps = self.block, self.scale_step, self.zero_step
+        run = self.run_length, *steps, self.reach, *bits
+        return np.array([0, 0, *self.spots[:-1], *functions, *run], np.int64)
 
     @property
     def weight(self) -> int:
@@ -133,11 +124,10 @@ class CastPlan:
     def spots(self) -> NDArray[np.int64]:
         """The offsets of buffers on the stage, and its size in bytes: see `kernels.casts`."""
         width = max(8, self.source_bits) // 8
-        codes = self.run_length if self.fetch == "codes" else self.elements
         floats = self.elements * self.float_bytes if self.scales == "repeated" else 0
         packed = self.run_length if self.unit < 8 else 0
         needed = (
-            0 if self.fetch == "direct" else codes * width,
+            0 if self.fetch == "direct" else self.elements * width,
             floats,
             floats if self.has_zero else 0,
             packed,
@@ -147,53 +137,38 @@ class CastPlan:
         return np.cumsum([0, *((n + 3 * LINE) // LINE * LINE for n in needed)])
 
     @cached_property
-    def fetched(self) -> tuple[Dim, ...]:
-        """The dims of what is reordered on the stage, outermost first."""
-        if self.fetch != "phases":
-            return self.inner
-        per = 8 // self.source_bits
-        return tuple(
-            Dim(dim.size // per, per * dim.source, 0, 0, 0)
-            if dim.source == self.source_bits
-            else dim
-            for dim in self.inner
-        )
+    def fetched(self) -> list[tuple[int, int]]:
+        """The dims of what is reordered on the stage, as sizes and strides in bytes."""
+        dims = [(dim.size, dim.source) for dim in self.inner]
+        if self.fetch == "phases":
+            per = 8 // self.source_bits
+            dims = [(n // per, 8) if s == self.source_bits else (n, s) for n, s in dims]
+        return [(size, stride // 8) for size, stride in dims]
 
     @cached_property
     def runs(self) -> NDArray[np.int64]:
         """The start of each run of a box, one row per run: see `kernels.casts`."""
-        around = self.inner[: len(self.inner) - len(self.run)]
-        size = max(8, self.source_bits) // 8
-        staged, strides = size * self.run_length, list[int]()
-        per = 8 // self.source_bits if self.fetch == "phases" else 1
-        for dim in reversed(around):
-            strides.insert(0, staged)
-            phased = per > 1 and dim.source == self.source_bits
-            staged *= dim.size // per if phased else dim.size
-        repeated, floats = self.run_length * self.float_bytes, list[int]()
-        for dim in reversed(around):
-            floats.insert(0, repeated)
-            repeated *= dim.size
-        table = np.zeros((1, 5), np.int64)
-        for dim, stride, apart in zip(around, strides, floats, strict=True):
-            at = np.arange(dim.size)
-            phased = per > 1 and dim.source == self.source_bits
-            source = {
-                "direct": at * (dim.source // 8),
-                "codes": at * dim.source,
-            }.get(self.fetch, at // per * stride if phased else at * stride)
-            scale, zero = at * dim.scale, at * dim.zero
+        staged, repeated = max(8, self.source_bits) // 8 * self.run_length, self.run_length
+        rows = list[tuple[int, ...]]()
+        for dim in reversed(self.inner[: len(self.inner) - len(self.run)]):
+            size, source, target, scale, zero = dim
             if self.scales == "repeated":
-                scale = zero = at * apart
-            shift = at % per * self.source_bits if phased else 0 * at
-            columns = np.stack([source, at * dim.target, scale, zero, shift], axis=1)
-            table = (table[:, None, :] + columns).reshape(-1, 5)
-        return table
+                scale = zero = repeated * self.float_bytes
+            repeated *= size
+            if self.fetch == "phases" and source == self.source_bits:
+                per = 8 // source
+                rows.insert(0, (per, 0, target, scale, zero, source))
+                size, target, scale, zero = size // per, *(per * s for s in (target, scale, zero))
+            source = source // 8 if self.fetch == "direct" else staged
+            staged *= size
+            rows.insert(0, (size, source, target, scale, zero, 0))
+        sides = (offsets_of([(row[0], row[k]) for row in rows]) for k in range(1, 6))
+        return np.stack([*sides], axis=1)
 
     @cached_property
     def table(self) -> NDArray[np.int64]:
-        """The loops over boxes, as `kernels.casts` walks them."""
-        return np.array(self.boxes, np.int64).reshape(-1, 9)
+        """The loops over boxes."""
+        return np.array(self.boxes, np.int64).reshape(-1, 7)
 
     @property
     def within(self) -> NDArray[np.int64]:
@@ -204,14 +179,11 @@ class CastPlan:
         how = {
             "direct": "where they lie",
             "bytes": "boxes put in order",
-            "codes": "runs unpacked",
             "phases": "boxes of bytes put in order",
             "bits": "boxes unpacked",
         }[self.fetch]
         lines = [f"cast: {how}, {self.elements} elements per box, {self.nbytes} bytes"]
-        lines += [
-            f"  loop {box[0]}: source {box[1]:+d}, target {box[2]:+d} bits" for box in self.boxes
-        ]
+        lines += [f"  loop {box} bits" for box in self.boxes]
         lines += [
             f"  box {d.size}: source {d.source:+d}, target {d.target:+d} bits" for d in self.inner
         ]

@@ -16,14 +16,13 @@ from ..shapes.layout import Layout
 from . import thresholds
 from .boxes import parts_of
 from .cast_plans import CastPlan, Dim, Scales
-from .loops import Loop
+from .loops import Loop, in_boxes
 from .plans import Plan
 from .strategies import Strategy
 from .tiles import tile_of
 
 RUN = 1 << 14  # elements of a run at most: their codes stay in an L1 cache
 VECTOR = 16  # elements with one scale that are worth a loop of their own
-STREAMED = 512  # bytes of a run that is worth streaming
 BOX_ELEMENTS = 1 << 16
 
 
@@ -37,15 +36,7 @@ def cast_plan(
     target = into or Layout.row_major(source.shape, unit)
     bits = source.bits
     dims = _normal_form(source, target, scales)
-    parts = _parts(dims, bits, unit)
-    boxes: list[tuple[int, ...]] = []
-    inner: list[Dim] = []
-    for dim, part in zip(dims, parts, strict=True):
-        steps = -(-dim.size // part)
-        if part > 1:
-            inner.append(Dim(part, *dim[1:]))
-        if steps > 1:
-            boxes.append((steps, *dim.times(part), *dim.times(steps * part - dim.size)))
+    boxes, inner = in_boxes(dims, _parts(dims, bits, unit))
     if not inner:
         inner.append(Dim(1, bits, unit, 0, 0))
     fetch, dense = _fetch(inner, bits, source.offset)
@@ -59,7 +50,7 @@ def cast_plan(
         nbytes,
         source.offset,
         target.offset,
-        tuple(boxes),
+        boxes,
         tuple(inner),
         tuple(run),
         fetch,
@@ -68,7 +59,8 @@ def cast_plan(
         *steps_,
         reach=-(-source.span[1] // 8) - source.offset // 8,
         parallel=total >= thresholds.PARALLEL_FROM,
-        streaming=nbytes * count >= thresholds.STREAM_FROM and size * unit >= 8 * STREAMED,
+        streaming=nbytes * count >= thresholds.STREAM_FROM
+        and size * unit >= 8 * thresholds.LONG_RUN,
         has_zero=scales is not None and scales.zero is not None,
         float_bytes=scales.bits // 8 if scales else 0,
         tiles=None if scales else _tiles(dims, source, target, unit),
@@ -125,10 +117,6 @@ def _parts(dims: Sequence[Dim], bits: int, unit: int) -> list[int]:
     # Runs are as long as possible without cost, and whole bytes of packed elements.
     if dims[last].source == bits and all(part == 1 for part in parts[:-1]):
         parts[last] = dims[last].size
-    elif parts[last] < dims[last].size:
-        room = BOX_ELEMENTS // prod(parts)
-        longest = min(dims[last].size, RUN, parts[last] * max(1, room))
-        parts[last] = _uneven(dims[last].size, max(parts[last], longest), width)
     if parts[last] > RUN:
         steps = -(-dims[last].size // RUN)
         parts[last] = min(RUN, -(-dims[last].size // steps // LINE) * LINE)
@@ -148,19 +136,6 @@ def _parts(dims: Sequence[Dim], bits: int, unit: int) -> list[int]:
     return parts
 
 
-def _uneven(size: int, part: int, width: int) -> int:
-    """About `part` of `size` elements: an odd number of lines, so that rows use all cache sets."""
-    per = LINE // width
-    steps = -(-size // part)
-    options = [
-        (tried * found - size, found)
-        for tried in range(steps, steps + 3)
-        for found in [((-(-size // tried) + per - 1) // per | 1) * per]
-        if found <= size
-    ]
-    return min(options)[1] if options else part
-
-
 def _fetch(inner: Sequence[Dim], bits: int, offset: int) -> tuple[str, int]:
     """How a box is fetched, and how many of its last dims are contiguous then."""
     dense, length = 0, 1
@@ -168,16 +143,14 @@ def _fetch(inner: Sequence[Dim], bits: int, offset: int) -> tuple[str, int]:
         if dim.source != bits * length:
             break
         dense, length = dense + 1, length * dim.size
-    elements = prod(dim.size for dim in inner)
-    if length >= min(thresholds.SHORT, elements):
-        return ("direct" if bits >= 8 else "codes"), dense
+    long = length >= min(thresholds.SHORT, prod(dim.size for dim in inner))
     if bits >= 8:
-        return "bytes", len(inner)
+        return ("direct", dense) if long else ("bytes", len(inner))
     per = per_byte(bits)
     within = [k for k, dim in enumerate(inner) if dim.source == bits]
     others = [dim.source for k, dim in enumerate(inner) if k not in within]
     even = per > 1 and not offset % 8 and not any(stride % 8 for stride in others)
-    if even and len(within) == 1 and inner[within[0]].size % per == 0:
+    if not long and even and len(within) == 1 and inner[within[0]].size % per == 0:
         return "phases", len(inner) - 1 - within[0]
     return "bits", len(inner)
 

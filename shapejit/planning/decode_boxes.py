@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,25 +16,13 @@ from ..runtime.cpu_caches import LINE
 from ..shapes.dims import merged
 from ..shapes.layout import Layout
 from . import thresholds
-from .loops import Loop
+from .loops import Loop, length_of, split
 from .shuffles import Shuffle, shuffle_of
 from .units import Units, units_of
 
 # Rows and columns at most: few pages are used at a time, and half an L2 cache. Runs are long, since
 # the lines at their ends are read before they are written.
 SIDES = 512, 2048
-
-
-class Spread(NamedTuple):
-    """Scales or zero points in float32, one for each block of the result.
-
-    `place` is the address of the first one, `down` and `across` are the bytes from one to the next
-    along rows and columns.
-    """
-
-    place: int
-    down: int
-    across: int
 
 
 @dataclass(frozen=True)
@@ -69,15 +56,14 @@ class BoxPlan:
         return np.array(self.shuffle.loops[:-1] or [(1, 0, 0)], np.int64)
 
     @property
-    def spots(self) -> tuple[int, int, int]:
-        """The offsets of a run's codes and operands on the stage, and the bytes of the stage.
+    def codes(self) -> int:
+        """The offset of a run's codes on the stage."""
+        return self.rows * self.pitch + LINE
 
-        If each column has operands of its own, those of all rows of a box are there.
-        """
-        codes = self.rows * self.pitch + LINE
-        operands = codes + self.run + 3 * LINE
-        each = (4 * self.run + LINE) * (self.rows // self.block[0] + 2)
-        return codes, operands, operands + 2 * each if self.block[1] == 1 else operands
+    @property
+    def stage(self) -> int:
+        """The bytes of the stage."""
+        return self.codes + self.run + 3 * LINE
 
 
 def box_plan(
@@ -90,10 +76,12 @@ def box_plan(
     bits, wide = rows.bits, columns.size
     if rows.size * wide * bits < 8 * thresholds.SHUFFLES_FROM:
         return None
-    down, across = (merged(side.shape, side.strides) for side in (rows, columns))
-    parts = [_parted(dims, most) for dims, most in zip((down, across), SIDES, strict=True)]
-    (outer_rows, inner_rows), (outer_columns, inner_columns) = parts
-    count, run = (_size(inner) for inner in (inner_rows, inner_columns))
+    sides = (
+        _parted(merged(side.shape, side.strides), most)
+        for side, most in zip((rows, columns), SIDES, strict=True)
+    )
+    (outer_rows, inner_rows), (outer_columns, inner_columns) = sides
+    count, run = length_of(inner_rows, 1), length_of(inner_columns, 1)
     if min(count, run) < thresholds.SHORT or (run % block[1] and block[1] % run):
         return None
     pitch = run * bits // 8 + LINE
@@ -113,31 +101,22 @@ def box_plan(
     )  # fmt: skip
 
 
-Dims = list[tuple[int, int]]  # sizes and strides (bits), outermost first
-
-
-def _parted(dims: Sequence[tuple[int, ...]], most: int) -> tuple[Dims, Dims]:
-    """The dims around a box and those within it, which have at most `most` elements."""
-    outer, inner, room = Dims(), Dims(), most
+def _parted(dims: Sequence[tuple[int, ...]], most: int) -> tuple[list[Loop], list[Loop]]:
+    """The loops around a box and those within it, which have at most `most` elements."""
+    outer, inner = list[Loop](), list[Loop]()
     for size, stride in reversed(dims):
-        part = max(n for n in range(1, min(size, room) + 1) if size % n == 0)
-        if part > 1:
-            inner.insert(0, (part, stride))
-        if part < size:
-            outer.insert(0, (size // part, stride * part))
-            room = 1
-        room //= part
+        around, within = split(Loop(size, stride, 0), most)
+        outer.insert(0, around)
+        inner.insert(0, within)
+        most = most // within.size if around.size == 1 else 1
     return outer, inner
 
 
-def _size(dims: Dims) -> int:
-    return int(np.prod([size for size, _ in dims], dtype=np.int64))
-
-
-def _loops(dims: Dims, step: int) -> list[Loop]:
-    """Loops over dims that are row-major in the target, with a distance of `step`."""
+def _loops(loops: Sequence[Loop], step: int) -> list[Loop]:
+    """The loops, row-major in the target with a distance of `step`."""
     made = list[Loop]()
-    for size, stride in reversed(dims):
-        made.insert(0, Loop(size, stride, step))
-        step *= size
+    for loop in reversed(loops):
+        if loop.size > 1:
+            made.insert(0, loop._replace(target=step))
+            step *= loop.size
     return made

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels.constants import STEP_COLUMNS, STEP_ON_STAGE
+from ..kernels.constants import STEP_ON_STAGE
 from ..kernels.numbers import Conversion, Number
 from ..runtime.cpu_caches import LINE
 from .units import Units
@@ -93,12 +93,12 @@ class DecodePlan:
                 operands += [place, operand.apart]
             block = step.scale.per // source.per if step.scale else 1
             begin = source.address + (source.units.first if source.units else 0)
-            apart = source.units.step if source.units else 0
+            apart = source.units.step if source.units else source.number.nbytes
             rows.append([
-                readers[len(rows)], begin, apart, source.each, source.number.nbytes, source.per,
+                readers[len(rows)], begin, apart, source.each, source.per,
                 converts[len(rows)], max(1, block), *operands, flags, codes, places[-1],
             ])  # fmt: skip
-        return np.array(rows, np.int64).reshape(-1, STEP_COLUMNS), stage
+        return np.array(rows, np.int64), stage
 
 
 def _room(nbytes: int) -> int:

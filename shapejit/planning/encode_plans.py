@@ -66,7 +66,7 @@ class EncodePlan:
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """The words that the kernel reads: see `kernels.constants`."""
+        """The words that the kernel reads: see `kernels.encodes`."""
         each, band = self.encoding.source.nbytes, self.tall * self.columns
         return np.array([
             self.rows, self.columns, self.tall, self.wide, self.boxes,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..shapes.dims import merged
 from ..shapes.layout import Layout
@@ -31,6 +31,32 @@ class ArrayLoop(Loop):
 
     def __str__(self) -> str:
         return f"{self.size}: source of the next array, target {self.target:+d}"
+
+
+class BoxLoop(NamedTuple):
+    """A loop over boxes, a row for `kernels.odometer.box_at`.
+
+    Each step goes `part` elements of a dim further, the last one fewer: they go by `most` in all.
+    `source` and `target` are the strides of the dim, `scale` and `zero` those of operands.
+    """
+
+    size: int
+    part: int
+    most: int
+    source: int
+    target: int
+    scale: int = 0
+    zero: int = 0
+
+    def __str__(self) -> str:
+        return str(Loop(self.size, self.part * self.source, self.part * self.target))
+
+
+def in_boxes(dims: Sequence[Any], parts: Sequence[int]) -> tuple[tuple[BoxLoop, ...], list[Any]]:
+    """The loops over boxes of `parts` elements of each dim, and the dims within a box."""
+    cut = [(dim, part, -(-dim[0] // part)) for dim, part in zip(dims, parts, strict=True)]
+    outer = (BoxLoop(n, part, dim[0] - part, *dim[1:]) for dim, part, n in cut if n > 1)
+    return tuple(outer), [dim._replace(size=part) for dim, part, _ in cut if part > 1]
 
 
 def normal_form(layout: Layout, target: Layout) -> list[Loop]:

@@ -33,7 +33,7 @@ def plan(layout: Layout, unit: int = 0, into: Layout | None = None, count: int =
     `unit` is `layout.bits` (or 0), or 8 to unpack elements narrower than a byte. The target may be
     a part of a larger output, at any bit: then `into` is its Layout, of the same shape and width
     and with row-major last dims. `count` is the number of tensors in one launch; with more than
-    one the plan is never NumPy's.
+    one NumPy never does it.
 
     >>> print(plan(Layout.row_major((512, 512), 32).permute((1, 0)), 32))
     tiles: blocks transposed in registers; 4 bytes at a time, 1048576 bytes
@@ -89,21 +89,23 @@ def _planned(layout: Layout, unit: int, into: Layout | None, copies: int) -> Pla
     if in_bits:
         tile = bit_tile_of(loops, run, layout.bits, unit)
     else:
-        numpys = copies == 1 and layout.bits >= 8
-        tile = _byte_tile(loops, run // 8, total, layout.bits // 8 if numpys else 0, gaps)
+        tile = _byte_tile(loops, run // 8, total)
+    numpys = copies == 1 and layout.bits >= 8 and not in_bits
+    numpys = numpys and _is_numpys(tile, loops, run, layout, total, gaps)
     if layout.bits == unit < 8 and (in_bits or gaps):
         shuffled = _shuffled(layout, target, normal, total)
         if shuffled is not None and (shuffled.strategy is Strategy.SHUFFLE or not large(tile)):
             return shuffled
     if (
         layout.bits == unit == 8
+        and not numpys
         and tile.strategy in BY_MIXED_BLOCKS
         and total >= thresholds.SHUFFLES_FROM
     ):
         mixed = _in_blocks(layout, target, mixed_of(normal, unit), total)
         if mixed is not None and mixed.width >= PIECE:
             return mixed
-    return _by_tile(tile, layout, target, unit, total, scale)
+    return replace(_by_tile(tile, layout, target, unit, total, scale), by_numpy=numpys)
 
 
 def _by_tile(
@@ -114,7 +116,7 @@ def _by_tile(
     offset = layout.offset + scale * tile.shift
     gaps = not target.contiguous
     # Few strategies stream into an output with gaps: all others use the stage.
-    streams = row.kernel and (not gaps or row.streams_gaps or tile.width > PAGE)
+    streams = not gaps or row.streams_gaps or tile.width > PAGE
     runs = tile.strategy in (Strategy.ONE_RUN, Strategy.ROWS_IN_TURNS)
     return Plan(
         tile.strategy,
@@ -129,9 +131,8 @@ def _by_tile(
         target.offset + scale * tile.target_shift,
         reach=-(-layout.span[1] // 8) - offset // 8,
         gaps=gaps,
-        backs=tile.backs,
-        parallel=bool(row.kernel) and total >= thresholds.PARALLEL_FROM,
-        streaming=bool(streams)
+        parallel=total >= thresholds.PARALLEL_FROM,
+        streaming=streams
         and total >= (thresholds.RUNS_STREAM_FROM if runs else thresholds.STREAM_FROM),
     )
 
@@ -139,8 +140,8 @@ def _by_tile(
 def _one_by_one(layout: Layout, into: Layout, count: int) -> Plan:
     """The Plan of arrays that are written one by one; NumPy's if all of them are small."""
     one = plan(layout, into=into)
-    total = count * one.nbytes
-    if count == 1 or (one.by_numpy and total < numpys_below(one.width, True)):
+    width = layout.bits // 8 if one.strategy is Strategy.TURN else one.width
+    if count == 1 or (one.by_numpy and count * one.nbytes < numpys_below(width, True)):
         return one
     return plan(layout, into=into, count=count)
 
@@ -247,15 +248,19 @@ def _boxes_from(tile: Tile) -> float:
     return thresholds.PICKED_FROM if late else thresholds.BOXES_FROM
 
 
-def _byte_tile(loops: list[Loop], width: int, total: int, itemsize: int, gaps: bool) -> Tile:
-    """The tile for `total` bytes in runs of `width` bytes; `itemsize` 0 excludes NumPy."""
-    by_numpy = Tile(Strategy.NUMPY, width, tuple(loops))
-    if loops and itemsize and total < numpys_below(width, gaps):
-        return by_numpy
+def _byte_tile(loops: list[Loop], width: int, total: int) -> Tile:
+    """The tile for `total` bytes in runs of `width` bytes."""
     tile = tile_of(loops, width)
-    if total >= _boxes_from(tile) * l2() and pays(tile, loops, width, total):
-        return box_of(loops, width)
+    boxed = total >= _boxes_from(tile) * l2() and pays(tile, loops, width, total)
+    return box_of(loops, width) if boxed else tile
+
+
+def _is_numpys(
+    tile: Tile, loops: list[Loop], run: int, layout: Layout, total: int, gaps: bool
+) -> bool:
+    """Whether NumPy copies runs of `run` bits of one ndarray as fast as a kernel."""
+    if not loops or total < numpys_below(run // 8, gaps):
+        return bool(loops)
     # Single elements between gaps: NumPy takes 0.3 ns for each, a kernel 3 ns.
-    if tile.strategy is Strategy.ROWS and gaps and width == itemsize <= 8:
-        return by_numpy if abs(loops[-1].source) <= LINE else tile
-    return tile
+    single = tile.strategy is Strategy.ROWS and gaps and run == layout.bits <= 64
+    return single and abs(loops[-1].source) <= LINE

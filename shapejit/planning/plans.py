@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from ..runtime.lazy import cached_property
 from ..shapes.layout import Layout
 from .loops import Loop, length_of
-from .shuffles import Shuffle
 from .tables import Sides
 
 
@@ -22,23 +21,23 @@ class Plan:
 
     `loops` are the outer dims, outermost first. `rows` are the dims of a tile that are contiguous
     in the target, `columns` those that are contiguous in the source. `width` is the bytes of an
-    element or run that moves as a whole. `step` depends on the strategy: the rows of an INTERLEAVE;
-    the distance of a PICK's elements; the elements of a group of TURN (where `width` is a group's);
-    the 16-byte pieces of a vector of BOXES, 0 without vectors; the bytes of a converted element of
-    TILES that convert. The last step of loop k goes back by `backs[k]` bytes in source and target.
+    element or run that moves as a whole. `step` depends on the strategy: the rows of an INTERLEAVE
+    or interleaved CODES; the distance of a PICK's elements, or of CODES; the elements of a group of
+    TURN (where `width` is a group's); the 16-byte pieces of a vector of BOXES, 0 without vectors;
+    the bytes of a converted element of TILES that convert.
 
     `offset` and `target_offset` (bits) lead to the first element. For the strategies of bits,
     `width` and all strides are bits, and `unit` is the width of an element in the target. `reach`
     is how many bytes after the first element's may be read. `gaps` says whether the target has
     gaps, as a part of a larger output has. `nbytes` is what is written: only bits of elements.
-    Interleaved arrays are `apart` bits from one another in the target. `small` is the Layout for a
-    small plan, `shuffle` the network of SHUFFLE. `seen` and `into` are the Layouts of source and
-    target.
+    `by_numpy`: NumPy copies one ndarray as fast. Interleaved arrays are `apart` bits from one
+    another in the target. `small` is the Layout for a small plan, `shuffle` the network of SHUFFLE.
+    `seen` and `into` are the Layouts of source and target.
     """
 
     strategy: Enum  # a strategies.Strategy
     nbytes: int
-    loops: tuple[Loop, ...] = ()
+    loops: tuple[Any, ...] = ()  # Loops, or BoxLoops
     rows: tuple[Loop, ...] = ()
     columns: tuple[Loop, ...] = ()
     width: int = 1
@@ -48,22 +47,24 @@ class Plan:
     target_offset: int = 0
     reach: int = 0
     gaps: bool = False
-    backs: tuple[tuple[int, int], ...] = ()
     parallel: bool = False
     streaming: bool = False
+    by_numpy: bool = False
     apart: int = 0
     small: Layout | None = None
-    shuffle: Shuffle | None = None
+    shuffle: Any = None  # a Shuffle
     seen: Layout | None = field(default=None, compare=False, repr=False)
     into: Layout | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         scale = "bits" if self.row.bits else "bytes"
-        lines = [f"{self.row.words}; {self.width} {scale} at a time, {self.nbytes} bytes"]
+        words = "NumPy's copy: a compiled call would not pay" if self.by_numpy else self.row.words
+        lines = [f"{words}; {self.width} {scale} at a time, {self.nbytes} bytes"]
         for part, loops in (("loop", self.loops), ("column", self.columns), ("row", self.rows)):
             lines += [f"  {part} {loop} {scale}" for loop in loops]
-        lines.append("  split over the threads" if self.parallel else "  one thread")
-        if self.streaming:
+        parallel, streaming = (not self.by_numpy and x for x in (self.parallel, self.streaming))
+        lines.append("  split over the threads" if parallel else "  one thread")
+        if streaming:
             lines[-1] += ", whole lines streamed past the caches"
         return "\n".join(lines)
 
@@ -71,11 +72,6 @@ class Plan:
     def row(self) -> Any:
         """The row of its strategy, a `strategies.Row`."""
         return self.strategy.value
-
-    @cached_property
-    def by_numpy(self) -> bool:
-        """Whether NumPy copies it."""
-        return self.strategy.name == "NUMPY"
 
     @cached_property
     def one_run(self) -> bool:
@@ -96,7 +92,7 @@ class Plan:
     @cached_property
     def count(self) -> int:
         """Units of work: pages, boxes, or iterations of the loops around rows and tiles."""
-        return int(self.row.units(self))
+        return int(self.table[:, 0].prod())
 
     @cached_property
     def weight(self) -> int:

@@ -58,9 +58,9 @@ def _loops(plan: Plan, vector: int) -> tuple[Arguments, int]:
 
 
 def _code_tables(plan: Plan, vector: int) -> tuple[Arguments, int]:
-    outer, per_row = len(plan.loops) + 1, prod(loop.size for loop in plan.rows)
-    sizes = plan.reach, outer, per_row, _codes_block(plan), plan.width, plan.unit
-    return (plan.table, np.array(sizes, np.int64)), CODES_BYTES
+    per_row = prod(loop.size for loop in plan.rows)
+    sizes = plan.reach, per_row, _codes_block(plan), plan.width, plan.unit
+    return (plan.table, np.array(plan.rows, np.int64), np.array(sizes, np.int64)), CODES_BYTES
 
 
 def _tile(plan: Plan, vector: int) -> tuple[Arguments, int]:
@@ -90,15 +90,21 @@ def _bit_pieces(plan: Plan, vector: int) -> str:
     return _pieces(row & -row if dense else row, vector)
 
 
-def _codes(plan: Plan, turns: int = 1, step: int = 1) -> Arguments:
-    return (*coders(plan.width), count_tag(turns), count_tag(abs(step)), _direction(step))
+def _codes(plan: Plan, vector: int) -> Arguments:
+    turns, apart = _turns(plan), plan.step or 1
+    tags = (turns, 1) if turns > 1 else (1, apart)
+    return (*coders(plan.width), *(count_tag(abs(n)) for n in tags), _direction(tags[1]))
+
+
+def _turns(plan: Plan) -> int:
+    """The interleaved runs of CODES; 1 without. Picked elements are many more than their step."""
+    return plan.step if plan.rows[-1].size == plan.step else 1
 
 
 def _codes_block(plan: Plan) -> int:
     """Elements that are codes together: whole bytes, and whole turns."""
-    if plan.strategy is Strategy.BIT_INTERLEAVE:
-        return CODES_BLOCK // (plan.step * LINE) * plan.step * LINE
-    return CODES_BLOCK
+    whole = _turns(plan) * LINE
+    return CODES_BLOCK // whole * whole
 
 
 def _picks(plan: Plan, vector: int) -> tuple[Any, ...]:
@@ -133,24 +139,9 @@ def _tile_loops(plan: Plan) -> Steps:
     return [*plan.loops, *((blocks(tile[side]), 0, 0) for side, loops in dims if loops)]
 
 
-def _box_loops(plan: Plan) -> Steps:
-    """The loops over boxes, and the distance by which the last step of each goes back."""
-    return [(*loop, *back) for loop, back in zip(plan.loops, plan.backs, strict=True)]
-
-
 def _code_loops(plan: Plan) -> Steps:
-    """The outer loops, the loop over the blocks of a row of codes, and the loops within a row."""
-    row = prod(loop.size for loop in plan.rows)
-    return [*plan.loops, (-(-row // _codes_block(plan)), 0, 0), *plan.rows]
-
-
-def _iterations(plan: Plan) -> int:
-    """The product of the sizes of all loops."""
-    return int(plan.table[:, 0].prod())
-
-
-def _code_blocks(plan: Plan) -> int:
-    return int(plan.table[: len(plan.loops) + 1, 0].prod())
+    """The outer loops, and the loop over the blocks of a row of codes."""
+    return [*plan.loops, (-(-prod(loop.size for loop in plan.rows) // _codes_block(plan)), 0, 0)]
 
 
 def _box_weight(plan: Plan) -> int:
@@ -164,10 +155,10 @@ class Row(NamedTuple):
     arguments are `places`, `work`, `span`, `stage`, then the `tables`, which are returned with the
     bytes of its stage, then what it `takes` of a plan; both depend on the bytes of a vector. Unless
     `staged`, it gets a stage only if lines are streamed. Functions of a plan: `loops` returns the
-    rows of its table, `sides` those of its tile, `units` its units of work, `weight` a bound on the
-    bytes of the plan and its tables. Flags: `bits`: strides and width count bits; `streams_gaps`:
-    whole lines are streamed even into a target with gaps; `vectors`: this strategy moves by whole
-    vectors what a small plan would move element by element.
+    rows of its table, whose iterations are its units of work, `sides` those of its tile, `weight` a
+    bound on the bytes of the plan and its tables. Flags: `bits`: strides and width count bits;
+    `streams_gaps`: whole lines are streamed even into a target with gaps; `vectors`: this strategy
+    moves by whole vectors what a small plan would move element by element.
     """
 
     words: str
@@ -177,7 +168,6 @@ class Row(NamedTuple):
     staged: bool = False
     loops: Callable[[Plan], Steps] = _tile_loops
     sides: Callable[[Plan], Sides] = lambda plan: byte_sides(plan.rows, plan.columns, plan.width)
-    units: Callable[[Plan], int] = _iterations
     weight: Callable[[Plan], int] = lambda plan: LARGE
     bits: bool = False
     streams_gaps: bool = False
@@ -186,9 +176,11 @@ class Row(NamedTuple):
 
 _GATHERS: dict[str, Any] = {"sides": lambda plan: row_sides(plan.rows, plan.width)}
 _BITS: dict[str, Any] = {"bits": True, "streams_gaps": True}
-_CODES: dict[str, Any] = {"tables": _code_tables, "loops": _code_loops, "units": _code_blocks}
-_CODES |= {"kernel": "codes.by_codes", "staged": True, **_BITS}
-_BOXES: dict[str, Any] = {"tables": _box, "loops": _box_loops, "weight": _box_weight}
+_BOXES: dict[str, Any] = {
+    "tables": _box,
+    "loops": lambda plan: [*plan.loops],
+    "weight": _box_weight,
+}
 _BOXES |= {"staged": True, "streams_gaps": True}
 
 
@@ -196,14 +188,13 @@ class Strategy(Enum):
     """The loop that moves the bytes of a Plan."""
 
     NOTHING = Row("nothing: there are no elements")
-    NUMPY = Row("NumPy's copy: a compiled call would not pay")
     SMALL = Row("small: whole tensors, each by one thread")
     ONE_RUN = Row(
         "one run: the elements lie side by side",
         "copies.run",
         lambda plan, vector: (plan.nbytes,),
         tables=_no_tables,
-        units=lambda plan: -(-plan.nbytes // PAGE),
+        loops=lambda plan: [(-(-plan.nbytes // PAGE), 0, 0)],
     )
     ROWS = Row(
         "rows: runs that lie side by side in source and target",
@@ -297,7 +288,7 @@ class Strategy(Enum):
         "bits.bit_run",
         lambda plan, vector: (plan.width,),
         tables=_no_tables,
-        units=lambda plan: plan.nbytes // PAGE + 2,  # the pages that it may touch
+        loops=lambda plan: [(plan.nbytes // PAGE + 2, 0, 0)],  # the pages that it may touch
         **_BITS,
     )
     BIT_ROWS = Row(
@@ -319,20 +310,13 @@ class Strategy(Enum):
     )
     CODES = Row(
         "codes: a byte per element on the way, then packed",
-        takes=lambda plan, vector: _codes(plan),
-        **_CODES,
+        "codes.by_codes",
+        _codes,
+        _code_tables,
+        staged=True,
+        loops=_code_loops,
+        **_BITS,
     )
-    BIT_INTERLEAVE = Row(
-        "codes of a few rows that take turns",
-        takes=lambda plan, vector: _codes(plan, turns=plan.step),
-        **_CODES,
-    )
-    BIT_PICK = Row(
-        "codes of elements a few apart, or backwards",
-        takes=lambda plan, vector: _codes(plan, step=plan.step),
-        **_CODES,
-    )
-
     SHUFFLE = Row(
         "shuffle: blocks of narrow elements permuted in registers",
         "shuffles.shuffle_blocks",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..kernels.constants import BIT_COLUMNS, PIECE, per_byte
 from ..runtime.cpu_caches import LINE, PAGE
@@ -30,13 +30,12 @@ class Tile(NamedTuple):
 
     strategy: Strategy
     width: int
-    loops: Dims
+    loops: tuple[Any, ...]  # Loops, or BoxLoops
     rows: Dims = ()
     columns: Dims = ()
     step: int = 0
     shift: int = 0
     target_shift: int = 0
-    backs: tuple[tuple[int, int], ...] = ()
 
 
 def tile_of(loops: list[Loop], width: int) -> Tile:
@@ -127,15 +126,13 @@ def _tile_of_codes(loops: list[Loop], width: int, unit: int) -> Tile:
     around, within = tuple(loops[: len(loops) - inner]), tuple(loops[len(loops) - inner :])
     if not within:
         return Tile(Strategy.CODES, width, around, (Loop(1, width, unit),))
-    last = within[-1]
+    last, step = within[-1], 0
     if len(within) > 1 and last.size in TURNS:
-        before = within[-2]
-        if before.source == width and before.size >= PIECE:
-            return Tile(Strategy.BIT_INTERLEAVE, width, around, within, step=last.size)
-    apart = last.source // width
-    if apart in STEPS and last.source % width == 0 and last.size >= PIECE:
-        return Tile(Strategy.BIT_PICK, width, around, within, step=apart)
-    return Tile(Strategy.CODES, width, around, within)
+        if within[-2].source == width and within[-2].size >= PIECE:
+            step = last.size
+    elif last.source in [width * apart for apart in STEPS] and last.size >= PIECE:
+        step = last.source // width
+    return Tile(Strategy.CODES, width, around, within, step=step)
 
 
 def _last_block(loops: list[Loop], width: int, most: int) -> tuple[Dims, Dims]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
 from math import prod
 from typing import NamedTuple
 
@@ -11,6 +10,7 @@ from ..kernels.planes import Plane, Unit
 from ..runtime.cpu_caches import LINE
 from ..shapes.dims import common, merged
 from ..shapes.layout import Layout
+from .tables import offsets_of
 
 MOST = 512  # elements of a unit
 WORTH = 8  # bytes of a unit from which a vector pays
@@ -47,24 +47,13 @@ def units_of(planes: Sequence[tuple[Layout, int]]) -> Units | None:
     if step % 8 or step < 0 or any(other != steps[0] for other in steps) or size * taken > MOST:
         return None
     inner = [(taken, *steps), *inner]
-    first = min(layout.offset for layout, _ in planes) // 8
-    made = []
-    for k, (layout, low) in enumerate(planes):
-        places = _places(inner, k + 1, layout.offset - 8 * first)
-        made.append((layout.bits, low, places))
-    back = min(0, *(min(places) // 8 for _, _, places in made))
-    unit = Unit(
-        tuple(
-            Plane(bits, low, tuple(place - 8 * back for place in places))
-            for bits, low, places in made
-        )
-    )
-    return Units(unit, first + back, step // 8)
-
-
-def _places(dims: Sequence[tuple[int, ...]], side: int, first: int) -> list[int]:
-    """The offsets of the elements of some dims (bits)."""
-    return [
-        first + sum(at * dim[side] for at, dim in zip(index, dims, strict=True))
-        for index in product(*(range(dim[0]) for dim in dims))
+    places = [
+        offsets_of([(dim[0], dim[k]) for dim in inner]) + layout.offset
+        for k, (layout, _) in enumerate(planes, 1)
     ]
+    first = min(int(offsets.min()) for offsets in places) // 8
+    made = (
+        Plane(layout.bits, low, tuple((offsets - 8 * first).tolist()))
+        for (layout, low), offsets in zip(planes, places, strict=True)
+    )
+    return Units(Unit(tuple(made)), first, step // 8)

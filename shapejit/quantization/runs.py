@@ -20,15 +20,14 @@ from ..engine.converting import number_of
 from ..kernels.numbers import Conversion
 from ..operations.casts import cast
 from ..planning.casts import VECTOR
-from ..planning.decode_boxes import Spread, box_plan
+from ..planning.decode_boxes import box_plan
 from ..planning.decode_plans import MOST, DecodePlan, Operand, Step, StoredNumbers, decode_plan
 from ..planning.units import units_of
 from ..runtime.kernel_names import Name
 from ..runtime.launches import address_of
-from ..shapes.dims import merged
 from ..shapes.layout import Layout
 from . import sizes
-from .decode_launches import box_names, decode_names, run_boxes, run_decode
+from .decode_launches import Rows, box_names, decode_names, run_boxes, run_decode
 from .forms import Numbers
 from .groups import Axes, Group
 from .operands import multiplied, zero_points
@@ -117,8 +116,8 @@ class _Program:
         if not all(spreads):
             return None
         if found is not None and not isinstance(found, Axes):
-            same = self._constant(float(found), 0, MOST).place
-            spreads.append([Spread(same, 0, 4 * (block[1] == 1))] * prod(group.batch))
+            same = self._constant(float(found), 0, known[self.order[2]] // block[1]).place
+            spreads.append([(same, 0)] * prod(group.batch))
         lies = "each" if block[1] == 1 else "blocks"
         zeros = "" if found is None else "float"
         made = Conversion(number_of(kind), self.result, 32, "dequantize", lies, zeros)
@@ -137,25 +136,16 @@ class _Program:
 
         return Decoding(box_names(plan), run)
 
-    def _spreads(self, found: Axes, block: Sequence[int]) -> list[Spread]:
-        """The addresses of the float32 scales of each expert; empty if irregular."""
-        t = found.tensor if found.tensor.dtype is FLOAT32 else cast(found.tensor, FLOAT32)
-        self.kept.append(t)
-        experts, *sides = (Axes(t, found.axes).side(axis) for axis in self.order)
-        if experts.shape != self.group.batch:
-            return []
-        steps = list[int]()
-        for axis, size, side in zip(self.order[1:], block, sides, strict=True):
-            dims = merged(side.shape, side.strides) or [(1, 0)]
-            if len(dims) > 1 or dims[0][0] * size != self.group.known[axis]:
-                return []
-            steps.append(dims[0][1] // 8)
-        begin = address_of(t.buffer) + t.offset // 8
-        places = (
-            begin + sum(at * by for at, by in zip(index, experts.strides, strict=True)) // 8
-            for index in np.ndindex(*self.group.batch)
+    def _spreads(self, found: Axes, block: Sequence[int]) -> list[Rows]:
+        """The float32 scales of each expert in the order of the result; empty if irregular."""
+        numbers, experts = self._floats_of(found), prod(self.group.batch)
+        rows, columns = (
+            self.group.known[axis] / size for axis, size in zip(self.order[1:], block, strict=True)
         )
-        return [Spread(place, steps[0], steps[1]) for place in places]
+        if rows * columns * experts * numbers.per != self.total:
+            return []
+        each, row = 4 * int(rows * columns), 4 * int(columns)
+        return [(numbers.place + k * each, row) for k in range(experts)]
 
     def _product(self, numbers: Sequence[Numbers]) -> Operand:
         """The product of several numbers, as in `multiplied`."""
