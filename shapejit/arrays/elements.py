@@ -185,7 +185,7 @@ class _Units(NamedTuple):
         return np.ndarray(shape, np.uint8, units.data, begin, (*strides, 1))
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def _units_of(bits: int, layout: Layout) -> _Units:
     """The units that elements consist of; `bits` are the lowest three of their place."""
     shift = (bits + layout.span[0]) & 7

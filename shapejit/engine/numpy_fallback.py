@@ -36,7 +36,7 @@ def copy(sources: Where, seen: Layout, targets: Where, into: Layout, bias: int =
     Wider ones get zeros above. `bias` is added to each code, modulo the range of the source's.
     """
     for source, target in zip(map(int, sources), map(int, targets), strict=True):
-        for src, dst in _steps((seen, into), (source & 7, target & 7), not bias):
+        for src, dst in _parts(*_ordered((seen, into), (source & 7, target & 7), not bias)):
             codes = read(source, src)
             if bias:
                 codes = (codes + bias) & ((1 << src.bits) - 1)
@@ -57,7 +57,7 @@ def convert(
     floats = f"f{conversion.arithmetic // 8}"
     pair, move = _by_assignment(conversion), assignment(conversion)
     for source, target in zip(map(int, sources), map(int, targets), strict=True):
-        for src, dst, *lies in _steps(layouts, (source & 7, target & 7), False):
+        for src, dst, *lies in _parts(*_ordered(layouts, (source & 7, target & 7), False)):
             in_order = pair and all(map(_is_in_order, (source, target), (src, dst)))
             if pair and move and in_order:
                 made = read(target, dst).view(pair[1])
@@ -72,11 +72,11 @@ def convert(
             write(converted(codes, conversion, scale, zero).reshape(dst.shape), target, dst)
 
 
-@lru_cache(maxsize=1024)
-def _steps(
+@lru_cache(maxsize=256)
+def _ordered(
     layouts: tuple[Layout, ...], bits: tuple[int, int], widened: bool
-) -> tuple[Layouts, ...]:
-    """Layouts in parts that are done at a time, with dims in the target's order.
+) -> tuple[Layouts, int]:
+    """Layouts with dims in the target's order, and how many elements are done at a time.
 
     `bits` are the lowest three of both places. Elements may be `widened`.
     """
@@ -84,7 +84,7 @@ def _steps(
     if widened:
         found = _widened(bits, found)
     plain = widened and all(map(whole, bits, found))
-    return tuple(_parts(found, found[0].size if plain else MOST))
+    return found, found[0].size if plain else MOST
 
 
 @lru_cache(maxsize=64)

@@ -110,8 +110,10 @@ def drain_tile(
         if entry == 0:
             stream(into + first, staged + (first - low * unit), end - first)
             continue
-        begin, done = staged + (first // unit - low) * size, (end - first) // unit
-        convert(entry, begin, into + first, done, 1, stage, 0, stage, 0, 0)
+        # Lines may begin within an element, at addresses that are no multiples of its width.
+        row, behind = first // unit, end // unit
+        begin, whole = staged + (row - low) * size, into + row * unit
+        convert(entry, begin, whole, behind - row, 1, stage, 0, stage, 0, 0)
 
 
 @kernel
