@@ -19,18 +19,9 @@ import numpy as np
 from ..arrays.tensor import Bytes, Tensor
 from ..dtypes.table import DType
 from ..shapes.layout import Layout
-from .open_files import OpenFile
 from .pieces import MOST, PIECE_BYTES, filled, parts, pieces
 
 LOOKED_AT = 1 << 20  # bytes of a tensor that tells more of a weight than its dtype and shape
-
-
-class Extent(NamedTuple):
-    """`nbytes` bytes of a file from byte `begin` on."""
-
-    file: OpenFile
-    begin: int
-    nbytes: int
 
 
 class Planned(ABC):
@@ -90,8 +81,8 @@ class Planned(ABC):
         return Layout.row_major(self.shape, self.dtype.bits)
 
     @property
-    def extent(self) -> Extent | None:
-        """The place of the same bytes in a file, if there is one."""
+    def extent(self) -> Any:
+        """The tensor in a file (Stored) that lies there as the same bytes, if there is one."""
         return None
 
     @property
