@@ -106,8 +106,18 @@ class Planned(ABC):
         return Tensor(np.zeros(-(-self.dtype.bits // 8), np.uint8), self.dtype, layout)
 
     def bands(self, most: int = MOST) -> list[tuple[int, int]]:
-        """The ranges of rows that are made at a time, if `most` bytes are allowed in memory."""
+        """The ranges of rows that are made at a time, if `most` bytes are allowed in memory.
+
+        All at once, if a few rows need as much of another tensor as all of them.
+        """
+        if not all(part.by_rows for part in self.made_of):
+            return [(0, self.count)]
         return bands_of(self.shape, self.dtype.bits, self.unit, min(PIECE_BYTES, most // 4))
+
+    @property
+    def by_rows(self) -> bool:
+        """Whether a few rows are made from little; those of a transposed matrix are not."""
+        return self.nbytes <= PIECE_BYTES or self.held(MOST) <= 4 * PIECE_BYTES
 
     def held(self, most: int) -> int:
         """The bytes in memory at a time, besides pieces, if `most` are allowed."""
