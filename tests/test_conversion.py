@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 import shapejit as sj
 from shapejit import conversion
-from shapejit.files import pieces, safetensors, stored
+from shapejit.files import open_files, pieces, planned, safetensors, stored
 from shapejit.files.safetensors import New
 
 KINDS = [kind for kind in sj.dtypes.all() if kind.safetensors]
@@ -376,6 +376,26 @@ def test_a_tensor_that_is_read_in_bands_is_numpys(tmp_path_factory, axes, kind, 
     result = safetensors.read(folder / "b").tensors["x"]
     assert result.shape == wanted.shape
     assert elements_of(result).tobytes() == wanted.tobytes()
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_permuted_tensors_are_read_once_where_they_are_joined(axis, tmp_path, monkeypatch):
+    """Some rows of one need all of its file: they are not read again for the next rows."""
+    x = np.random.default_rng(0).integers(0, 256, (256, 256), np.uint8)
+    sj.save_file({"a": x, "b": x[::-1].copy()}, tmp_path / "a.safetensors")
+    count, read = [], open_files.OpenFile.read
+    for module, name in ((planned, "PIECE_BYTES"), (pieces, "PIECE_BYTES"), (stored, "CONTIGUOUS")):
+        monkeypatch.setattr(module, name, 4096)
+    monkeypatch.setattr(
+        open_files.OpenFile,
+        "read",
+        lambda file, memory, *more: (count.append(len(memory)), read(file, memory, *more))[1],
+    )
+    rules = [("permute", ".=1,0"), ("concat", f"a={axis}:b->c")]
+    sj.files.convert(tmp_path / "a.safetensors", tmp_path / "b.safetensors", rules, proof=False)
+    assert sum(count) < 1.5 * 2 * x.nbytes
+    wanted = np.concatenate([x.T, x[::-1].T], axis)
+    assert np.array_equal(sj.load_file(tmp_path / "b.safetensors")["c"].numpy(), wanted)
 
 
 # Casts

@@ -10,7 +10,7 @@ from math import prod
 from ..arrays.tensor import Bytes, Tensor
 from ..dtypes.table import DType, dtype
 from ..files.pieces import MOST, new_memory, whole_elements
-from ..files.planned import Extent, Planned, View
+from ..files.planned import Planned, View
 from ..files.stored import FileType, Stored
 from ..files.writing import New
 from ..operations.casts import cast
@@ -85,10 +85,13 @@ class Change(Planned):
         return bool(self.casts) or not plain
 
     @property
-    def extent(self) -> Extent | None:
-        """The place of the same bytes in a file, if there is one."""
+    def extent(self) -> Stored | None:
+        """The tensor in a file that lies there as the same bytes, if there is one."""
         stages = () if self.casts else self.stages
-        return self.source.with_layout(stages[0]).extent if len(stages) == 1 else None
+        found: Stored | None = None
+        if len(stages) == 1:
+            found = self.source.with_layout(stages[0]).extent
+        return found
 
     def then(self, apply: Callable[[Tensor], Tensor]) -> Change:
         """The tensor with one more step."""

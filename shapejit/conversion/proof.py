@@ -84,8 +84,12 @@ def _bytes(change: Change, most: int) -> bytes:
 def both(x: Planned, y: Planned) -> Iterator[tuple[int, Tensor, Tensor]]:
     """The rows of two tensors of one shape, a few at a time, with the number of the first one."""
     bits, unit = max(x.dtype.bits, y.dtype.bits), lcm(max(1, x.unit), max(1, y.unit))
+    p, q = (t if t.by_rows else t.tensor() for t in (x, y))
     for begin, end in bands_of(x.shape, bits, unit):
-        yield begin, x.rows(begin, end), y.rows(begin, end)
+        p_rows, q_rows = (
+            t.rows(begin, end) if isinstance(t, Planned) else t[begin:end] for t in (p, q)
+        )
+        yield begin, p_rows, q_rows
 
 
 def first_difference(

@@ -19,18 +19,9 @@ import numpy as np
 from ..arrays.tensor import Bytes, Tensor
 from ..dtypes.table import DType
 from ..shapes.layout import Layout
-from .open_files import OpenFile
 from .pieces import MOST, PIECE_BYTES, filled, parts, pieces
 
 LOOKED_AT = 1 << 20  # bytes of a tensor that tells more of a weight than its dtype and shape
-
-
-class Extent(NamedTuple):
-    """`nbytes` bytes of a file from byte `begin` on."""
-
-    file: OpenFile
-    begin: int
-    nbytes: int
 
 
 class Planned(ABC):
@@ -90,8 +81,8 @@ class Planned(ABC):
         return Layout.row_major(self.shape, self.dtype.bits)
 
     @property
-    def extent(self) -> Extent | None:
-        """The place of the same bytes in a file, if there is one."""
+    def extent(self) -> Any:
+        """The tensor in a file (Stored) that lies there as the same bytes, if there is one."""
         return None
 
     @property
@@ -115,8 +106,18 @@ class Planned(ABC):
         return Tensor(np.zeros(-(-self.dtype.bits // 8), np.uint8), self.dtype, layout)
 
     def bands(self, most: int = MOST) -> list[tuple[int, int]]:
-        """The ranges of rows that are made at a time, if `most` bytes are allowed in memory."""
+        """The ranges of rows that are made at a time, if `most` bytes are allowed in memory.
+
+        All at once, if a few rows need as much of another tensor as all of them.
+        """
+        if not all(part.by_rows for part in self.made_of):
+            return [(0, self.count)]
         return bands_of(self.shape, self.dtype.bits, self.unit, min(PIECE_BYTES, most // 4))
+
+    @property
+    def by_rows(self) -> bool:
+        """Whether a few rows are made from little; those of a transposed matrix are not."""
+        return self.nbytes <= PIECE_BYTES or self.held(MOST) <= 4 * PIECE_BYTES
 
     def held(self, most: int) -> int:
         """The bytes in memory at a time, besides pieces, if `most` are allowed."""

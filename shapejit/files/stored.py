@@ -11,7 +11,7 @@ from ..dtypes.table import DType
 from ..shapes.layout import Layout
 from .open_files import File, OpenFile
 from .pieces import MOST, filled, new_memory, parts, pieces
-from .planned import Extent, Planned
+from .planned import Planned
 
 # Bytes of a file in memory at a time: casts of 1 MiB took 1.6 times as long as of 8 MiB, where
 # other programs have the cores. A view that picks its elements from all over needs more.
@@ -81,7 +81,7 @@ class Stored(Planned):
     def _read(self, at: int, nbytes: int) -> Bytes:
         """Bytes of contiguous elements, from byte `at` of them on."""
         memory = new_memory(nbytes)
-        self.file.read(memory.data, self.begin + self.layout.offset // 8 + at, self.name)
+        self.file.read(memory.data, self.first + at, self.name)
         return memory
 
     def held(self, most: int) -> int:
@@ -107,11 +107,14 @@ class Stored(Planned):
         return isinstance(self.file, OpenFile)
 
     @property
-    def extent(self) -> Extent | None:
-        """Where its elements lie side by side in a file, if they do."""
-        if not self.layout.contiguous_bytes or not isinstance(self.file, OpenFile):
-            return None
-        return Extent(self.file, self.begin + self.layout.offset // 8, self.nbytes)
+    def extent(self) -> Stored | None:
+        """Itself, if its elements lie side by side in a file of this machine."""
+        return self if self.here and self.layout.contiguous_bytes else None
+
+    @property
+    def first(self) -> int:
+        """The byte of the file where contiguous elements begin."""
+        return self.begin + self.layout.offset // 8
 
     def tensor(self) -> Tensor:
         """A copy in memory, in row-major order."""

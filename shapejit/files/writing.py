@@ -16,7 +16,7 @@ from ..dtypes.table import DType
 from ..errors import FileFormatError
 from ..runtime import system
 from .pieces import pieces
-from .planned import Extent
+from .stored import Stored
 
 Progress = Callable[[int], object]
 Target = int | io.RawIOBase  # a descriptor of a file, or an upload, which is written in order
@@ -64,14 +64,14 @@ class New(NamedTuple):
     """A tensor to write: its entry in the file, and the source of its data.
 
     `data` is called once, when the tensor is written. It yields the packed elements in row-major
-    order, piece by piece. `extent` is the place of the same bytes in a file, if there is one.
+    order, piece by piece. `extent` is the tensor in a file whose bytes they are, if there is one.
     """
 
     name: str
     dtype: DType
     shape: tuple[int, ...]
     data: Callable[[], Iterable[Bytes]]
-    extent: Extent | None = None
+    extent: Stored | None = None
 
     @staticmethod
     def of(name: str, tensor: Tensor) -> New:
@@ -188,13 +188,14 @@ def _copied(tensor: New, target: Target, at: int) -> Iterator[int]:
     done, extent = 0, tensor.extent
     if extent is None or not isinstance(target, int):
         return
+    file: Any = extent.file  # an OpenFile
     while done < extent.nbytes:
         try:
             count = system.copy_file_range(
-                extent.file.descriptor,
+                file.descriptor,
                 target,
                 min(_COPIED, extent.nbytes - done),
-                extent.begin + done,
+                extent.first + done,
                 at + done,
             )
         except OSError as fault:
@@ -202,8 +203,8 @@ def _copied(tensor: New, target: Target, at: int) -> Iterator[int]:
                 return
             raise
         if count == 0:  # raises the error of a file that ends too soon
-            extent.file.read(memoryview(bytearray(1)), extent.begin + done, tensor.name)
+            file.read(memoryview(bytearray(1)), extent.first + done, tensor.name)
             return
-        extent.file.check(tensor.name)
+        file.check(tensor.name)
         done += count
         yield count
