@@ -47,9 +47,9 @@ def hangs(random):
 
 
 ATTACKS = {
-    "fails": Attack(fails, "", 0),
-    "crashes": Attack(crashes, "", 0),
-    "hangs": Attack(hangs, "", 0, 5),
+    "fails": Attack("test_attack.fails", "", 0),
+    "crashes": Attack("test_attack.crashes", "", 0),
+    "hangs": Attack("test_attack.hangs", "", 0, 2),
 }
 
 

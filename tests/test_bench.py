@@ -19,7 +19,6 @@ from shapejit.bench import comparison, measure, packed, peers, pipe, random_copi
 from shapejit.bench.cases import MIB, OURS, Call, Copy, pattern
 from shapejit.bench.casts import Cast
 from shapejit.bench.reshapes import RESHAPES
-from shapejit.bench.schemes import Scheme
 
 ALONE = ("busy", "first-call")  # suites whose cases start processes
 ALL = [case for name in suites.SUITES if name not in ALONE for case in suites.select((name,))]
@@ -336,17 +335,6 @@ def test_casts_and_joins_by_torch_agree(case, peer):
     found = comparison.measure(sj, case, peer, rounds=1)
     assert found.differing == ()
     assert found.seconds["torch"] > 0
-
-
-def test_gguf_is_asked_to_decode_its_types_and_nothing_else():
-    pytest.importorskip("gguf")
-    from benchmarks.tools.peers import MORE, QUANTIZATION
-
-    with peers.started(("gguf",), QUANTIZATION, MORE) as others:
-        for name, able in (("gguf:q6_k", True), ("fp8:block", False)):
-            case = Scheme("schemes", name, (32, 512))
-            found = comparison.measure(sj, case, others, rounds=1)
-            assert ("gguf" in found.seconds) is able
 
 
 def test_a_missing_peer_is_absent(monkeypatch, capsys, fast):

@@ -163,7 +163,7 @@ def test_a_damaged_or_foreign_object_file_is_never_loaded(damage, cache, tmp_pat
 @pytest.mark.skipif(not hasattr(os, "getuid"), reason="who may write a folder is POSIX's to say")
 def test_code_comes_through_the_pipe_where_there_is_no_folder_to_trust(tmp_path):
     (tmp_path / "file").write_text("")
-    reported = run(COPY_ALL, anybodys(tmp_path), "0", XDG_CACHE_HOME=str(tmp_path / "file"))
+    reported = run(COPY_ALL, tmp_path / "file", "0", XDG_CACHE_HOME=str(tmp_path / "file"))
     assert reported.count("\n") == reported.count("kernels cannot be kept on disk") == 1
     assert not objects(tmp_path)
 

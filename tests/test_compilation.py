@@ -28,12 +28,12 @@ def test_every_moment_of_loading(event, patience, cache):
     assert sweep(event, [0.02, 0.1], 2, cache, patience) == []
 
 
-@pytest.mark.parametrize("patience", WAITING)
+@pytest.mark.parametrize(("patience", "moment"), [*zip(WAITING, [0.1, 0.6], strict=True)])
 @pytest.mark.parametrize("event", BUILDING)
-def test_moments_of_building(event, patience):
+def test_moments_of_building(event, patience, moment):
     if event in LINUX and sys.platform != "linux":
         pytest.skip("processes are listed by Linux's /proc")
-    assert sweep(event, [0.1, 0.6], 1, patience=patience) == []
+    assert sweep(event, [moment], 1, patience=patience) == []
 
 
 @pytest.mark.parametrize("patience", WAITING)

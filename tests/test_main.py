@@ -524,20 +524,16 @@ def test_commands_that_move_nothing_import_no_compiler(words, folder):
     assert subprocess.run([sys.executable, "-c", code], cwd=folder, stdout=-3).returncode == 0
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
 @pytest.mark.parametrize(
-    ("words", "code"),
+    ("words", "code", "closed"),
     [
-        ("--help", 0),
-        ("dtypes", 0),
-        ("dtypes --json", 0),
-        ("inspect in.safetensors", 0),
-        ("convert in.safetensors out", 0),
-        ("inspect none", 2),
-        ("none", 2),
+        *[(words, 0, ">&-") for words in ("--help", "dtypes --json", "inspect in.safetensors")],
+        *[("inspect none", 2, closed) for closed in (">&-", "2>&-", ">&- 2>&-")],
+        *[("convert in.safetensors out", 0, closed) for closed in ("2>&-", ">&- 2>&-")],
+        ("none", 2, ">&- 2>&-"),
     ],
 )
-def test_a_closed_stream(closed, words, code, folder):
+def test_a_closed_stream(words, code, closed, folder):
     command = f"{sys.executable} -m shapejit {words} {closed}"
     done = subprocess.run(["bash", "-c", command], cwd=folder, capture_output=True, text=True)
     assert done.returncode == code

@@ -114,11 +114,11 @@ def all_of(peer):
 
 
 def sample(step, start=0):
-    """Every step-th case of the exhaustive run, and as many larger ones, half of which fit."""
+    """Every step-th case of the exhaustive run, and larger ones, half of which fit."""
     every = itertools.product(oracle.SOURCES, oracle.TARGETS)
     yield from itertools.islice(every, start, None, step)
     chance = random.Random(step + start)
-    for _ in range(2000):
+    for _ in range(500):
         source = [chance.choice((1, 2, 3, 5)) for _ in range(chance.randrange(7))]
         target = list(source)
         chance.shuffle(target)
@@ -216,7 +216,7 @@ def session(ort, made):
 @pytest.mark.parametrize(("opset", "allowzero"), VERSIONS)
 def test_onnxruntime(ort, opset, allowzero):
     run = session(ort, reshape_model(opset, allowzero)).run
-    cases = runs(lambda x, shape: run(None, {"x": x, "shape": shape})[0], opset, allowzero, 17)
+    cases = runs(lambda x, shape: run(None, {"x": x, "shape": shape})[0], opset, allowzero, 67)
     shown = compare("onnxruntime", cases)
     assert shown == (all_of("onnxruntime") if allowzero else set())
 
@@ -224,7 +224,7 @@ def test_onnxruntime(ort, opset, allowzero):
 @pytest.mark.parametrize(("opset", "allowzero"), VERSIONS)
 def test_onnx_reference(opset, allowzero):
     run = ReferenceEvaluator(reshape_model(opset, allowzero)).run
-    cases = runs(lambda x, shape: run(None, {"x": x, "shape": shape})[0], opset, allowzero, 17)
+    cases = runs(lambda x, shape: run(None, {"x": x, "shape": shape})[0], opset, allowzero, 67)
     assert compare("onnx.reference", cases) == all_of("onnx.reference")
 
 
@@ -242,7 +242,7 @@ def inferred(made):
 @pytest.mark.parametrize(("opset", "allowzero"), [*VERSIONS, (25, 0), (25, 1)])
 def test_onnx_shape_inference(opset, allowzero):
     def cases():
-        for source, target in sample(29, opset + allowzero):
+        for source, target in sample(97, opset + allowzero):
             shape = helper.make_tensor("shape", TensorProto.INT64, [len(target)], target)
             given = [("x", TensorProto.FLOAT, source)]
             theirs = inferred(model(reshape_node(allowzero), given, [shape], opset))
@@ -358,9 +358,10 @@ def asked_of_openvino(source, target, special_zero, theirs):
 
 
 def test_openvino_inference():
-    """The whole exhaustive run."""
-    theirs = openvino("inferred", oracle.SOURCES, oracle.TARGETS)
-    cases = itertools.product(oracle.SOURCES, oracle.TARGETS, (False, True))
+    """Every source, and a quarter of the targets."""
+    targets = oracle.TARGETS[::4]
+    theirs = openvino("inferred", oracle.SOURCES, targets)
+    cases = itertools.product(oracle.SOURCES, targets, (False, True))
     shown = compare(
         "openvino inference",
         (

@@ -24,7 +24,6 @@ READMES = {
         "shapejit/README.md",
         "shapejit/files/README.md",
         "benchmarks/README.md",
-        "benchmarks/other-projects.md",
     )
 }
 README = READMES["README.md"]

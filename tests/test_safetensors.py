@@ -527,7 +527,7 @@ def mutated(draw):
 
 
 @settings(
-    max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(mutated())
 def test_mutations_are_refused_or_read_as_the_reference_reads_them(tmp_path, raw):
@@ -572,7 +572,7 @@ def nearly_valid(draw):
 
 
 @settings(
-    max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(nearly_valid())
 @example(

@@ -9,10 +9,8 @@ cases that differ by more than the noise. Exit code 1: a suite loses 3 % or a ca
 
 import ast
 import sys
-from math import log
-from statistics import geometric_mean
 
-from .compare import WORSE, of_places, tell, text
+from .compare import WORSE, means, of_places, tell, text
 from .exits import SAME, WORSE as LOST, MeasureError, ending, parser_of
 from .installs import Place
 from .repository import ROOT
@@ -32,14 +30,6 @@ def given(word):
         raise MeasureError(f"{word}: wants MODULE.NAME=VALUE, the value a literal") from None
 
 
-def means(verdicts):
-    """{suite: the factor by which its time grows on the mean}."""
-    suites = {}
-    for verdict in verdicts:
-        suites.setdefault(verdict.benchmark.split("/")[0], []).append(1 + verdict.change)
-    return {suite: geometric_mean(factors) for suite, factors in suites.items()}
-
-
 @ending
 def main(argv=None):
     """0 nothing is lost, 1 something is, 2 bad arguments or nothing to measure."""
@@ -54,10 +44,8 @@ def main(argv=None):
     found = of_places({"first": here, "again": here, "second": without}, chosen, tell, WORSE)
     if not found.verdicts:
         raise MeasureError("nothing could be measured")
-    for suite, factor in means(found.verdicts).items():
-        print(f"{suite:12} {factor - 1:+.1%}")
     print(text(found))
-    lost = any(log(factor) > log(1 + LEAST) for factor in means(found.verdicts).values())
+    lost = any(factor > 1 + LEAST for factor, _ in means(found.verdicts).values())
     return LOST if lost or found.slower else SAME
 
 

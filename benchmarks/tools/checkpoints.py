@@ -15,7 +15,6 @@ from collections.abc import Callable
 from math import prod
 from typing import Any, NamedTuple
 
-import ml_dtypes
 import numpy as np
 
 import shapejit as sj
@@ -51,44 +50,14 @@ def _float8(*shape: int) -> sj.Tensor:
     return sj.Tensor.frombuffer(pattern(prod(shape)) & 0x77, "float8_e4m3fn", shape)
 
 
-def _int4() -> Parts:
-    scales = (pattern(2048 * 224) % 8 + 1).astype(np.float32).astype(ml_dtypes.bfloat16)
-    return {
-        ".weight_packed": pattern(2048 * 3584).view(np.int32).reshape(2048, 896),
-        ".weight_scale": scales.reshape(2048, 224),
-        ".weight_shape": np.array([2048, 7168], np.int64),
-    }
-
-
-def _mxfp4() -> Parts:
-    experts, rows, columns = 8, 2880, 2880
-    shape = experts, rows, columns // 32
-    return {
-        "_blocks": pattern(prod(shape) * 16).reshape(*shape, 16),
-        "_scales": pattern(prod(shape)).reshape(shape) % 16 + 112,
-    }
-
-
-def _plain() -> Parts:
-    x = (pattern(2048 * 7168) % 64).astype(np.float32)
-    return {".weight": x.astype(ml_dtypes.bfloat16).reshape(2048, 7168)}
-
-
-_INT4 = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32, "symmetric": True}
 _NAME = "model.layers.{}.mlp.experts.{}.up_proj"
 
 _BLOCKS = {"quant_method": "fp8", "weight_block_size": [128, 128]}
 
 KINDS = {
     "deepseek-v3": Kind(_NAME, _fp8, {"quantization_config": _BLOCKS}, 256),
-    "kimi": Kind(_NAME, _int4, {"quantization_config": {
-        "quant_method": "compressed-tensors", "format": "pack-quantized",
-        "config_groups": {"group_0": {"targets": ["Linear"], "weights": _INT4}}}}, 384),
-    "gpt-oss": Kind("model.layers.{}.mlp.experts.down_proj", _mxfp4, {
-        "quantization_config": {"quant_method": "mxfp4"}}),
-    "bfloat16": Kind(_NAME, _plain, {}, 256),
     "large": Kind(_NAME, _large, {"quantization_config": _BLOCKS}),
-}  # fmt: skip
+}
 
 
 def make(kind: str, folder: str, nbytes: int, sparse: bool = False) -> int:

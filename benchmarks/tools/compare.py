@@ -21,12 +21,10 @@ from statistics import fmean, median
 
 from . import exits
 from .exits import SAME, MeasureError, ending, parser_of
-from .installs import InstallError, differing, install, place_of
+from .installs import InstallError, differing, install
 from .repository import ROOT, RecordError, commit_named
 from .trials import Sides, items, left, measured
-from .worker import load
 
-OURS = "shapejit"
 WORSE = 0.10
 # Trials of all, then of those that differ, in new processes each time.
 TRIALS = (2, 3, 6)
@@ -140,9 +138,7 @@ def counted(chosen, pythons):
     return found
 
 
-def compare(
-    repository, first, second, folder, chosen, tell=lambda item: None, worse=WORSE, package=OURS
-):
+def compare(repository, first, second, folder, chosen, tell=lambda item: None, worse=WORSE):
     """What is Found over two commits of a repository."""
     commits = {"first": first, "second": second}
     with ThreadPoolExecutor() as pool:
@@ -151,7 +147,7 @@ def compare(
         )
         pythons = dict(zip(commits, made, strict=True))
     pythons["again"] = pythons["first"]
-    different = differing(pythons["first"], pythons["second"], package=package)
+    different = differing(pythons["first"], pythons["second"])
     if different:
         raise InstallError(f"the environments have other versions of {', '.join(different)}")
     return of_places(pythons, chosen, tell, worse)
@@ -162,23 +158,6 @@ def of_places(pythons, chosen, tell=lambda item: None, worse=WORSE):
     numbers = counted([item for item in chosen if item.counter], pythons)
     times = timed([item for item in chosen if not item.counter], pythons, tell, worse)
     return Found(numbers.verdicts + times.verdicts, numbers.left + times.left)
-
-
-def compare_places(paths, package, chosen, tell=lambda item: None, worse=WORSE):
-    """What is Found over two installations of a package, and what they are in words."""
-    places = dict(zip(("first", "second"), map(place_of, paths), strict=True))
-    said = []
-    with Sides(places, tuple(places)) as sides:
-        for name, side in sides.items():
-            found = side.ask(where=package)
-            reason = found.get("failed") or found.get("missing")
-            if reason:
-                raise InstallError(f"{paths[name == 'second']} has no {package}: {reason}")
-            folder = Path(places[name].folder).resolve()
-            if places[name].folder and folder not in Path(found["file"]).resolve().parents:
-                raise InstallError(f"{folder} has no {package}: it comes from {found['file']}")
-            said.append(f"{name}: {package} {found['version']}, Python {found['python']}")
-    return timed(chosen, {**places, "again": places["first"]}, tell, worse), said
 
 
 def means(verdicts):
@@ -222,21 +201,14 @@ def text(found):
 def main(argv=None):
     """0 nothing is slower, 1 something is or fails, 2 bad arguments or nothing to compare."""
     args = _parsed(argv)
-    said = []
     with tempfile.TemporaryDirectory(prefix="shapejit-compare-") as folder:
-        options = {"tell": tell, "worse": args.least / 100}
-        package = load(args.cases).PACKAGE if args.cases else OURS
-        chosen = items(args.bench, args.all, args.cases)
+        chosen = items(args.bench, args.all)
         if not chosen:
             raise RecordError(f"no benchmark matches {' and '.join(args.bench)}")
-        if len(args.package) == 2:
-            found, said = compare_places(args.package, package, chosen, **options)
-        else:
-            clone = args.package[0] if args.package else args.repository
-            commits = [commit_named(name, clone) for name in args.commits]
-            place = args.environments or folder
-            found = compare(clone, *commits, place, chosen, package=package, **options)
-    print(json.dumps(asdict(found), indent=1) if args.json else "\n".join([text(found), *said]))
+        commits = [commit_named(name, args.repository) for name in args.commits]
+        place = args.environments or folder
+        found = compare(args.repository, *commits, place, chosen, tell, args.least / 100)
+    print(json.dumps(asdict(found), indent=1) if args.json else text(found))
     return code(found)
 
 
@@ -250,28 +222,14 @@ def code(found):
 def _parsed(argv):
     parser = parser_of(__file__, __doc__)
     add = parser.add_argument
-    add("commits", nargs="*", metavar="COMMIT", help="two; none with two packages")
+    add("commits", nargs=2, metavar="COMMIT")
     add("--bench", action="append", default=[], metavar="REGEX")
     add("--all", action="store_true", help="all cases, not only a choice of them")
     add("--least", type=float, default=100 * WORSE, metavar="PERCENT", help="that count as slower")
     add("--json", action="store_true")
     add("--repository", default=ROOT, metavar="FOLDER", help="another clone")
     add("--environments", metavar="FOLDER", help="keep the environments there, to use them again")
-    add(
-        "--package",
-        action="append",
-        default=[],
-        metavar="PATH",
-        help="of another project, with --cases: a clone of it, whose commits are named, or twice a "
-        "Python, a virtual environment or a folder on its path that has it installed",
-    )
-    add("--cases", metavar="FILE", help="a Python file of another project's cases")
-    args = parser.parse_args(argv)
-    if bool(args.package) != bool(args.cases) or len(args.package) > 2:
-        parser.error("--cases FILE takes --package CLONE and two commits, or --package twice")
-    if len(args.commits) != (0 if len(args.package) == 2 else 2):
-        parser.error("two are compared: name two commits, or give --package twice")
-    return args
+    return parser.parse_args(argv)
 
 
 def tell(item):

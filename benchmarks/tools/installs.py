@@ -23,18 +23,6 @@ class Place(NamedTuple):
     ablated: dict | None = None
 
 
-def place_of(path):
-    """What a path names: a Python, a virtual environment, or a folder that has a package."""
-    path = Path(path).absolute()
-    if (path / "bin" / "python").is_file():
-        return Place(str(path / "bin" / "python"))
-    if path.is_dir():
-        return Place(sys.executable, str(path))
-    if os.access(path, os.X_OK):
-        return Place(str(path))
-    raise InstallError(f"{path} is no Python, no virtual environment and no folder")
-
-
 def install(repository, commit, folder):
     """The Python of a new environment in `folder` with that commit installed; used again."""
     folder = Path(folder)
@@ -49,10 +37,10 @@ def install(repository, commit, folder):
     return str(python)
 
 
-def differing(*pythons, package="shapejit"):
+def differing(*pythons):
     """What both environments have, beside the package, in other versions."""
     first, second = map(_versions, pythons)
-    both = [name for name in first if name in second and name != package]
+    both = [name for name in first if name in second and name != "shapejit"]
     return [name for name in both if first[name] != second[name]]
 
 

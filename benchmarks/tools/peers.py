@@ -4,13 +4,11 @@
 
 Each library has a process of its own, two threads, and its output bound where it can bind one; all
 take turns with memcpy. The table is printed, and with --record kept in benchmarks/measured/peers
-and written into benchmarks/README.md. With --suite casts, schemes or repack, quantisation libraries
-can be asked: their names are listed by --help.
+and written into benchmarks/README.md.
 """
 
 import sys
 from importlib import import_module
-from pathlib import Path
 from statistics import geometric_mean
 
 from shapejit.bench import peers, suites, worker
@@ -24,22 +22,11 @@ from .machines import entry
 from .readme import PEERS, aligned
 from .repository import git
 
-MORE = str(Path(__file__).with_name("quantization_peers.py"))
-QUANTIZATION = (
-    "compressed_tensors",
-    "gptqmodel",
-    "modelopt",
-    "transformers",
-    "bitsandbytes",
-    "gguf",
-)
 THREADS = 2
 
 
-def cases(names):
-    """The first case of each kind of workload and every fourth of XLA's, or those of suites."""
-    if names:
-        return [case for name in names for case in suites.select((name,))]
+def cases():
+    """The first case of each kind of workload, and every fourth of XLA's."""
     kinds = {}
     for case in suites.select(("workloads",)):
         kinds.setdefault(case.name.rsplit("-", 2)[0], case)
@@ -68,22 +55,18 @@ def measured(chosen, others, rounds, size):
 @ending
 def main(argv=None):
     """0 measured; 2 bad arguments, or a library that is not there."""
-    known = (*worker.PEERS, *QUANTIZATION)
     parser = parser_of(__file__, __doc__)
     add = parser.add_argument
     add("--peer", action="append", default=[], metavar="NAME[=PYTHON]",
-        help=", ".join(known))  # fmt: skip
-    add("--suite", action="append", default=[], choices=list(suites.SUITES))
+        help=", ".join(worker.PEERS))  # fmt: skip
     add("--rounds", type=int, default=9)
     add("--size", type=float, default=1.0, metavar="F", help="F times the bytes")
     add("--record", action="store_true")
     args = parser.parse_args(argv)
-    if args.record and args.suite:
-        parser.error("--record keeps the table of permutations: it takes no --suite")
     use_threads(THREADS)
     try:
-        with patience.force_kernels(), peers.started(tuple(args.peer), known, MORE) as others:
-            rows = measured(cases(args.suite), others, args.rounds, args.size)
+        with patience.force_kernels(), peers.started(tuple(args.peer)) as others:
+            rows = measured(cases(), others, args.rounds, args.size)
             versions = {peer.name: peer.version for peer in others}
     except peers.PeerError as fault:
         raise MeasureError(fault) from None

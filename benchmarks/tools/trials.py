@@ -10,7 +10,7 @@ from ..suite.counters import CALLS
 from ..suite.tables import measure, pipe, suites
 from .exits import MeasureError
 from .installs import Place
-from .worker import __file__ as WORKER, load
+from .worker import __file__ as WORKER
 
 SIDES = ("first", "again", "second")
 TURNS, SECONDS = 6, 0.003
@@ -18,11 +18,10 @@ TURNS, SECONDS = 6, 0.003
 
 @dataclass(frozen=True)
 class Item:
-    """What is compared: a case beside its baseline, of a file if not of shapejit; or a counter."""
+    """What is compared: a case beside its baseline, or a counter."""
 
     case: str
     baseline: str = ""
-    file: str | None = None
     counter: str = ""
 
     def __str__(self):
@@ -31,23 +30,20 @@ class Item:
     @property
     def unit(self):
         """Of what is compared."""
-        return "bytes" if self.counter else f"time / {self.baseline or 'the baseline'}'s"
+        return "bytes" if self.counter else f"time / {self.baseline}'s"
 
 
-def items(patterns=(), everything=False, file=None):
-    """The cases that the history has, or all of them; the counters; or the cases of a file."""
-    if file is not None:
-        found = [Item(name, file=str(file)) for name in load(file).CASES]
-    else:
-        # Processes are slow to start, again and again; busy ones disturb the other side.
-        left_out = {"busy", "first-call"}
-        found = [
-            Item(case.id, suites.SUITES[name].baseline)
-            for name in suites.SUITES
-            if name not in left_out
-            for case in suites.recorded(name, everything).values()
-        ]
-        found += [Item(call, counter="Allocated") for call in CALLS]
+def items(patterns=(), everything=False):
+    """The cases that the history has, or all of them; and the counters."""
+    # Processes are slow to start, again and again; busy ones disturb the other side.
+    left_out = {"busy", "first-call"}
+    found = [
+        Item(case.id, suites.SUITES[name].baseline)
+        for name in suites.SUITES
+        if name not in left_out
+        for case in suites.recorded(name, everything).values()
+    ]
+    found += [Item(call, counter="Allocated") for call in CALLS]
     return [item for item in found if all(re.search(p, str(item)) for p in patterns)]
 
 
@@ -153,7 +149,7 @@ def trial(item, sides):
     """All sides are interleaved at one case, in new memory: a Trial, or what is Left."""
     try:
         for side in sides.values():
-            side.send(take=item.case, baseline=item.baseline, file=item.file)
+            side.send(take=item.case, baseline=item.baseline)
         replies = {name: side.reply() for name, side in sides.items()}
         hindrance = left(item, replies)
         if hindrance is not None:

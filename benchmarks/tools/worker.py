@@ -1,8 +1,7 @@
 """One side of a comparison, run through `pipe` by a Python that has one commit installed.
 
-Requests: take a case, run one of its ways so many times, count, say where a package is, drop what
-was taken. Cases are those of this checkout, or of a Python file of another project: its PACKAGE,
-and its CASES, functions of the package and NumPy by name.
+Requests: take a case of this checkout, run one of its ways so many times, count, drop what was
+taken.
 """
 
 import gc
@@ -29,22 +28,12 @@ def load(path):
     return module
 
 
-def ways_of(case, baseline=None, file=None):
+def ways_of(case, baseline):
     """The way that is measured and its baseline, each called once."""
-    if file is None:
-        tables = load(SUITE / "tables.py")
-        group, name = case.split("/", 1)
-        found = {one.name: one for one in tables.suites.SUITES[group].cases()}[name]
-        ours, theirs = tables.pair(found, baseline).values()
-    else:
-        module = load(file)
-        try:
-            np = import_module("numpy")
-        except ImportError:
-            np = None
-        ours, theirs = list(module.CASES[case](import_module(module.PACKAGE), np).values())[:2]
-        for way in (ours, theirs):
-            way()
+    tables = load(SUITE / "tables.py")
+    group, name = case.split("/", 1)
+    found = {one.name: one for one in tables.suites.SUITES[group].cases()}[name]
+    ours, theirs = tables.pair(found, baseline).values()
     return {"ours": ours, "baseline": theirs}
 
 
@@ -69,11 +58,11 @@ def ablate(values):
 def answer(request, held):
     """The reply to one request."""
     match request:
-        case {"take": case}:
+        case {"take": case, "baseline": baseline}:
             held.clear()
             gc.collect()
             try:
-                held |= ways_of(case, request.get("baseline"), request.get("file"))
+                held |= ways_of(case, baseline)
             except NotImplementedError as fault:
                 return {"missing": str(fault)}
         case {"run": way, "calls": calls}:
@@ -86,10 +75,6 @@ def answer(request, held):
             if seconds > REST / 10:
                 time.sleep(REST)
             return {"seconds": seconds}
-        case {"where": name}:
-            module = import_module(name)
-            version = getattr(module, "__version__", "of an unknown version")
-            return {"file": module.__file__, "version": version, "python": sys.version.split()[0]}
         case {"count": kind, "call": call}:
             try:
                 return {"value": count(kind, call)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,10 +28,10 @@ class PeerError(ValueError):
 class Peer:
     """A process that repeats copies of the case it was given last."""
 
-    def __init__(self, name: str, python: str, more: str = "") -> None:
+    def __init__(self, name: str, python: str) -> None:
         self.name = name
         try:
-            self._process = Process(python, str(_WORKER), name, more, quiet=True)
+            self._process = Process(python, str(_WORKER), name, quiet=True)
         except OSError as fault:
             raise PeerError(f"peer {name}: {python}: {fault.strerror}") from None
         try:
@@ -81,23 +81,20 @@ class Peer:
 
 
 @contextmanager
-def started(
-    asked: tuple[str, ...] = (), known: Sequence[str] = PEERS, more: str = ""
-) -> Iterator[list[Peer]]:
+def started(asked: tuple[str, ...] = ()) -> Iterator[list[Peer]]:
     """The peers that `asked` names, NAME or NAME=PYTHON, else all that are installed here.
 
-    "none" means none. The processes end with the block. `known` are their names; what `more`
-    is, `worker` says.
+    "none" means none. The processes end with the block.
     """
     with ExitStack() as stack:
         peers = []
-        for name, python in _wanted(asked, known).items():
-            peers.append(Peer(name, python, more))
+        for name, python in _wanted(asked).items():
+            peers.append(Peer(name, python))
             stack.callback(peers[-1].close)
         yield peers
 
 
-def _wanted(asked: tuple[str, ...], known: Sequence[str]) -> dict[str, str]:
+def _wanted(asked: tuple[str, ...]) -> dict[str, str]:
     """The Python of each peer."""
     if not asked:  # those that are often there
         return {name: sys.executable for name in _UNASKED if is_installed(name)}
@@ -106,8 +103,8 @@ def _wanted(asked: tuple[str, ...], known: Sequence[str]) -> dict[str, str]:
         name, _, python = word.partition("=")
         if name == "none":
             continue
-        if name not in known:
-            raise PeerError(f"--peer {word}: the peers are {', '.join(known)} and none")
+        if name not in PEERS:
+            raise PeerError(f"--peer {word}: the peers are {', '.join(PEERS)} and none")
         wanted[name] = python or sys.executable
     return wanted
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 from importlib import import_module, metadata
-from importlib.util import module_from_spec, spec_from_file_location
 from math import prod
 from time import perf_counter
 from typing import Any
@@ -216,11 +215,9 @@ def _join(job: Job) -> Work:
     return lambda: join(parts, job["axis"], out=out), out
 
 
-Makers = dict[tuple[str, ...], Callable[[Job], Work]]
+Makers = dict[tuple[str, str], Callable[[Job], Work]]
 
-# By the peer, the work, and what tells works of a kind apart; the peers' names are those that they
-# are imported by.
-_KEYS = {"repack": ("source", "target"), "decode": ("scheme",)}
+# By the peer, which is named as it is imported, and the work.
 MAKERS: Makers = {
     ("torch", "copy"): _torch,
     ("onnxruntime", "copy"): _onnxruntime,
@@ -231,17 +228,15 @@ MAKERS: Makers = {
     ("torch", "stack"): _join,
     ("torch", "concat"): _join,
 }
-PEERS = tuple(dict.fromkeys(peer for peer, *_ in MAKERS))
-_DISTRIBUTIONS = {"modelopt": "nvidia-modelopt"}
+PEERS = tuple(dict.fromkeys(peer for peer, _ in MAKERS))
 
 
-def _made(peer: str, job: Job, makers: Makers) -> tuple[Callable[[], Any], int]:
+def _made(peer: str, job: Job) -> tuple[Callable[[], Any], int]:
     """The work of a job, done once, and the checksum of what it made."""
-    work = job.get("work", "copy")
-    key = (peer, work, *(job[detail] for detail in _KEYS.get(work, ())))
-    if key not in makers:
+    maker = MAKERS.get((peer, job.get("work", "copy")))
+    if maker is None:
         raise UnableError(f"{peer} has no way to do this")
-    run, result = makers[key](job)
+    run, result = maker(job)
     run()
     if result is None:
         return run, UNCHECKED
@@ -249,13 +244,9 @@ def _made(peer: str, job: Job, makers: Makers) -> tuple[Callable[[], Any], int]:
     return run, zlib.crc32(array.tobytes()[:CHECKED])
 
 
-def answering(peer: str, more: str = "") -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """What answers requests: hello, take a case, run it so many times, drop it.
-
-    `more` is a Python file whose MAKERS know more peers.
-    """
+def answering(peer: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """What answers requests: hello, take a case, run it so many times, drop it."""
     held: list[Callable[[], Any]] = []
-    makers = {**MAKERS, **(_loaded(more).MAKERS if more else {})}
 
     def answer(request: dict[str, Any]) -> dict[str, Any]:
         if "calls" in request:
@@ -270,9 +261,9 @@ def answering(peer: str, more: str = "") -> Callable[[dict[str, Any]], dict[str,
                 import_module(peer)
                 if peer == "onnxruntime":
                     import_module("onnx")
-                return {"version": metadata.version(_DISTRIBUTIONS.get(peer, peer))}
+                return {"version": metadata.version(peer)}
             if "job" in request:
-                run, checksum = _made(peer, request["job"], makers)
+                run, checksum = _made(peer, request["job"])
                 held.append(run)
                 return {"checksum": checksum}
         except UnableError as fault:
@@ -283,12 +274,3 @@ def answering(peer: str, more: str = "") -> Callable[[dict[str, Any]], dict[str,
         return {}
 
     return answer
-
-
-def _loaded(file: str) -> Any:
-    spec = spec_from_file_location("more_peers", file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

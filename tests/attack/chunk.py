@@ -22,6 +22,7 @@ MEMORY = 12 * 2**30  # bytes of address space: what asks for more than this gets
 
 def main(table, name, seed, first, last, seconds, at):
     attack = importlib.import_module(table).ATTACKS[name]
+    carry_out = attack.function()
     guard_stages()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
@@ -31,7 +32,7 @@ def main(table, name, seed, first, last, seconds, at):
             number[:] = case.to_bytes(8, "little")
             faulthandler.dump_traceback_later(attack.seconds, exit=True)
             try:
-                attack.case(Random(f"{name} {seed} {case}"))
+                carry_out(Random(f"{name} {seed} {case}"))
             except Exception:
                 tell(case=case, report=traceback.format_exc())
             faulthandler.cancel_dump_traceback_later()
