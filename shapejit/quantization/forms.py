@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ..arrays.tensor import Tensor
 from ..packings.packing import Check, Packing, Plane
-
-if TYPE_CHECKING:
-    from .rules import Rule
 
 
 class Part(NamedTuple):
@@ -86,7 +83,7 @@ class Form:
     result: str = "N K"
     rounds: str = ""
     tells: Callable[[Mapping[str, Tensor]], dict[str, Any]] | None = None
-    rule: Rule | None = None
+    rule: Any = None  # a `rules.Rule`
     chosen: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     multiple: int = 1
     writes: Callable[[Any, Mapping[str, int]], dict[str, Any]] | None = None
