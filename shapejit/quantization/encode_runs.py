@@ -1,12 +1,12 @@
 """Weights encoded by a kernel: scales and codes in one pass over them, see `kernels.encodes`.
 
-Each rule of `rules` that the kernel supports is a row here. NumPy encodes the rest: other rules,
-codes that are not in the order of the weight's rows, numbers that are not finite.
+NumPy encodes the rest: rules without a kernel's, codes that are not in the order of the weight's
+rows, numbers that are not finite.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -21,7 +21,7 @@ from ..engine import outputs
 from ..engine.addresses import place_of
 from ..engine.converting import number_of
 from ..engine.patience import Kind
-from ..kernels.encodings import FIXED, FLOAT32, LARGEST, SAFE, WIDEST, Encoding, Rule
+from ..kernels.encodings import FIXED, FLOAT32, LARGEST, SAFE, Encoding, Rule
 from ..kernels.numbers import Number
 from ..planning import thresholds
 from ..planning.encode_plans import EncodePlan, encode_plan, plain_plan, scale_units
@@ -32,39 +32,10 @@ from . import rules
 from .content import blocks_of
 from .groups import Group
 from .parts import Parts
-from .rules import Wanted, top_of
+from .rules import Wanted
 from .writing import put, takes_all
 
 Floats = NDArray[np.float32]
-
-
-def _floats(name: str, more: float = 0.0) -> Callable[[Wanted], Rule]:
-    """The rule for codes that are floats."""
-    return lambda wanted: Rule(name, float(top_of(wanted.values)), more)
-
-
-def _range(least: float | None) -> Callable[[Wanted], Rule]:
-    def rule(wanted: Wanted) -> Rule:
-        top = np.float32((1 << wanted.bits) - 1)
-        return Rule("range", float(top), float(np.float32(2) / top) if least is None else least)
-
-    return rule
-
-
-RULES: dict[rules.Rule, Callable[[Wanted], Rule]] = {
-    rules.by_absmax: _floats("most"),
-    rules.by_power: _floats("power", 1),
-    rules.by_closest_power: _floats("power", 0.875),
-    rules.by_lower_power: _floats("lower_power", 1),
-    rules.by_absmax_or_zero: _floats("most_or_zero"),
-    rules.by_two_levels: _floats("two_levels"),
-    rules.by_two_levels_or_one: _floats("two_levels", 1),
-    rules.by_two_inverses: _floats("two_inverses", 0.125),
-    rules.by_range: _range(None),
-    rules.by_range_or_least: _range(2.0**-23),
-    rules.by_signed_absmax: lambda wanted: Rule(WIDEST, float(1 << (wanted.bits - 1))),
-    rules.by_magnitude: lambda wanted: Rule("magnitude", 127),
-}
 
 
 class Fresh(NamedTuple):
@@ -117,7 +88,7 @@ class Encoder:
     @cached_property
     def _tops(self) -> EncodePlan | None:
         """The launch that finds the largest magnitude of each weight, if that is needed first."""
-        unknown = self.rule in rules.FACTORS and self.wanted.amax is None
+        unknown = self.rule.factor and self.wanted.amax is None
         made = self.plan.encoding
         if not unknown and made.rule.name != FIXED:
             return None
@@ -126,8 +97,7 @@ class Encoder:
 
     def run(self, weight: Tensor, amax: np.float32 | None) -> Parts | None:
         """Encode a weight; None if it has numbers that NumPy has to encode."""
-        turned = (*range(weight.ndim - 2), -1, -2) if self.group.form.result == "K N" else None
-        x = (weight.permute_dims(turned) if turned else weight).ascontiguous()
+        x = (weight.mT if self.group.form.result == "K N" else weight).ascontiguous()
         arrays = {key: part.made() for key, part in self.parts.items()}
         group = replace(self.group, tensors={key: asarray(each) for key, each in arrays.items()})
         scales = None if self.apart is None else self.apart.made()
@@ -144,7 +114,7 @@ class Encoder:
     def _factor(self, group: Group, source: int, amax: np.float32 | None) -> Floats | None:
         """The factor of each weight, which is stored; None if NumPy has to compute it."""
         plan = self._tops
-        if plan is None and self.rule not in rules.FACTORS:
+        if plan is None and self.rule.factor is None:
             return np.ones(self.weights, np.float32)
         if plan is None:
             tops = np.full((self.weights, 1), amax, np.float32)
@@ -154,11 +124,11 @@ class Encoder:
                 return None
         most = tops.max(axis=1)
         with np.errstate(all="ignore"):
-            if self.rule in rules.FACTORS:
-                factor = np.asarray(rules.FACTORS[self.rule](most))
+            if self.rule.factor is not None:
+                factor = np.asarray(self.rule.factor(most))
                 put(group, group.form.scales[1], factor.reshape(group.batch))
                 return factor
-            made = self.rule(rules.Blocks(most[:, None], (1, 1)), self.wanted)
+            made = self.rule.by_numpy(rules.Blocks(most[:, None], (1, 1)), self.wanted)
         put(group, group.form.scales[0], made.scale)
         by = np.ascontiguousarray(made.scale.astype(np.float32).reshape(-1))
         safe = (by >= SAFE[0]) & (by <= SAFE[1])
@@ -174,10 +144,11 @@ def encoder(group: Group, x: Tensor, rule: rules.Rule, wanted: Wanted) -> Encode
     if planes is None or len(planes) > 1:
         return None
     codes, scales = planes[0][0].permuted(f"*{form.axes}").tensor, _scales(group)
-    made = _encoding(group, x, wanted, RULES[rule](wanted))
+    assert rule.by_kernel is not None
+    made = _encoding(group, x, wanted, rule.by_kernel(wanted))
     # The one scale of a weight is known before its codes.
     fixed = (tall, wide) == (rows, columns) and rows > 1 and rule is rules.by_absmax
-    weights = batch if fixed or rule in rules.FACTORS or rows % tall else 1
+    weights = batch if fixed or rule.factor or rows % tall else 1
     total, apart = x.size // weights, None
     if fixed:
         plan = plain_plan(made._replace(rule=Rule(FIXED)), total, codes.layout)

@@ -19,12 +19,12 @@ from ..operations.scaling import flag
 from ..runtime.kernels import compiled
 from . import sizes
 from .content import Content, blocks_of, code_bits
-from .encode_runs import RULES, Encoder, encoder
+from .encode_runs import Encoder, encoder
 from .forms import Form
 from .groups import Group, fault
 from .matching import sizes_of
 from .parts import Parts
-from .rules import FACTORS, Wanted, encoded
+from .rules import Wanted, encoded
 from .writing import laid_out, written
 
 SOURCES = ("bfloat16", "float16", "float32")  # of a kernel
@@ -76,13 +76,13 @@ def _by_kernel(group: Group, weight: Tensor, wanted: Wanted) -> Encoder | None:
     form = group.form
     shape = group.sizes(" ".join(form.axes))
     zeros = form.zeros is not None and not form.part(form.zeros.part).optional
-    if form.rule not in RULES or not wanted.symmetric or zeros or not compiled():
+    if form.rule is None or form.rule.by_kernel is None or not wanted.symmetric or zeros:
         return None
-    t = weight.permute_dims(_turned(weight.ndim)) if form.result == "K N" else weight
-    if t.shape != shape or not t.size or t.dtype.name not in SOURCES:
+    t = weight.mT if form.result == "K N" else weight
+    if not compiled() or t.shape != shape or not t.size or t.dtype.name not in SOURCES:
         return None
     scale = np.zeros((), dtype(wanted.scale).codes)
-    factor = np.ones(group.batch, np.float32) if form.rule in FACTORS else None
+    factor = np.ones(group.batch, np.float32) if form.rule.factor else None
     step = form.scales[1].step if len(form.scales) > 1 else "*"
     blocks = blocks_of(form, group.known, shape[len(group.batch) :])
     values, middle = wanted.values, 1 << (wanted.bits - 1)
@@ -140,11 +140,6 @@ def _shape(scheme: str, form: Form, weight: Tensor) -> tuple[int, ...]:
     if form.result == "K N":
         rows, columns = columns, rows
     return (*batch, *(-(-n // form.multiple) * form.multiple for n in (rows, columns)))
-
-
-def _turned(ndim: int) -> tuple[int, ...]:
-    """The dims with the last two swapped."""
-    return (*range(ndim - 2), ndim - 1, ndim - 2)
 
 
 def _rows(scheme: str, form: Form, weight: Tensor) -> NDArray[np.float32]:

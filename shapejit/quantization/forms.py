@@ -83,7 +83,7 @@ class Form:
     result: str = "N K"
     rounds: str = ""
     tells: Callable[[Mapping[str, Tensor]], dict[str, Any]] | None = None
-    rule: Callable[[Any, Any], Any] | None = None
+    rule: Any = None  # a `rules.Rule`
     chosen: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     multiple: int = 1
     writes: Callable[[Any, Mapping[str, int]], dict[str, Any]] | None = None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ..arrays.tensor import asarray
 from ..dtypes.table import dtype
+from ..kernels import encodings
 from ..operations.casts import cast
 from ..operations.views import ascontiguous
 from .content import Content
@@ -126,7 +127,15 @@ class Wanted(NamedTuple):
     amax: np.float32 | None = None  # the largest magnitude of all that share a global scale
 
 
-Rule = Callable[[Blocks, Wanted], Coded]
+class Rule(NamedTuple):
+    """A rule: as NumPy computes it, as a kernel does (None: none does).
+
+    `factor` is the factor of all scales, given the largest magnitude of all, if there is one.
+    """
+
+    by_numpy: Callable[[Blocks, Wanted], Coded]
+    by_kernel: Callable[[Wanted], encodings.Rule] | None = None
+    factor: Callable[[Array], Array] | None = None
 
 
 def inverse(scale: Array) -> Array:
@@ -155,14 +164,14 @@ def top_of(values: str) -> np.float32:
     return np.float32({"float8_e4m3fn": 448, "float8_e5m2": 57344, "float4_e2m1fn": 6}[kind.name])
 
 
-def by_absmax(blocks: Blocks, wanted: Wanted) -> Coded:
+def _absmax(blocks: Blocks, wanted: Wanted) -> Coded:
     """scale = largest magnitude / largest code; blocks of zeros have the scale 1."""
     scale = blocks.most / top_of(wanted.values)
     scale = as_kind(np.where(scale == 0, ONE, scale), wanted.scale)
     return Coded(nearest(blocks.x / scale.astype(np.float32), wanted.values), scale)
 
 
-def by_power(blocks: Blocks, wanted: Wanted, up_from: float = 1) -> Coded:
+def _power(blocks: Blocks, wanted: Wanted, up_from: float = 1) -> Coded:
     """OCP MX, section 6.3: scale = 2**(floor(log2(largest magnitude)) - largest exponent).
 
     The next power is taken if the magnitude is at least `up_from` times that of this one.
@@ -176,12 +185,7 @@ def by_power(blocks: Blocks, wanted: Wanted, up_from: float = 1) -> Coded:
     return Coded(nearest(blocks.x / scale.astype(np.float32), wanted.values), scale)
 
 
-def by_closest_power(blocks: Blocks, wanted: Wanted) -> Coded:
-    """compressed-tensors' MX: `by_power`, the next power from 7/8 of it on."""
-    return by_power(blocks, wanted, 0.875)
-
-
-def by_upper_power(blocks: Blocks, wanted: Wanted) -> Coded:
+def _upper_power(blocks: Blocks, wanted: Wanted) -> Coded:
     """MLX: the smallest power of two >= largest magnitude / largest code; no negative zeros."""
     most = blocks.most / top_of(wanted.values)
     stored = np.ceil(np.log2(np.where(most == 0, ONE, most))) + 127
@@ -190,7 +194,7 @@ def by_upper_power(blocks: Blocks, wanted: Wanted) -> Coded:
     return Coded(_unsigned_zeros(codes, wanted), scale)
 
 
-def by_absmax_or_zero(blocks: Blocks, wanted: Wanted) -> Coded:
+def _absmax_or_zero(blocks: Blocks, wanted: Wanted) -> Coded:
     """MLX's and GGUF's NVFP4: scale = largest magnitude / 6; no negative zeros."""
     scale = as_kind(blocks.most / top_of(wanted.values), wanted.scale)
     codes = nearest(blocks.x * inverse(scale.astype(np.float32)), wanted.values)
@@ -201,18 +205,18 @@ def _unsigned_zeros(codes: Array, wanted: Wanted) -> Array:
     return np.where(codes == 8, np.uint8(0), codes) if wanted.bits == 4 else codes
 
 
-def by_lower_power(blocks: Blocks, wanted: Wanted) -> Coded:
+def _lower_power(blocks: Blocks, wanted: Wanted) -> Coded:
     """GGUF MXFP4: `by_power`, halves towards zero, no negative zeros."""
-    made = by_power(blocks, wanted)
+    made = _power(blocks, wanted)
     x = blocks.x / made.scale.astype(np.float32)
     values = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
     codes = np.searchsorted((values[1:] + values[:-1]) / 2, np.abs(x), side="left").astype(np.uint8)
     return made._replace(codes=codes + np.uint8(8) * ((x < 0) & (codes > 0)))
 
 
-def by_two_levels(blocks: Blocks, wanted: Wanted) -> Coded:
+def _two_levels(blocks: Blocks, wanted: Wanted) -> Coded:
     """NVFP4: one factor, largest magnitude / (6 * 448), and a float8 scale per block."""
-    factor = _two_levels(blocks.top)
+    factor = _level(blocks.top)
     scale = as_kind(blocks.most / (np.float32(6) * factor), "float8_e4m3fn")
     return _scaled_twice(blocks, wanted, scale, factor, scale.astype(np.float32) * factor)
 
@@ -226,29 +230,29 @@ def _scaled_twice(
     return Coded(codes, scale, factor=factor.reshape(lead), step=step)
 
 
-def by_two_levels_or_one(blocks: Blocks, wanted: Wanted) -> Coded:
+def _two_levels_or_one(blocks: Blocks, wanted: Wanted) -> Coded:
     """ModelOpt's NVFP4: `by_two_levels`, with the scale 1 for blocks of zeros."""
-    made = by_two_levels(blocks, wanted)
+    made = _two_levels(blocks, wanted)
     scale = made.scale.astype(np.float32)
     return made._replace(scale=as_kind(np.where(scale == 0, ONE, scale), "float8_e4m3fn"))
 
 
-def by_two_inverses(blocks: Blocks, wanted: Wanted) -> Coded:
+def _two_inverses(blocks: Blocks, wanted: Wanted) -> Coded:
     """compressed-tensors' NVFP4: the factor is 6 * 448 / largest magnitude, and divides."""
-    factor = _two_inverses(blocks.top)
+    factor = _inverse_level(blocks.top)
     scale = as_kind(factor * (blocks.most / np.float32(6)), "float8_e4m3fn")
     eighth = np.float32(0.125)
     scale = as_kind(np.where(scale.astype(np.float32) == 0, eighth, scale), "float8_e4m3fn")
     return _scaled_twice(blocks, wanted, scale, factor, scale.astype(np.float32) / factor, "/")
 
 
-def by_table(blocks: Blocks, wanted: Wanted) -> Coded:
+def _table(blocks: Blocks, wanted: Wanted) -> Coded:
     """bitsandbytes: scale = largest magnitude, codes the nearest of a table up to 1."""
     scale = blocks.most
     return Coded(nearest(blocks.x * inverse(scale), wanted.values), scale)
 
 
-def by_range(blocks: Blocks, wanted: Wanted, least: float | None = None) -> Coded:
+def _range(blocks: Blocks, wanted: Wanted, least: float | None = None) -> Coded:
     """GPTQ: from the smallest to the largest number, 0 included; blocks of zeros as if up to 1."""
     top = np.float32((1 << wanted.bits) - 1)
     half = np.float32(1 << (wanted.bits - 1))
@@ -263,15 +267,10 @@ def by_range(blocks: Blocks, wanted: Wanted, least: float | None = None) -> Code
     return Coded(codes, scale, zeros.astype(np.uint8))
 
 
-def by_range_or_least(blocks: Blocks, wanted: Wanted) -> Coded:
-    """compressed-tensors: `by_range`; the scale of zeros is float32's epsilon."""
-    return by_range(blocks, wanted, 2.0**-23)
-
-
-def by_signed_absmax(blocks: Blocks, wanted: Wanted) -> Coded:
+def _signed_absmax(blocks: Blocks, wanted: Wanted) -> Coded:
     """GGUF Q4_0, Q5_0, MatMulNBits: the number of largest magnitude becomes the smallest code."""
     if not wanted.symmetric:
-        return by_range(blocks, wanted)
+        return _range(blocks, wanted)
     half = np.float32(1 << (wanted.bits - 1))
     scale = blocks.widest / -half
     codes = np.trunc(blocks.x * inverse(scale) + (half + np.float32(0.5)))
@@ -279,7 +278,7 @@ def by_signed_absmax(blocks: Blocks, wanted: Wanted) -> Coded:
     return Coded(codes, as_kind(scale, wanted.scale), int(half))
 
 
-def by_minimum(blocks: Blocks, wanted: Wanted) -> Coded:
+def _minimum(blocks: Blocks, wanted: Wanted) -> Coded:
     """GGUF Q4_1 and Q5_1: offset = smallest number, scale = (largest - smallest) / largest code."""
     top = np.float32((1 << wanted.bits) - 1)
     scale = (blocks.high - blocks.low) / top
@@ -288,7 +287,7 @@ def by_minimum(blocks: Blocks, wanted: Wanted) -> Coded:
     return Coded(codes, as_kind(scale, wanted.scale), 0, as_kind(blocks.low, wanted.scale))
 
 
-def by_magnitude(blocks: Blocks, wanted: Wanted) -> Coded:
+def _magnitude(blocks: Blocks, wanted: Wanted) -> Coded:
     """GGUF Q8_0: scale = largest magnitude / 127, halves away from zero."""
     scale = blocks.most / np.float32(127)
     x = blocks.x * inverse(scale)
@@ -299,7 +298,7 @@ def by_magnitude(blocks: Blocks, wanted: Wanted) -> Coded:
     return Coded(codes, as_kind(scale, wanted.scale), 128)
 
 
-def by_mlx_affine(blocks: Blocks, wanted: Wanted) -> Coded:
+def _mlx_affine(blocks: Blocks, wanted: Wanted) -> Coded:
     """MLX: codes count from the end of larger magnitude, a multiple of the scale: 0 is exact."""
     top, low, high = np.float32((1 << wanted.bits) - 1), blocks.low, blocks.high
     down = np.abs(low) > np.abs(high)
@@ -314,28 +313,57 @@ def by_mlx_affine(blocks: Blocks, wanted: Wanted) -> Coded:
     return Coded(codes, as_kind(scale, kind), 0, as_kind(offset, kind))
 
 
-def _two_levels(top: Array) -> Array:
+def _level(top: Array) -> Array:
     factor = top / np.float32(2688)
     return np.where(factor == 0, ONE, factor)
 
 
-def _two_inverses(top: Array) -> Array:
+def _inverse_level(top: Array) -> Array:
     return np.where(top == 0, ONE, np.float32(2688) / np.where(top == 0, ONE, top))
 
 
-FACTORS: dict[Rule, Callable[[Array], Array]] = {
-    by_two_levels: _two_levels,
-    by_two_levels_or_one: _two_levels,
-    by_two_inverses: _two_inverses,
-}
-"""The factor of all scales by the rules that have one, given the largest magnitude of all."""
+def _floats(name: str, more: float = 0.0) -> Callable[[Wanted], encodings.Rule]:
+    """A kernel's rule for codes that are floats."""
+    return lambda wanted: encodings.Rule(name, float(top_of(wanted.values)), more)
+
+
+def _ranges(least: float | None) -> Rule:
+    """The rule of codes in a range, whose scale is at least a number."""
+
+    def rule(wanted: Wanted) -> encodings.Rule:
+        top = np.float32((1 << wanted.bits) - 1)
+        none = float(np.float32(2) / top) if least is None else least
+        return encodings.Rule("range", float(top), none)
+
+    return Rule(partial(_range, least=least), rule)
+
+
+by_absmax = Rule(_absmax, _floats("most"))
+by_power = Rule(_power, _floats("power", 1))
+# compressed-tensors' MX: the next power from 7/8 of it on
+by_closest_power = Rule(partial(_power, up_from=0.875), _floats("power", 0.875))
+by_upper_power = Rule(_upper_power)
+by_absmax_or_zero = Rule(_absmax_or_zero, _floats("most_or_zero"))
+by_lower_power = Rule(_lower_power, _floats("lower_power", 1))
+by_two_levels = Rule(_two_levels, _floats("two_levels"), _level)
+by_two_levels_or_one = Rule(_two_levels_or_one, _floats("two_levels", 1), _level)
+by_two_inverses = Rule(_two_inverses, _floats("two_inverses", 0.125), _inverse_level)
+by_table = Rule(_table)
+by_range = _ranges(None)
+by_range_or_least = _ranges(2.0**-23)  # compressed-tensors: float32's epsilon
+by_signed_absmax = Rule(
+    _signed_absmax, lambda wanted: encodings.Rule(encodings.WIDEST, float(1 << (wanted.bits - 1)))
+)
+by_minimum = Rule(_minimum)
+by_magnitude = Rule(_magnitude, lambda wanted: encodings.Rule("magnitude", 127))
+by_mlx_affine = Rule(_mlx_affine)
 
 _BAND = 1 << 18  # elements at a time: their blocks, scales and codes stay in a cache
 
 
 def encoded(x: Values, blocks: tuple[int, ...], rule: Rule, wanted: Wanted) -> Content:
     """The Content of a weight, (out, in) last or flat, encoded by a rule some rows at a time."""
-    if wanted.amax is None and rule in FACTORS and x.ndim == len(blocks) and x.size:
+    if wanted.amax is None and rule.factor and x.ndim == len(blocks) and x.size:
         wanted = wanted._replace(amax=max(x.max(), -x.min()))
     row = x.size // max(1, len(x))
     step = max(1, _BAND // max(1, row * blocks[0])) * blocks[0]
@@ -354,7 +382,7 @@ def encoded(x: Values, blocks: tuple[int, ...], rule: Rule, wanted: Wanted) -> C
 def _encoded(x: Values, blocks: tuple[int, ...], rule: Rule, wanted: Wanted) -> Content:
     cut = Blocks(x, blocks, wanted.amax)
     with np.errstate(all="ignore"):
-        made = rule(cut, wanted)
+        made = rule.by_numpy(cut, wanted)
     zeros = made.zeros
     return Content(
         shape=x.shape,

@@ -34,7 +34,6 @@ from .operands import multiplied, zero_points
 
 FLOAT32 = dtype("float32")
 _NUMBER = number_of(FLOAT32)
-FEW_ALIKE = 16  # numbers with one factor that justify a loop
 
 
 class UnfitError(Exception):
@@ -162,7 +161,7 @@ class _Program:
         """Numbers times others or their negatives, or divided by them."""
         negative, over = other.step == "-", other.step == "/"
         factors = self._stored(other)
-        if factors.per < FEW_ALIKE * source.per:
+        if factors.per < VECTOR * source.per:
             factors = self._stored(other, factors.per // source.per)
         if over and not _divides(self.group.numbers(other).tensor):
             raise UnfitError

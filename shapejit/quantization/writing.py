@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from ..arrays.tensor import Tensor, asarray
 from ..dtypes.table import dtype
-from ..engine import outputs
 from ..errors import FormatError
 from ..packings.repacking import store_codes
 from . import sizes
@@ -168,7 +167,7 @@ def _parts(group: Group, content: Content, values: Mapping[Numbers, Array]) -> d
             made[part.key] = extra[part.key]
         elif part.key in used:
             held = [n for n in values if n.part == part.key]
-            made[part.key] = _array(group, part, held, values, content.codes is None)
+            made[part.key] = _array(group, part, held, values)
     tensors = {key: asarray(x) for key, x in made.items()}
     group = replace(group, tensors=tensors)
     codes = content.codes
@@ -188,13 +187,8 @@ def _parts(group: Group, content: Content, values: Mapping[Numbers, Array]) -> d
     return tensors
 
 
-def _array(
-    group: Group, part: Part, held: list[Numbers], values: Mapping[Numbers, Array], to_come: bool
-) -> Array:
-    """The array of a part: zeros, in a dtype that holds the values exactly.
-
-    It is not cleared if codes and scales that are still `to_come` fill it.
-    """
+def _array(group: Group, part: Part, held: list[Numbers], values: Mapping[Numbers, Array]) -> Array:
+    """The array of a part: zeros, in a dtype that holds the values exactly."""
     kinds = part.kinds
     name = kinds[0]
     if held and (_floats(group, held[0], name) or not (held[0].format or held[0].dtype)):
@@ -205,11 +199,7 @@ def _array(
                                       f"{x.dtype} exactly")  # fmt: skip
     if any(sizes.value(size, group.known) is None for size in part.dims.split()):
         raise fault(group.scheme, f"only reads {part.key} of {part.dims}")
-    shape, kind = group.sizes(part.dims), dtype(name).codes
-    if to_come and takes_all(group, part.key, prod(shape) * kind.itemsize):
-        made: Array = outputs.new_array(kind, shape)[0]
-        return made
-    return np.zeros(shape, kind)
+    return np.zeros(group.sizes(part.dims), dtype(name).codes)
 
 
 def takes_all(group: Group, key: str, nbytes: int) -> bool:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ...arrays.tensor import Array
-from ...errors import ReshapeError
+from ...errors import DTypeError, ReshapeError
 from ...operations.views import checked
 from ...runtime.ndarrays import is_a
 from ...shapes import request
@@ -51,6 +53,12 @@ def ints(
 def integer(row: Version, value: Any, name: str) -> int:
     """The int of an attribute."""
     return request.integer(value, name, str(row))
+
+
+def check_int(row: Version, value: Any, name: str) -> None:
+    """Refuse what is not an int, nor NumPy's, as an attribute."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise DTypeError(f"{name} of {row} must be an int, not {value!r}")
 
 
 def axes_of(row: Version, axes: Sequence[int], rank: int) -> tuple[int, ...]:

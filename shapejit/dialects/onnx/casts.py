@@ -15,6 +15,7 @@ from ...errors import DTypeError, ReshapeError, shape_text
 from ...operations import casts
 from ...operations.views import dtype_of, reshape
 from ...runtime.ndarrays import is_a, plain
+from .arguments import check_int
 from .versions import SCALE_HAS_TYPE_OF_X, Version, version
 
 # The dtype in which QuantizeLinear divides, by its precision or the scale's dtype.
@@ -250,9 +251,8 @@ def _blocks(
     block_size: int,
 ) -> _Blocks:
     """What one scale belongs to: everything, an index of the axis, or a block along it."""
-    for name, value in (("axis", axis), ("block_size", block_size)):
-        if isinstance(value, bool) or not isinstance(value, int | np.integer):
-            raise DTypeError(f"{name} of {row} must be an int, not {value!r}")
+    check_int(row, axis, "axis")
+    check_int(row, block_size, "block_size")
     if zero_point is not None and zero_point.shape not in _alike(scale.shape):
         raise ReshapeError(
             f"the zero point of {row} must have the scale's shape {shape_text(scale.shape)}, "

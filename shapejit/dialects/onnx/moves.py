@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from ...arrays.foreign import accepts_any_array, joins_any_arrays
 from ...arrays.tensor import Array, Tensor, is_array
 from ...dtypes.table import STRING, DType
@@ -102,7 +100,7 @@ def tile(
 
 def _scalar(row: Version, value: Any, name: str) -> int:
     """The int of a tensor of one float, as Tile-1 has it."""
-    if not is_a(value, np.ndarray) and not is_a(value, Tensor):
+    if not is_array(value):
         return integer(row, value, name)
     values = whole_numbers(row, value, name)
     if len(values) != 1:

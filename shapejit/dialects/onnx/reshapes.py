@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from ...arrays.foreign import accepts_any_array, converts_any_array
 from ...arrays.tensor import Array, Tensor
-from ...errors import DTypeError, ReshapeError, negative_source
+from ...errors import ReshapeError, negative_source
 from ...operations.views import reshape_as
 from ...runtime.ndarrays import is_a, plain
 from ...shapes import request as requests
 from ...shapes.arithmetic import MAX_SIZE
 from ...shapes.request import Request, integers
 from ..placing import ints_in
-from .arguments import INT64
+from .arguments import INT64, check_int
 from .versions import version
 
 _INT = {int}
@@ -123,10 +123,8 @@ def shape_of(
                 "invalid source shape", sizes, None, (negative_source(i, size),), str(row)
             )
     for name, value in (("start", start), ("end", end)):
-        if value is not None and (
-            isinstance(value, bool) or not isinstance(value, int | np.integer)
-        ):
-            raise DTypeError(f"{name} of {row} must be an int, not {value!r}")
+        if value is not None:
+            check_int(row, value, name)
     row.check_attributes(start=(start or 0, 0), end=(end, None))
     rank = len(sizes)
     first = 0 if start is None else _clamped(start, rank)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...arrays.foreign import accepts_any_array, converts_any_array, splits_any_array
-from ...arrays.tensor import Array, Tensor
+from ...arrays.tensor import Array, Tensor, is_array
 from ...errors import ReshapeError, shape_text
 from ...operations import manipulation, views
 from ...runtime.ndarrays import is_a, plain
@@ -201,12 +201,8 @@ def _slice(row: Version, size: int, start: int, end: int, step: int) -> builtins
         raise ReshapeError("steps must not be 0", asked_by=str(row))
     if step < 0 and start < -size:
         start = 0 if size else start
-    return builtins.slice(*_bounds(*builtins.slice(start, end, step).indices(size)))
-
-
-def _bounds(start: int, stop: int, step: int) -> tuple[int, int | None, int]:
-    """What `slice.indices` returns as a slice, in which an end of -1 has another meaning."""
-    return start, stop if stop >= 0 else None, step
+    first, stop, _ = builtins.slice(start, end, step).indices(size)
+    return builtins.slice(first, stop if stop >= 0 else None, step)  # -1 has another meaning there
 
 
 @splits_any_array
@@ -233,7 +229,7 @@ def split(
     (at,) = axes_of(row, (integer(row, axis, "axis"),), x.ndim)
     size = x.shape[at]
     if split is not None:
-        if row.since == 1 and (is_a(split, np.ndarray) or is_a(split, Tensor)):
+        if row.since == 1 and is_array(split):
             split = whole_numbers(row, split, "split")
         sizes: tuple[int, ...] = ints(row, split, "split")
         if num_outputs is not None and (row.since >= 18 or num_outputs != len(sizes)):
