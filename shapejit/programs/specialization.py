@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays.buffers import memory_of
+from ..arrays.buffers import Lent
 from ..arrays.tensor import Bytes, Tensor
 from ..dtypes.promotion import AnyDtype
 from ..engine import outputs
@@ -107,15 +107,44 @@ class Specialization:
 
     def by_numpy(self, x: NDArray[Any]) -> NDArray[Any]:
         """The result by NumPy, copy by copy."""
-        made = _seen(x, self._looks[0])
+        made = self._seen(x, self._looks[0])
         if self.route.read_only:
             made.flags.writeable = False
         return made
 
     def fill_by_numpy(self, x: NDArray[Any], target: NDArray[Any]) -> None:
         """Write the result to a C-contiguous `target` by NumPy."""
-        seen = _seen(x, self._looks[1])
+        seen = self._seen(x, self._looks[1])
         target.reshape(seen.shape)[...] = seen
+
+    def _seen(self, x: NDArray[Any], looks: Sequence[Look]) -> NDArray[Any]:
+        """The last of some views: the first is of a source, each other one of a copy of the last.
+
+        Offsets count from the first element.
+        """
+        memory, begin = x, 0
+        if not x.flags.c_contiguous:
+            memory, begin = self._whole(x)
+        for i, (shape, offset, strides) in enumerate(looks):
+            if i:
+                memory, begin = x.copy(), 0
+            if strides is None:
+                return memory.reshape(shape)
+            x = array_of(shape, x.dtype, memory, begin + offset, strides)
+        return x
+
+    def _whole(self, x: NDArray[Any]) -> tuple[NDArray[Any], int]:
+        """The memory that a strided source spans, and the first element's byte there."""
+        low, high = self._reach
+        where = address_of(x) + low, high - low
+        lent = Lent(x, *where, writeable=x.flags.writeable, one_per_byte=False)
+        return np.asarray(lent), -low
+
+    @cached_property
+    def _reach(self) -> tuple[int, int]:
+        """The first byte that an ndarray's elements span, from its first element; and the end."""
+        low, high = self.source.span
+        return low // 8, high // 8
 
     def results(self, items: Iterable[Any], sources: Sequence[int] | Addresses) -> list[Any]:
         """The results for `items` at `sources`: views, or new arrays."""
@@ -186,22 +215,6 @@ class Specialization:
 def _look(layout: Layout) -> Look:
     """The shape, and the offset and strides in bytes, of a Layout of whole bytes."""
     return layout.shape, layout.offset // 8, tuple([stride // 8 for stride in layout.strides])
-
-
-def _seen(x: NDArray[Any], looks: Sequence[Look]) -> NDArray[Any]:
-    """The last of some views: the first one is of `x`, each other one of a copy of the one before.
-
-    Offsets count from the first element.
-    """
-    for i, (shape, offset, strides) in enumerate(looks):
-        memory = x = x.copy() if i else x
-        if strides is None:
-            return x.reshape(shape)
-        if not x.flags.c_contiguous:
-            memory, own = memory_of(x, 8 * x.itemsize)
-            offset += own.offset // 8
-        x = array_of(shape, x.dtype, memory, offset, strides)
-    return x
 
 
 class Scratch:
