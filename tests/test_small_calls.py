@@ -9,6 +9,7 @@ import pytest
 from compiled import COMPILED
 
 import shapejit as sj
+from shapejit.engine.small_calls import Routes
 from shapejit.runtime.recent import Recent
 
 CALLS = {
@@ -132,6 +133,12 @@ def test_new_results_own_their_memory_and_are_freed(known):
         call(x if call in (CALLS["program"], CALLS["reshape"]) else source((2, 3)), None)
     after = sys.getrefcount(None), sys.getrefcount(dtype), sys.getrefcount(x)
     assert all(abs(a - b) < 1000 for a, b in zip(before, after, strict=True))
+
+
+def test_every_kind_is_met_again_whatever_its_hash():
+    kinds, routes = [np.zeros((2, 1 + size)) for size in range(200)], Routes()
+    assert not any(map(routes.met, kinds))
+    assert all(map(routes.met, kinds))
 
 
 def test_many_dims_and_huge_strides():

@@ -54,6 +54,7 @@ from .patience import SWITCH as NUMPY_FORCED, by_numpy
 
 SLOTS = 256  # for the Routes of one operation
 ROUTE_BYTES = 2048  # of one Route, about
+MET_BYTES = 100  # of one hash in a set, about
 PYARRAY_EMPTY = 184  # the index of that function in NumPy's C API
 POSITIONS = MAX_RANK + 8  # words that a small plan's loops need
 
@@ -68,21 +69,22 @@ class Routes:
     def __init__(self, slots: int = SLOTS) -> None:
         self.table = np.zeros(FIRST_ROUTE + slots, np.int64)
         self.table[:FIRST_ROUTE] = (*_constants(), slots)
-        self._met = [0] * slots  # the arrays seen before, by hash
+        self._met: set[int] = set()  # hashes of the kinds of arrays seen, at most one per slot
         self._kept: dict[int, tuple[object, ...]] = {}  # what addresses in it are of
 
     @property
     def weight(self) -> int:
         """A bound on the bytes of all Routes."""
-        return ROUTE_BYTES * (1 + len(self._kept)) + 16 * len(self._met)
+        return ROUTE_BYTES * (1 + len(self._kept)) + MET_BYTES * len(self._met)
 
     def met(self, x: NDArray[Any]) -> bool:
         """Whether an array of this kind was seen before; only then is a Route worth making."""
         mark = hash((x.shape, x.strides, x.dtype))
-        at = mark % len(self._met)
-        if self._met[at] == mark:
+        if mark in self._met:
             return True
-        self._met[at] = mark
+        if len(self._met) >= self.table[ROUTES]:
+            self._met.clear()
+        self._met.add(mark)
         return False
 
     def learn(

@@ -47,14 +47,6 @@ def linked(name: Name, label: str, code: bytes) -> int:
     return int(made[label])
 
 
-_run = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
-
-
-def run_by_table(address: int) -> Callable[[int], int]:
-    """A function that runs the Entry at this address with a table's address, without the GIL."""
-    return _run(address)
-
-
 class _Method(ctypes.Structure):
     """PyMethodDef."""
 
