@@ -13,7 +13,7 @@ from .cli import startup as _startup  # noqa: F401  # first: Ctrl-C may come at 
 from typing import Any as _Any
 
 from .arrays.operations import OPERATIONS as _OPERATIONS
-from .runtime.compilation import module as _module
+from .runtime.uninterrupted import module as _module
 
 __version__ = "0.1.0"
 

@@ -161,7 +161,7 @@ def test_rules_for_several_tensors_are_numpys(case, tmp_path):
         ([("rename", "s/l.*/a/")], "makes two tensors 'a'"),
         ([("rename", "s/l.gate.w/l.up.w/")], "makes two tensors 'l.up.w'"),
         ([("rename", r"s/l.gate.w/\2/")], "is not a name"),
-        ([("rename", "l/a/")], "is not of the form s/REGEX/REPLACEMENT/"),
+        ([("rename", "l/a/")], "is not of the form s/REGEX/NAME/"),
         ([("split", "l.gate.w=0:a,b,c,d")], "cannot be split"),
         ([("split", "l.gate.w=0:a:4,b:1")], "cannot be split"),
         ([("split", "l.gate.w=0:a:4,b")], "either all parts have a size, or none"),

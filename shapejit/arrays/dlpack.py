@@ -1,4 +1,4 @@
-"""DLPack 1.1 (dmlc.github.io/dlpack): export memory to other libraries, and import theirs.
+"""DLPack 1.1 (dmlc.github.io/dlpack): export memory (`lend`), and import that of others.
 
 NumPy makes the capsules that are exported, and its C code frees them: a capsule
 may be destroyed on any thread, while an exception is being raised or after the

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..runtime.compilation import module
+from ..runtime.uninterrupted import module
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from ..dtypes.table import DType, fixed_width as fixed_width
 from ..errors import DTypeError, FormatError, elements, shape_text
-from ..runtime.compilation import module
 from ..runtime.ndarrays import is_a, plain
+from ..runtime.uninterrupted import module
 from ..shapes.layout import Layout, checked_shape
 from ..shapes.slicing import Index, sliced
 from . import dlpack

@@ -1,4 +1,4 @@
-"""Rules about names and several tensors: select, rename, split, concat, stack and the like."""
+"""What rules about names and several tensors do: select, rename, split, concat and others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder as the destination: shards, index, config, and the other files of the source."""
+"""The plan of a destination folder: shards, index, config, and the other files of the source."""
 
 from __future__ import annotations
 

@@ -134,10 +134,10 @@ def _float(given: str, text: str) -> tuple[str, tuple[str, str]]:
 
 
 def _substitution(given: str, text: str) -> tuple[str, tuple[str]]:
-    """`s/REGEX/REPLACEMENT/`, with any character instead of `/`."""
+    """`s/REGEX/NAME/`, with any character instead of `/`."""
     parts = text[2:].split(text[1:2]) if text[:1] == "s" and len(text) > 1 else []
     if len(parts) != 3 or parts[2]:
-        raise ReshapeError(f"{given} is not of the form s/REGEX/REPLACEMENT/")
+        raise ReshapeError(f"{given} is not of the form s/REGEX/NAME/")
     return parts[0], (parts[1],)
 
 

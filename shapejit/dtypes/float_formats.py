@@ -1,4 +1,4 @@
-"""How the floats of each dtype are written in bits."""
+"""The bits of each float dtype: exponent, mantissa, bias; which have infinities, NaNs and -0."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import NamedTuple
 class FloatFormat(NamedTuple):
     """How a float is written: a sign, `exponent` and `mantissa` bits, and what is special.
 
-    The exponent counts from `bias`. `special` is "ieee" (infinities and NaNs), "fn" (one
-    NaN, all bits set), "fnuz" (one NaN, the code of a negative zero, of which there is
+    The exponent counts from `bias`. `special` is "ieee" (NaNs, and alone infinities), "fn"
+    (one NaN, all bits set), "fnuz" (one NaN, the code of a negative zero, of which there is
     none), "finite" (none) or "unsigned" (powers of two without a sign; NaN is all bits
     set). `table` has the values of all codes where they follow no such rule.
     """

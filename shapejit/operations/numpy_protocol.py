@@ -17,8 +17,8 @@ import numpy as np
 from ..arrays.operations import OPERATIONS
 from ..arrays.tensor import Tensor
 from ..errors import DTypeError, ReshapeError
-from ..runtime.compilation import module
 from ..runtime.ndarrays import is_a
+from ..runtime.uninterrupted import module
 from ..shapes.layout import normal_axes, normal_axis
 from ..shapes.request import integers, one_or_several, plain_shape
 from . import aliases, gathering, joining, manipulation, views

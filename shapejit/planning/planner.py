@@ -1,5 +1,7 @@
 """The planner: Layout -> Plan. It chooses the strategy, and whether to stream past the caches.
 
+Results in fresh memory are never streamed: `engine.execution.Work.run` knows whether it is.
+
 A Plan is a printable value: it has the strategy, the loops in the order in which they run, the two
 sides of a tile, and whether lines are streamed. The engine runs it.
 """

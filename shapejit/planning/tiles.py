@@ -1,4 +1,4 @@
-"""The strategy of a copy without boxes or networks, and the dims of its tiles."""
+"""Transpositions and the like: which strategy, and which dims a tile has. `tables` has its size."""
 
 from __future__ import annotations
 

@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import loading, processor
-from .compilation import apart, begin, module, under_way
 from .kernel_names import STARTS, Call, Code, Entry, Function, Name
 from .numba_settings import number
 from .system import register_at_fork
+from .uninterrupted import apart, begin, module, under_way
 
 LOGGER = logging.getLogger("shapejit")
 

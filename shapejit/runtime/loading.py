@@ -9,8 +9,8 @@ from itertools import count
 from typing import Any
 
 from . import processor
-from .compilation import hold_at_exit
 from .kernel_names import Call, Name
+from .uninterrupted import hold_at_exit
 
 # What CPython gives to kernels that it calls.
 PYTHON = (
@@ -32,7 +32,7 @@ def _linker() -> Any:
 def linked(name: Name, label: str, code: bytes) -> int:
     """The address of the function `label` in an object file; RuntimeError if LLVM rejects it.
 
-    Call it from one thread at a time, and only where signals cannot interrupt: see `compilation`.
+    Call it from one thread at a time, and only where signals cannot interrupt: see `uninterrupted`.
     """
     from llvmlite import binding
 
