@@ -758,7 +758,7 @@ def test_a_conversion_is_measured_beside_torchs(tmp_path, monkeypatch, capsys):
     assert all(s > 0 and 1e6 < peak < 8e9 for s, peak in conversion.last()["ways"].values())
 
 
-TIMES = {"numpy": 0.1, "second": 0.1, "sixth": 0.1, "last": 0.004}
+TIMES = {"numpy": 0.1, "second": 0.1, "sixth": 0.1, "last": 0.004, "later": 0.004}
 CURVE = [[0.1, 0.1, 0.1], [0.2, 0.1, 0.1], [1.0, 0.004, 0.09], [10.0, 0.004, 0.004]]
 
 
