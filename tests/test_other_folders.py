@@ -92,6 +92,28 @@ def test_state_dicts_are_read_and_become_safetensors(torch, tmp_path):
     assert all(torch.equal(reference[name], t) for name, t in given.items())
 
 
+def test_a_state_dict_is_read_if_it_is_the_only_one(torch, tmp_path):
+    """No weights are left out silently: which of several is meant, no reader can know."""
+    given, other, path = {"w": torch.ones(2)}, {"w": torch.zeros(3)}, tmp_path / "a.pt"
+    for saved in (
+        {"state_dict": given, "global_step": torch.tensor(5)},
+        {"rng": torch.get_rng_state(), "model": given, "optimizer": {"state": {0: other}}},
+        {"params": given, "epoch": 1},
+    ):
+        torch.save(saved, path)
+        assert {name: t.shape for name, t in sj.load_file(path).items()} == {"w": (2,)}
+    for saved, names in (
+        ({"model": given, "ema": other}, "'model', 'ema'"),
+        ({"generator": given, "discriminator": other}, "'generator', 'discriminator'"),
+        ({**given, "extra": other}, "the outermost, 'extra'"),
+    ):
+        torch.save(saved, path)
+        with pytest.raises(sj.FileFormatError, match=rf"a\.pt: .*several .*\({names}\): save one"):
+            sj.load_file(path)
+    torch.save({}, path)
+    assert not sj.load_file(path)
+
+
 def test_a_folder_of_pytorch_becomes_one_of_safetensors(torch, tmp_path):
     folder = tmp_path / "model"
     folder.mkdir()

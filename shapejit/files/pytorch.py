@@ -6,7 +6,6 @@ code of malicious files (CVE-2025-32434).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
@@ -22,7 +21,7 @@ from .stored import Stored
 
 _LEAST = (2, 6)
 _ZIP, _FIRST = b"PK\x03\x04", b"/data.pkl"  # of the ZIP written by torch.save since 1.6
-# The keys under which training scripts store the tensors of a model.
+# The usual keys under which training scripts store the tensors of a model.
 _WRAPPERS = ("state_dict", "model_state_dict", "model", "module")
 
 
@@ -46,10 +45,11 @@ def begins(head: bytes) -> bool:
 
 
 def read(path: Path) -> Checkpoint:
-    """The tensors of a state_dict, which may be wrapped in a dict of a training script.
+    """The tensors of a state_dict, which may be an entry of a dict, as training scripts save it.
 
     Raises FileFormatError without torch 2.6 or newer, for remote files, and for files that torch
-    cannot load without running code: pickles of other classes, and those of torch before 1.6.
+    cannot load without running code (pickles of other classes, and those of torch before 1.6), and
+    for dicts of several state_dicts.
     """
     name = file_name(path)
     file = opened(name)
@@ -60,6 +60,8 @@ def read(path: Path) -> Checkpoint:
         found = torch.load(name, map_location="cpu", weights_only=True, mmap=True)
     except Exception as fault:
         reason = shortened(str(fault).strip().partition("\n")[0] or type(fault).__name__, 200)
+        if "Weights only load failed" in reason:
+            reason = "it holds objects of other classes than tensors; save a state_dict() instead"
         raise FileFormatError(name, None, f"torch does not load it: {reason}") from None
     members = {}
     for key, tensor in _state_dict(name, found, torch).items():
@@ -84,12 +86,24 @@ def _torch(path: str) -> Any:
     return torch
 
 
-def _state_dict(path: str, found: Any, torch: Any) -> Mapping[str, Any]:
-    """The mapping of names to tensors, without other values."""
-    wrapped = [found[key] for key in _WRAPPERS if is_mapping(found) and key in found]
-    for each in (found, *wrapped):
+def _state_dict(path: str, found: Any, torch: Any) -> dict[str, Any]:
+    """The mapping of names to tensors: the whole pickle, or one that is an entry of it.
+
+    Beside an entry with a usual name, tensors are the state of a training: steps, random numbers.
+    """
+    held = dict[str, dict[str, Any]]()
+    for key, each in {"": found, **found}.items() if is_mapping(found) else ():
         if is_mapping(each):
-            made = {str(k): t for k, t in each.items() if isinstance(t, torch.Tensor)}
-            if made or not each:
-                return made
-    raise FileFormatError(path, None, "it holds no mapping of names to tensors")
+            tensors = {str(k): t for k, t in each.items() if isinstance(t, torch.Tensor)}
+            if tensors or (each is found and not found):
+                held[str(key)] = tensors
+    if any(key in held for key in _WRAPPERS):
+        held.pop("", None)
+    if len(held) == 1:
+        return next(iter(held.values()))
+    if not held:
+        raise FileFormatError(path, None, "it holds no mapping of names to tensors")
+    names = ", ".join(quoted(key) if key else "the outermost" for key in held)
+    raise FileFormatError(
+        path, None, f"it holds several mappings of names to tensors ({names}): save one of them"
+    )
