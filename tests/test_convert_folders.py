@@ -162,7 +162,7 @@ def test_rules_for_several_tensors_are_numpys(case, tmp_path):
         ([("rename", "s/l.gate.w/l.up.w/")], "makes two tensors 'l.up.w'"),
         ([("rename", r"s/l.gate.w/\2/")], "is not a name"),
         ([("rename", "l/a/")], "is not of the form s/REGEX/NAME/"),
-        ([("split", "l.gate.w=0:a,b,c,d")], "cannot be split"),
+        ([("split", "l.gate.w=0:a,b,c,d")], "cannot be split into 4 equal parts"),
         ([("split", "l.gate.w=0:a:4,b:1")], "cannot be split"),
         ([("split", "l.gate.w=0:a:4,b")], "either all parts have a size, or none"),
         ([("split", "l.gate.w=2:a,b")], "axis 2 is out of bounds"),
@@ -685,6 +685,16 @@ def test_weights_that_cannot_be_decoded_or_stored_so_are_named(name, rules, text
         sj.files.convert(source, tmp_path / "out", rules)
     assert text in str(caught.value)
     assert fixture.prefix in str(caught.value) or "config.json" in text
+    assert os.listdir(tmp_path) == ["in"]
+
+
+@pytest.mark.parametrize("rule", [("to", "f16"), ("to", "awq")])
+def test_groups_that_do_not_exist_are_told_of_the_weight(rule, tmp_path):
+    fixture = scheme_fixtures.named("gptq-4bit-act-order")
+    parts = {**fixture.parts, "g_idx": fixture.parts["g_idx"] + 50}
+    source = folder_of(tmp_path / "in", fixture._replace(parts=parts))
+    with pytest.raises(sj.FormatError, match=rf"weight '{fixture.prefix}.*g_idx has groups 50 to"):
+        sj.files.convert(source, tmp_path / "out", [rule])
     assert os.listdir(tmp_path) == ["in"]
 
 

@@ -485,6 +485,10 @@ def test_what_contradicts_itself_is_warned_of():
     (text,) = sj.schemes.detect(tensors).warnings
     assert "mlp.gate_proj" in text
     assert "different global scales" in text
+    fp8 = sj.schemes["fp8:block"].encode(np.ones((128, 128), np.float32))
+    config = {"quantization_config": {"quant_method": "fp8", "fmt": "e5m2"}}
+    (text,) = sj.schemes.detect({f"x.{k}": v for k, v in fp8.items()}, config).warnings
+    assert text == "x: the config says fmt 'e5m2', it is float8_e4m3fn"
     inverse = {**gate, "weight_scale_2": np.float32(1000).reshape(())}
     (text,) = sj.schemes.detect({f"x.{k}": v for k, v in inverse.items()}).warnings
     assert "reciprocal" in text

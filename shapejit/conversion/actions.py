@@ -69,6 +69,8 @@ def _ends(size: int, wanted: Sequence[int | None]) -> list[int]:
     """The ends of the parts of a dim. Raises ReshapeError unless they cover it."""
     count = len(wanted)
     sizes = [size // count if n is None else n for n in wanted]
+    if None in wanted and size % count:
+        raise ReshapeError(f"a dim of {size} cannot be split into {count} equal parts")
     if sum(sizes) != size or min(sizes) < 0:
         raise ReshapeError(f"a dim of {size} cannot be split into {count} parts of {sizes}")
     return [sum(sizes[: k + 1]) for k in range(count)]

@@ -15,7 +15,7 @@ from ..errors import FormatError, about, quoted, shape_text
 from ..files.pieces import new_memory
 from ..files.planned import Planned
 from ..files.stored import Stored
-from ..quantization.bands import Slice, bands, cut
+from ..quantization.bands import Band, Slice, bands, cut
 from ..quantization.groups import Group
 from ..quantization.naming import weight_name
 from ..quantization.parts import Found
@@ -133,14 +133,19 @@ class Decoded(Planned):
     @cached_property
     def unit(self) -> int:
         """The rows of the smallest band."""
-        found = bands(self.weight.group, 1, 0, 1)
+        found = self._bands(1, 0, 1)
         return found[0].end - found[0].begin if found else 1
+
+    def _bands(self, limit: int, begin: int, end: int) -> list[Band]:
+        """Some rows in bands; errors name the weight."""
+        with about(f"weight {quoted(self.weight.name)}"):
+            return bands(self.weight.group, limit, begin, end)
 
     def rows(self, begin: int, end: int) -> Tensor:
         """Some rows, decoded a band at a time."""
         shape = (end - begin, *self.shape[1:]) if self.shape else ()
         made = Tensor.frombuffer(new_memory(self.dtype.nbytes(prod(shape))), self.dtype, shape)
-        found = bands(self.weight.group, BAND, begin, end)
+        found = self._bands(BAND, begin, end)
         for band in found:
             out = made if len(found) == 1 else made[band.begin - begin : band.end - begin]
             with about(f"weight {quoted(self.weight.name)}"):

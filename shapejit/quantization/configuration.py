@@ -62,6 +62,14 @@ class Declared:
         """
         return bool(self.words or self.modules or any(self.settings))
 
+    def texts(self, key: str) -> set[str]:
+        """The values of a key, in lower case.
+
+        >>> declared({"quantization_config": {"fmt": "E4M3"}}).texts("fmt")
+        {'e4m3'}
+        """
+        return {str(section[key]).lower() for section in _told(self.config) if section.get(key)}
+
     def cache_scales(self, names: Iterable[str]) -> set[str]:
         """The names that are scales of a quantised KV cache, if the config declares one.
 

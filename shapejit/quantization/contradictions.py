@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..errors import quoted
 from .configuration import Declared
 from .groups import Group
 from .parts import Found
@@ -55,6 +56,10 @@ def _of_one(found: Found, group: Group, said: Declared) -> list[str]:
             f"{found.prefix}: {group.form.scales[-1].part} is {factor:g}, below 1: {found.scheme} "
             f"divides by it, but it looks like a scale by which others multiply"
         )
+    codes = next(iter(found.parts.values())).dtype.name
+    for text in said.texts("fmt") if codes.startswith("float8_e") else ():
+        if text.removeprefix("float8_")[:4] not in codes:
+            made.append(f"{found.prefix}: the config says fmt {quoted(text)}, it is {codes}")
     for part in group.form.parts:
         first, *others = part.dtypes.split("|")
         if part.key in group.tensors and first == "float8_e8m0fnu" and others:
