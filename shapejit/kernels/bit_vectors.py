@@ -42,11 +42,10 @@ def stream_shifted(builder: Builder, dst: Address, src: Address, shift: Value) -
 
 def _load_shifted(builder: Builder, src: Address, shift: Value, nbytes: int) -> Any:
     """Bytes from `shift` bits after an address, as words; one byte more is read."""
-    word = ir.IntType(64 if nbytes % 8 == 0 else 16)
-    kind = ir.VectorType(word, 8 * nbytes // word.width)
+    kind = ir.VectorType(llvm.I64, nbytes // 8)
     low = llvm.load(builder, src, kind)
     high = llvm.load(builder, llvm.at(builder, src, 1), kind)
-    right = llvm.splat(builder, builder.trunc(shift, word), kind.count)
+    right = llvm.splat(builder, shift, kind.count)
     left = builder.sub(llvm.constant(8, kind), right)
     return builder.or_(builder.lshr(low, right), builder.shl(high, left))
 
@@ -94,31 +93,63 @@ def unpack_words(
 
     With shift 0 nothing is read after the last element's byte.
     """
-    width, count = bits.count, 8 * words.count
-    group, kind = group_of(width), ir.VectorType(llvm.I8, count * width // 8)
+    llvm.store(builder, _unpacked(builder, src, shift, 8 * words.count, bits.count), dst)
+
+
+def _unpacked(builder: Builder, src: Address, shift: Value, count: int, width: int) -> Any:
+    """A vector of so many codes."""
     none = builder.icmp_signed("==", shift, llvm.number(0))
     with builder.if_else(none) as (on_bytes, between):
         with on_bytes:
-            straight = llvm.load(builder, src, kind)
+            straight = _grouped(builder, src, None, count, width)
             straight_from = builder.block
         with between:
-            shifted = builder.bitcast(_load_shifted(builder, src, shift, kind.count), kind)
+            shifted = _grouped(builder, src, shift, count, width)
             shifted_from = builder.block
-    packed = builder.phi(kind)
-    packed.add_incoming(straight, straight_from)
-    packed.add_incoming(shifted, shifted_from)
-    # Each group in a lane that will hold its codes.
+    value = builder.phi(straight.type)
+    value.add_incoming(straight, straight_from)
+    value.add_incoming(shifted, shifted_from)
+    for near, far, apart in _steps(width):
+        low = builder.and_(value, llvm.constant(near, value.type))
+        high = builder.shl(value, llvm.constant(apart, value.type))
+        high = builder.and_(high, llvm.constant(far, value.type))
+        value = builder.or_(low, high)
+    return value
+
+
+def _grouped(builder: Builder, src: Address, shift: Value | None, count: int, width: int) -> Any:
+    """`count` elements, each group in a lane that will hold its codes."""
+    group = group_of(width)
     wide = ir.VectorType(ir.IntType(8 * group), count // group)
     if 8 % width == 0:
-        value = builder.zext(packed, wide)
-    else:
-        order = [3 * (byte // group) + min(byte % group, 2) for byte in range(count)]
-        value = builder.bitcast(llvm.shuffle(builder, packed, packed, order), wide)
-    for near, far, apart in _steps(width):
-        low = builder.and_(value, llvm.constant(near, wide))
-        high = builder.shl(value, llvm.constant(apart, wide))
-        value = builder.or_(low, builder.and_(high, llvm.constant(far, wide)))
-    llvm.store(builder, value, dst)
+        packed = _load_bytes(builder, src, shift, 0, count // group)
+        return builder.zext(packed, wide)
+    # Three bytes per group: each 16 codes take theirs from two loads of two thirds.
+    used = 2 * width
+    half = used * 2 // 3
+    parts = []
+    for at in range(0, count * width // 8, used):
+        low = _load_bytes(builder, src, shift, at, half)
+        high = _load_bytes(builder, src, shift, at + used - half, half)
+        places = [3 * (byte // group) + min(byte % group, 2) for byte in range(PIECE)]
+        order = [place if place < half else place + 2 * half - used for place in places]
+        parts.append(llvm.shuffle(builder, low, high, order))
+    return builder.bitcast(llvm.joined(builder, parts), wide)
+
+
+def _load_bytes(builder: Builder, src: Address, shift: Value | None, at: int, nbytes: int) -> Any:
+    """So many bytes `at` bytes, and `shift` bits unless it is None, behind an address."""
+    place = llvm.at(builder, src, at)
+    kind = ir.VectorType(llvm.I8, nbytes)
+    if shift is None:
+        return llvm.load(builder, place, kind)
+    if nbytes >= 8:
+        return builder.bitcast(_load_shifted(builder, place, shift, nbytes), kind)
+    word = builder.zext(llvm.load(builder, place, ir.IntType(8 * nbytes)), llvm.I64)
+    behind = llvm.load(builder, llvm.at(builder, place, nbytes), llvm.I8)
+    behind = builder.shl(builder.zext(behind, llvm.I64), llvm.number(8 * nbytes))
+    moved = builder.lshr(builder.or_(word, behind), shift)
+    return builder.bitcast(builder.trunc(moved, ir.IntType(8 * nbytes)), kind)
 
 
 @emits()

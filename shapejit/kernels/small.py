@@ -11,7 +11,7 @@ from .calls import call
 from .constants import COUNTS, PIECE, WIDTHS
 from .copies import small_row
 from .jit import Address, inlined, kernel
-from .memory import VECTOR, copy, load_word, move, pointer, prefetch, store_word
+from .memory import VECTOR, copy, load_word, move, pointer, prefetch, size_of, store_word
 from .small_plans import (
     BLOCKS,
     COLUMN_GAP,
@@ -57,49 +57,25 @@ def ask(ahead: Address, end: Address, nbytes: int) -> Address:
 
 
 @kernel
-def turn(source: Address, step: int, target: Address, gap: int, size: int, whole: bool) -> None:
-    """Transpose a block: PIECE bytes of each row; rows fill whole vectors, or PIECE bytes.
-
-    Elements have `size` bytes. Numba would compile a loop with a width of its own for each width.
-    """
-    if whole:
-        if size == 1:
-            transpose_even(source, step, target, gap, W1, WHOLE)
-        elif size == 2:
-            transpose_even(source, step, target, gap, W2, WHOLE)
-        elif size == 4:
-            transpose_even(source, step, target, gap, W4, WHOLE)
-        elif size == 8:
-            transpose_even(source, step, target, gap, W8, WHOLE)
-        else:
-            transpose_even(source, step, target, gap, W16, WHOLE)
-    elif size == 1:
-        transpose_even(source, step, target, gap, W1, ONE)
-    elif size == 2:
-        transpose_even(source, step, target, gap, W2, ONE)
-    elif size == 4:
-        transpose_even(source, step, target, gap, W4, ONE)
-    elif size == 8:
-        transpose_even(source, step, target, gap, W8, ONE)
-    else:
-        transpose_even(source, step, target, gap, W16, ONE)
-
-
-@kernel
 def blocks(
-    source: Address, target: Address, plan: Address, ahead: Address, end: Address, apart: int
+    source: Address,
+    target: Address,
+    plan: Address,
+    ahead: Address,
+    end: Address,
+    apart: int,
+    place: Address,
+    width: Any,
 ) -> Address:
     """Transpose a plane in registers, with last blocks that reach back; prefetch lines ahead.
 
     The next plane is like this one, `apart` bytes after it (0: unknown).
     """
-    size = word(plan, WIDTH)
-    doublings = (size > 1) + (size > 2) + (size > 4) + (size > 8)
+    size, step_q = size_of(width), PIECE // size_of(width)
     rows, row_step = word(plan, ROWS), word(plan, ROW_STEP)
     columns, gap = word(plan, COLUMNS), word(plan, COLUMN_GAP)
     whole = rows * size >= VECTOR
-    step_q = PIECE >> doublings
-    step_p = VECTOR >> doublings if whole else step_q
+    step_p = VECTOR // size if whole else step_q
     nbytes = step_p * PIECE
     for i in range(0, rows, step_p):
         p = min(i, rows - step_p)
@@ -109,15 +85,18 @@ def blocks(
                 for line in range(0, nbytes, LINE):
                     prefetch(ahead + line)
                 ahead += nbytes
+            src, place = source + p * row_step + q * size, target + p * size + q * gap
             if apart != 0:
                 # The next block of rows, which may belong to the next plane.
-                quarter = (j >> (4 - doublings)) & 3
+                quarter = (j // step_q) & 3
                 line = source + (q * size - quarter * PIECE)
                 line += apart if i + step_p >= rows else (i + step_p) * row_step
                 for r in range(quarter * step_p // 4, (quarter + 1) * step_p // 4):
                     prefetch(line + r * row_step)
-            src, dst = source + p * row_step + q * size, target + p * size + q * gap
-            turn(src, row_step, dst, gap, size, whole)
+            if whole:
+                transpose_even(src, row_step, place, gap, width, WHOLE)
+            else:
+                transpose_even(src, row_step, place, gap, width, ONE)
     return ahead
 
 
@@ -144,29 +123,43 @@ def strip(source: Address, step: int, target: Address, gap: int, count: int, siz
 
 
 @kernel
-def picked(source: Address, target: Address, size: int) -> None:
-    """A vector of one channel of THREE, whose elements have `size` bytes."""
-    if size == 1:
-        pick(source, target, THREE, ONE, W1, WHOLE)
-    elif size == 2:
-        pick(source, target, THREE, ONE, W2, WHOLE)
-    else:
-        pick(source, target, THREE, ONE, W4, WHOLE)
-
-
-@kernel
-def interleaved(source: Address, rows: Address, target: Address, size: int) -> None:
-    """A vector of each of THREE channels, interleaved: elements of `size` bytes."""
-    if size == 1:
-        interleave(source, rows, target, THREE, W1, WHOLE)
-    elif size == 2:
-        interleave(source, rows, target, THREE, W2, WHOLE)
-    else:
-        interleave(source, rows, target, THREE, W4, WHOLE)
-
-
-@kernel
 def channels(
+    source: Address,
+    step: int,
+    target: Address,
+    gap: int,
+    count: int,
+    rows: int,
+    apart: int,
+    place: Address,
+    width: Any,
+) -> bool:
+    """Move a plane of THREE channels (images) by whole vectors, if it is one.
+
+    `count` elements lie `step` apart in the source and `gap` in the target, and so do
+    those of the other `rows`, which begin `apart` further in the source. `place` is
+    room for their offsets.
+    """
+    size, each = size_of(width), VECTOR // size_of(width)
+    if count < each:
+        return False
+    if gap == size and step == 3 * size:
+        for i in range(0, count, each):
+            p = min(i, count - each)
+            pick(source + p * step, target + p * size, THREE, ONE, width, WHOLE)
+        return True
+    if step == size and gap == 3 * size and rows == 3:
+        for row in range(3):
+            store_word(place + 8 * row, row * apart)
+        for i in range(0, count, each):
+            p = min(i, count - each)
+            interleave(source + p * size, place, target + p * gap, THREE, width, WHOLE)
+        return True
+    return False
+
+
+@kernel
+def colours(
     source: Address,
     step: int,
     target: Address,
@@ -177,33 +170,25 @@ def channels(
     place: Address,
     size: int,
 ) -> bool:
-    """Move a plane of THREE channels (images) by whole vectors, if it is one.
-
-    `count` elements of `size` bytes lie `step` apart in the source and `gap` in the target, and so
-    do those of the other `rows`, which begin `apart` further in the source. `place` is room for
-    their offsets.
-    """
-    nbytes = count * size
-    if nbytes < VECTOR or size > 4:
-        return False
-    if gap == size and step == 3 * size:
-        for i in range(0, nbytes, VECTOR):
-            at = min(i, nbytes - VECTOR)
-            picked(source + 3 * at, target + at, size)
-        return True
-    if step == size and gap == 3 * size and rows == 3:
-        for row in range(3):
-            store_word(place + 8 * row, row * apart)
-        for i in range(0, nbytes, VECTOR):
-            at = min(i, nbytes - VECTOR)
-            interleaved(source + at, place, target + 3 * at, size)
-        return True
+    """Move a plane of three channels of `size` bytes, if it is one and there are vectors for it."""
+    if size == 1:
+        return bool(channels(source, step, target, gap, count, rows, apart, place, W1))
+    if size == 2:
+        return bool(channels(source, step, target, gap, count, rows, apart, place, W2))
+    if size == 4:
+        return bool(channels(source, step, target, gap, count, rows, apart, place, W4))
     return False
 
 
 @kernel
 def elements(
-    source: Address, target: Address, plan: Address, ahead: Address, end: Address, place: Address
+    source: Address,
+    target: Address,
+    plan: Address,
+    ahead: Address,
+    end: Address,
+    apart: int,
+    place: Address,
 ) -> Address:
     """Copy a plane one element at a time, along its longer side."""
     size = word(plan, WIDTH)
@@ -215,7 +200,7 @@ def elements(
     for k in range(short):
         src, dst = source + k * around, target + k * over
         ahead = ask(ahead, end, long * size)
-        if channels(src, step, dst, gap, long, rows, around, place, size):
+        if colours(src, step, dst, gap, long, rows, around, place, size):
             if gap != size:
                 break  # all rows were interleaved
         else:
@@ -224,7 +209,15 @@ def elements(
 
 
 @kernel
-def runs(source: Address, target: Address, plan: Address, ahead: Address, end: Address) -> Address:
+def runs(
+    source: Address,
+    target: Address,
+    plan: Address,
+    ahead: Address,
+    end: Address,
+    apart: int,
+    place: Address,
+) -> Address:
     """Copy a plane of runs of any length."""
     nbytes = word(plan, WIDTH)
     rows, row_step = word(plan, ROWS), word(plan, ROW_STEP)
@@ -255,12 +248,20 @@ def plane(
     place: Address,
 ) -> Address:
     """Copy a plane by its small plan; return the end of the prefetched lines."""
-    moves = word(plan, MOVES)
+    width, moves = word(plan, WIDTH), word(plan, MOVES)
     if moves == RUNS:
-        return runs(source, target, plan, ahead, end)
+        return runs(source, target, plan, ahead, end, apart, place)
     if moves != BLOCKS:
-        return elements(source, target, plan, ahead, end, place)
-    return blocks(source, target, plan, ahead, end, apart)
+        return elements(source, target, plan, ahead, end, apart, place)
+    if width == 1:
+        return blocks(source, target, plan, ahead, end, apart, place, W1)
+    if width == 2:
+        return blocks(source, target, plan, ahead, end, apart, place, W2)
+    if width == 4:
+        return blocks(source, target, plan, ahead, end, apart, place, W4)
+    if width == 8:
+        return blocks(source, target, plan, ahead, end, apart, place, W8)
+    return blocks(source, target, plan, ahead, end, apart, place, W16)
 
 
 @kernel

@@ -14,6 +14,7 @@ from ..kernels.constants import STREAMED_PARTS, coders
 from ..runtime.cpu_caches import LINE
 from ..runtime.kernel_names import Function
 from ..runtime.lazy import cached_property
+from ..shapes.dims import merged
 from ..shapes.layout import Layout
 from .loops import BoxLoop
 from .plans import Plan
@@ -172,8 +173,10 @@ class CastPlan:
 
     @property
     def within(self) -> NDArray[np.int64]:
-        """The loops within a box, as `kernels.codes` walks them."""
-        return np.array([dim[:3] for dim in self.inner], np.int64)
+        """The loops over the source within a box, merged, as `kernels.codes` walks them."""
+        sizes, steps = [dim.size for dim in self.inner], [dim.source for dim in self.inner]
+        loops = merged(sizes, steps) or [(1, self.source_bits)]
+        return np.array([(size, step, 0) for size, step in loops], np.int64)
 
     def __str__(self) -> str:
         how = {

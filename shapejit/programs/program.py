@@ -429,9 +429,9 @@ class Program:
         None, too, unless these are ndarrays of one shape, and `out` is one slab apart from them.
         """
         read, slab = array_structs.READ_ALIKE, type(out) is np.ndarray
-        if {*map(type, items)} != {np.ndarray} or not (out is None or slab):
-            return None
         if not array_structs.verified() or array_structs.kernel(read) is not None:
+            return None
+        if {*map(type, items)} != {np.ndarray} or not (out is None or slab):
             return None
         with by_numpy(array_structs.work_of(read)):
             kind, shape = items[0].dtype, items[0].shape

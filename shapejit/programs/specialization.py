@@ -107,7 +107,12 @@ class Specialization:
 
     def by_numpy(self, x: NDArray[Any]) -> NDArray[Any]:
         """The result by NumPy, copy by copy."""
-        made = self._seen(x, self._looks[0])
+        looks, others = self._looks[0], len(self._looks[0]) > 1
+        shape, offset, strides = looks[0]
+        if others or strides is None or not x.flags.c_contiguous:
+            made = self._seen(x, looks)
+        else:
+            made = array_of(shape, x.dtype, x, offset, strides)
         if self.route.read_only:
             made.flags.writeable = False
         return made
