@@ -693,7 +693,7 @@ def test_groups_that_do_not_exist_are_told_of_the_weight(rule, tmp_path):
     fixture = scheme_fixtures.named("gptq-4bit-act-order")
     parts = {**fixture.parts, "g_idx": fixture.parts["g_idx"] + 50}
     source = folder_of(tmp_path / "in", fixture._replace(parts=parts))
-    with pytest.raises(sj.FormatError, match=rf"weight '{fixture.prefix}.*g_idx has groups 50 to"):
+    with pytest.raises(sj.FormatError, match=rf"'{fixture.prefix}.*g_idx has groups 50 to"):
         sj.files.convert(source, tmp_path / "out", [rule])
     assert os.listdir(tmp_path) == ["in"]
 
