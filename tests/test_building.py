@@ -124,6 +124,19 @@ sys.executable = sys.argv[1]
     assert all(map(str.startswith, lines, FAILED_TWICE)), words
 
 
+def test_a_process_that_builds_by_itself_compiles_other_functions_as_always(tmp_path):
+    code = """
+import numba
+sys.executable = ""
+before = numba.njit(lambda values: values.sum())
+assert before(np.arange(4)) == 6
+copies("ready")
+after = numba.njit(lambda values: max(values[0], values.prod()))
+assert before(np.arange(4.0)) == 6 and after(np.arange(1, 5)) == 24
+"""
+    assert run(code, tmp_path) == ""
+
+
 def test_a_builder_that_is_killed_is_followed_by_another(tmp_path):
     script = tmp_path / "python"
     script.write_text(

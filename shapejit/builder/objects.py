@@ -15,12 +15,11 @@ from typing import Any
 from llvmlite import binding, ir
 from numba import typeof, types
 from numba.core import cgutils
-from numba.core.codegen import AOTCodeLibrary, AOTCPUCodegen
 from numba.core.compiler_lock import global_compiler_lock
-from numba.core.registry import cpu_target
 from numba.np import arrayobj
 
 from ..kernels import pointers
+from ..kernels.compiler import TARGET
 from ..kernels.constants import TAGS
 from ..runtime import object_files, processor
 from ..runtime.kernel_names import STARTS, Call, Code, Entry, Function, Name
@@ -47,41 +46,6 @@ Value = Any
 
 class BuildError(Exception):
     """A kernel that cannot be compiled to an object file of its own."""
-
-
-class _Library(AOTCodeLibrary):  # type: ignore[misc]  # numba is not type-checked
-    """Modules of numba's, optimised and neither emitted nor loaded: kernels are, each as a whole.
-
-    Tiles that are optimised with their kernel alone, and not by themselves before, spill more.
-    """
-
-    def get_pointer_to_function(self, name: str) -> int:
-        """A dummy address, which numba requests at the end."""
-        self._ensure_finalized()
-        return 0
-
-
-class _Codegen(AOTCPUCodegen):  # type: ignore[misc]  # numba is not type-checked
-    """numba's code generator for the target processor: the code is not run here."""
-
-    _library_class = _Library
-
-    def _init(self, llvm_module: Any) -> None:
-        self._tm = processor.target_machine()
-        self._target_data = self._tm.target_data
-        self._data_layout = str(self._target_data)
-        self._tm_features, self._loopvect, self._opt_level = "", False, 0
-
-    def _create_empty_module(self, name: str) -> Any:
-        module = super()._create_empty_module(name)
-        module.triple = processor.triple()
-        return module
-
-    def set_env(self, *_: object) -> None:
-        """Does nothing: only code that raises, or calls Python, needs an environment."""
-
-
-cpu_target.target_context._internal_codegen = _Codegen("shapejit")
 
 
 def built(name: Name, symbol: str) -> bytes:
@@ -132,7 +96,7 @@ def _calling(made: Any, kinds: tuple[str, ...]) -> Callable[[Builder, Iterator[V
     """A generator of the call of a compiled kernel, whose result is an int64."""
 
     def call(builder: Builder, words: Iterator[Value]) -> Value:
-        context = cpu_target.target_context
+        context = TARGET.target_context
         given = [_argument(context, builder, kind, words) for kind in kinds]
         convention, kernel = context.call_conv, made.fndesc
         form = convention.get_function_type(kernel.restype, kernel.argtypes)
@@ -236,7 +200,7 @@ _WRITERS: dict[type, Callable[..., None]] = {Entry: _entry, Function: _function,
 def _written(name: Code, symbol: str) -> Any:
     """The optimised module of a function that is written with LLVM's builder."""
     writer = import_module(f"..kernels.{name.writer}", __package__)
-    codegen = cpu_target.target_context.codegen()
+    codegen = TARGET.target_context.codegen()
     with global_compiler_lock:  # numba insists on it
         library = codegen.create_library(symbol)
         module = library.create_ir_module(symbol)

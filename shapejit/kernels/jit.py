@@ -8,8 +8,11 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numba import njit
 from numba.core.registry import CPUDispatcher
+from numba.core.target_extension import dispatcher_registry, jit_registry
 from numba.types import unliteral
 from numpy.typing import NDArray
+
+from .compiler import TARGET, Compiler, Hardware
 
 Address = int  # for type checkers: see `pointers`
 BitAddress = int
@@ -21,6 +24,8 @@ Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 class _Kernel(CPUDispatcher):  # type: ignore[misc]  # numba is not type-checked
     """A function whose calls with the literal 0 share the code of calls with any int."""
+
+    targetdescr = TARGET
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         """What a call of these types runs; numba would compile a kernel anew for each literal."""
@@ -41,7 +46,12 @@ def kernel(function: Kernel) -> Kernel:
         "no_rewrites": True,
     }
     options |= {"no_cfunc_wrapper": True, "no_cpython_wrapper": True}
-    return cast(Kernel, _Kernel(py_func=function, targetoptions=options))
+    return cast(Kernel, _Kernel(py_func=function, targetoptions=options, pipeline_class=Compiler))
+
+
+# What numba implements in Python, such as `min`, is compiled as kernels are.
+dispatcher_registry[Hardware] = _Kernel
+jit_registry[Hardware] = lambda **_: kernel
 
 
 def inlined(function: Kernel) -> Kernel:
