@@ -22,7 +22,7 @@ from ..planning import planner, thresholds
 from ..runtime import result_memory
 from ..runtime.launches import Addresses, address_of
 from ..runtime.lazy import cached_property
-from ..runtime.ndarrays import MOST_DIMS, array_of, possible
+from ..runtime.ndarrays import MOST_DIMS, possible
 from ..shapes.layout import Layout
 from .fuse import Route
 from .passes import Pass
@@ -119,8 +119,9 @@ class Specialization:
 
     def _seen(self, x: NDArray[Any], looks: Sequence[Look]) -> NDArray[Any]:
         """The last of some views: the first of a source, each other one of a copy of the last."""
-        for i, look in enumerate(looks):
-            x = _view(x.copy() if i else x, *look)
+        x = _view(x, *looks[0])
+        for look in looks[1:]:
+            x = _view(x.copy(), *look)
         return x
 
     def results(self, items: Iterable[Any], sources: Sequence[int] | Addresses) -> list[Any]:
@@ -196,7 +197,7 @@ def _view(
     if strides is None:
         return x.reshape(shape)
     if x.flags.c_contiguous:
-        return array_of(shape, x.dtype, x, offset, strides)
+        return np.ndarray(shape, x.dtype, x, offset, strides)  # it is `possible`: see `numpys`
     at, writeable = address_of(x) + offset, x.flags.writeable
     lent = Lent(at, shape, strides, f"|V{x.itemsize}", owner=x, writeable=writeable)
     return np.asarray(lent).view(x.dtype)
