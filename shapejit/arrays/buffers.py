@@ -17,20 +17,30 @@ Bytes = NDArray[np.uint8]
 
 
 class Lent:
-    """`nbytes` of memory at an address, which `owner` keeps alive (NumPy's array interface).
+    """Memory at an address, which `owner` keeps alive, for `np.asarray` (its array interface).
 
-    `one_per_byte` says that the memory has one sub-byte element per byte.
+    It has elements of `kind`, a dtype as NumPy spells it; strides are in bytes. `one_per_byte` says
+    that bytes have one sub-byte element each.
     """
 
     def __init__(
-        self, owner: object, address: int, nbytes: int, *, writeable: bool, one_per_byte: bool
+        self,
+        address: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...] | None = None,
+        kind: str = "|u1",
+        *,
+        owner: object = None,
+        writeable: bool = True,
+        one_per_byte: bool = False,
     ) -> None:
         self.owner = owner
         self.one_per_byte = one_per_byte
         self.__array_interface__ = {
             "data": (address, not writeable),
-            "shape": (nbytes,),
-            "typestr": "|u1",
+            "shape": shape,
+            "strides": strides,
+            "typestr": kind,
             "version": 3,
         }
 
@@ -64,8 +74,8 @@ def memory_of(x: NDArray[Any], bits: int) -> tuple[Bytes, Layout]:
     reach = Layout.of(x.shape, strides, 0, 8 * x.itemsize)
     low, high = reach.span
     start = x.__array_interface__["data"][0] + low // 8
-    writeable = x.flags.writeable
-    lent = Lent(x, start, (high - low) // 8, writeable=writeable, one_per_byte=one_per_byte)
+    size, writeable = (high - low) // 8, x.flags.writeable
+    lent = Lent(start, (size,), owner=x, writeable=writeable, one_per_byte=one_per_byte)
     return np.asarray(lent), Layout.of(x.shape, strides, reach.offset - low, bits)
 
 

@@ -169,7 +169,11 @@ class _Borrowed(Lent):
         # An unversioned capsule has no such flag: read-only, as in NumPy.
         writeable = versioned and not managed.flags & _READ_ONLY
         super().__init__(
-            managed, start, span[1] - span[0], writeable=writeable, one_per_byte=one_per_byte
+            start,
+            (span[1] - span[0],),
+            owner=managed,
+            writeable=writeable,
+            one_per_byte=one_per_byte,
         )
 
     def __del__(self, deref: Any = ctypes.addressof) -> None:

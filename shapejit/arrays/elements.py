@@ -8,7 +8,7 @@ elements, and each unit is expanded to a byte.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 from math import gcd, prod
 from threading import RLock
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ..runtime.cpu_caches import LINE
 from ..runtime.system import PerProcess
 from ..shapes.layout import Layout
-from .buffers import Bytes
+from .buffers import Bytes, Lent
 
 Codes = NDArray[Any]  # the narrowest unsigned ints that hold them, or raw bytes for other widths
 
@@ -112,7 +112,10 @@ def _change(codes: Codes, place: int, layout: Layout) -> None:
 
 def whole(place: int, layout: Layout) -> bool:
     """Whether elements begin and end on bytes, as those of an ndarray do."""
-    return not any(bits % 8 for bits in (place + layout.offset, layout.bits, *layout.strides))
+    low = (place + layout.offset) | layout.bits
+    for stride in layout.strides:
+        low |= stride
+    return not low & 7
 
 
 def _one_a_byte(shift: int, layout: Layout) -> bool:
@@ -129,26 +132,11 @@ def _kind(nbytes: int) -> str:
     return f"u{nbytes}" if nbytes in (1, 2, 4, 8) else f"V{nbytes}"
 
 
-class _Memory:
-    """Elements in memory, for `np.asarray`: strides in bytes, and a dtype as NumPy spells it."""
-
-    def __init__(
-        self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], kind: str
-    ) -> None:
-        self.__array_interface__ = {
-            "data": (address, False),
-            "shape": shape,
-            "strides": strides,
-            "typestr": kind,
-            "version": 3,
-        }
-
-
 def _view(place: int, layout: Layout) -> Codes:
     """A view of elements of whole bytes."""
     strides = tuple([stride // 8 for stride in layout.strides])
     begin = (place + layout.offset) // 8
-    return np.asarray(_Memory(begin, layout.shape, strides, _kind(layout.bits // 8)))
+    return np.asarray(Lent(begin, layout.shape, strides, _kind(layout.bits // 8)))
 
 
 class _Units(NamedTuple):
@@ -170,7 +158,7 @@ class _Units(NamedTuple):
     def memory(self, place: int) -> Bytes:
         """The chunks of elements at a place, a row for each."""
         first = (place + self.layout.span[0]) // 8
-        return np.asarray(_Memory(first, self.shape, self.strides, "u1"))
+        return np.asarray(Lent(first, self.shape, self.strides))
 
     def elements(self, units: Bytes) -> Bytes:
         """The units of each element among those of all chunks."""
@@ -213,18 +201,22 @@ def _unpacked(memory: Bytes, bits: int) -> Bytes:
     """Units, a byte each, of rows of bytes."""
     if bits == 1:
         return np.unpackbits(memory, axis=-1, bitorder="little")
-    units = np.empty((*memory.shape, 8 // bits), np.uint8)
-    for k in range(8 // bits):
-        np.bitwise_and(memory >> np.uint8(k * bits), (1 << bits) - 1, out=units[..., k])
-    return units.reshape(*memory.shape[:-1], -1)
+    return _spread(bits).take(memory).view(np.uint8)
+
+
+@cache
+def _spread(bits: int) -> NDArray[Any]:
+    """For each byte a word: its units, a byte each."""
+    units = np.arange(256, dtype=np.uint8)[:, None] >> np.arange(0, 8, bits, dtype=np.uint8)
+    return (units & np.uint8((1 << bits) - 1)).view(f"u{8 // bits}")[:, 0]
 
 
 def _packed(units: Bytes, bits: int) -> Bytes:
-    """Rows of bytes of units."""
+    """Rows of bytes of units, whose memory is overwritten."""
     if bits == 1:
         return np.packbits(units, axis=-1, bitorder="little")
-    groups = units.reshape(*units.shape[:-1], -1, 8 // bits)
-    rows: Bytes = groups[..., 0].copy()
-    for k in range(1, 8 // bits):
-        rows |= groups[..., k] << np.uint8(k * bits)
-    return rows
+    words = units.view(f"u{8 // bits}")
+    top = 8 * (words.itemsize - 1)  # where a product has the sum of all units, each in its place
+    words *= words.dtype.type(sum(1 << top - k * (8 - bits) for k in range(words.itemsize)))
+    words >>= words.dtype.type(top)
+    return words.astype(np.uint8)

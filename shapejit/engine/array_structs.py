@@ -35,7 +35,7 @@ from ..kernels.small_plans import PLANE_MOVER
 from ..runtime.kernel_names import Call, Function
 from ..runtime.kernels import address, called, compiled
 from ..runtime.launches import Addresses
-from .patience import READY, Kind, kernels_ready
+from .patience import Kind, kind_named
 
 READ_ALIKE = Call("array_structs.read_alike", ("o", "i", "a", "i", "a"), "i", held=True)
 READ_SHAPES = Call("array_structs.read_shapes", ("o", "i", "a", "a", "a"), "i", held=True)
@@ -59,7 +59,7 @@ _GROUP: dict[Call | Function, tuple[Call | Function, ...]] = {
 @cache
 def work_of(call: Call) -> Kind:
     """The kind of work of a kernel; NumPy does it (`by_numpy`) until the kernel is ready."""
-    return "array_structs", _GROUP.get(call, (call,))[0].kernel
+    return kind_named("array_structs", _GROUP.get(call, (call,))[0].kernel)
 
 
 # The work of the kernels of small calls; NumPy does it (`by_numpy`) until they are ready.
@@ -69,11 +69,8 @@ SMALL_CALLS = work_of(PLAN_WHOLE)
 def kernel(call: Call) -> Callable[..., Any] | None:
     """A kernel that reads structs of objects, if it is ready and their layout is verified."""
     kind = work_of(call)
-    if kind not in READY and not (
-        verified() and kernels_ready(kind, lambda: _GROUP.get(call, (call,)))
-    ):
-        return None
-    return called(call)
+    ready = kind.ready or (verified() and kind.by_kernels(lambda: _GROUP.get(call, (call,))))
+    return called(call) if ready else None
 
 
 def copy_whole(x: NDArray[Any], out: NDArray[Any]) -> None:

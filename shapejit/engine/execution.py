@@ -26,12 +26,12 @@ from ..runtime.launches import (
     launch_of,
     run_launch,
 )
-from .patience import Kind, Kinds, unready
+from .patience import Kind, kind_named, unready
 
 Where = Sequence[int] | Addresses
 
 WORK_BYTES = 2048  # of a Work, beside the tables of its plan
-COPY_EACH: Kind = ("copy_each",)
+COPY_EACH = kind_named("copy_each")
 EACH = 256  # the cost of a tensor of a batch beside its bytes, in bytes
 
 
@@ -115,9 +115,9 @@ def kind_of(plan: Plan) -> Kind:
     if plan.small is not None:
         return COPY_EACH
     if plan.shuffle is not None:
-        return "copy", plan.row.kernel, plan.shuffle.network
+        return kind_named("copy", plan.row.kernel, plan.shuffle.network)
     tags = (a for a in plan.row.takes(plan, LINE) if not isinstance(a, int))
-    return "copy", plan.row.kernel, *tags
+    return kind_named("copy", plan.row.kernel, *tags)
 
 
 def small_work(plan: Plan, tensors: int, fresh: bool) -> Work:
@@ -145,7 +145,7 @@ def copy_each(
         made.run(np.array([sources, targets], np.int64), len(sources), fresh)
 
 
-def unready_copies() -> Kinds:
+def unready_copies() -> tuple[Kind, ...]:
     """The kind of the kernels of `copy_each`, if they are not ready."""
     one = np.zeros(1, np.int64)
     return unready(COPY_EACH, lambda: _each(1, one, one, one, True).launch.names)
@@ -190,7 +190,7 @@ def cast_work(plan: CastPlan, conversion: Conversion, fresh: bool) -> Work:
         moved if plan.parallel else 0,
         MAX_RANK + 8,
         plan.weight + WORK_BYTES,
-        ("cast", repr(launch.names)),
+        kind_named("cast", repr(launch.names)),
     )
 
 

@@ -32,57 +32,73 @@ VARIABLE = "SHAPEJIT_PATIENCE"
 PATIENCE = 0.02  # seconds of NumPy's work of one kind, after which a builder is asked
 LOOKED_FOR = 0.002  # the same for looking on disk, which takes 50 ms in a new process
 
-Kind = tuple[object, ...]
-Kinds = tuple[Kind, ...]
 Needs = Callable[[], tuple[Name, ...]]
 
-READY: set[Kind] = set()  # kinds whose kernels are ready; empty within `force_numpy`
-_kept: set[Kind] = set()  # those that were ready before it
-_taken: dict[Kind, float] = {}  # seconds of NumPy's work of each kind
-_needed: dict[Kind, tuple[Name, ...]] = {}  # kernels of the kinds that were looked for
-# The state when a kind was last looked for: kernels, and whether patience had run out.
-_seen: dict[Kind, tuple[int, bool]] = {}
 _forced = 0
 _numpys = 0  # how many `force_numpy` are active
 SWITCH = np.zeros(1, np.int64)  # the same, for compiled code
 _lock = Lock()
 
-register_at_fork(after_in_child=_seen.clear)  # a child has not asked for anything yet
 
+class Kind:
+    """A kind of work: whether kernels do it, and how long NumPy has done it while they were not.
 
-def kernels_ready(kind: Kind, needs: Needs) -> bool:
-    """Whether kernels do work of this kind; `needs` returns the names of those that it takes.
-
-    If not, NumPy does it, within `by_numpy` of the same kind.
+    They do if they are `ready`: `found`, and not within `force_numpy`.
     """
-    if kind in READY:
+
+    __slots__ = ("found", "names", "ready", "seen", "taken")
+
+    def __init__(self) -> None:
+        self.ready = self.found = False
+        self.taken = 0.0  # seconds of NumPy's work
+        self.names: tuple[Name, ...] = ()  # its kernels, once they were looked for
+        # The state when they were last looked for: kernels, and whether patience had run out.
+        self.seen: tuple[int, bool] | None = None
+
+    def by_kernels(self, needs: Needs) -> bool:
+        """Whether kernels do work of this kind; `needs` returns the names of those that it takes.
+
+        If not, NumPy does it, within `by_numpy` of the same kind.
+        """
+        if self.ready or _numpys:
+            return self.ready
+        forced = _forced > 0 or not patience()
+        late = self.taken >= patience()  # NumPy took longer than loading takes
+        if not forced:
+            seen = kernels.loaded(), late
+            if self.taken < LOOKED_FOR or self.seen == seen:
+                return False
+            self.seen = seen
+        self.names = self.names or needs()
+        find = _awaited if forced else kernels.find if late else kernels.look_for
+        if not find(self.names):
+            if late:
+                kernels.ask(self.names)
+            return False
+        self.ready = self.found = True
         return True
-    if _numpys:
-        return False
-    forced, taken = _forced > 0 or not patience(), _taken.get(kind, 0.0)
-    if not forced:
-        if taken < LOOKED_FOR:
-            return False
-        seen = kernels.loaded(), taken >= patience()
-        if _seen.get(kind) == seen:
-            return False
-        _seen[kind] = seen
-    names = _needed.get(kind)
-    if names is None:
-        names = _needed[kind] = needs()
-    late = taken >= patience()  # patience has run out, and NumPy took longer than loading takes
-    found = _awaited if forced else kernels.find if late else kernels.look_for
-    if not found(names):
-        if late:
-            kernels.ask(names)
-        return False
-    READY.add(kind)
-    return True
 
 
-def unready(kind: Kind, needs: Needs) -> Kinds:
+_kinds: dict[tuple[object, ...], Kind] = {}
+
+
+def kind_named(*key: object) -> Kind:
+    """The kind of work with these words, always the same object."""
+    return _kinds.get(key) or _kinds.setdefault(key, Kind())
+
+
+def unready(kind: Kind, needs: Needs) -> tuple[Kind, ...]:
     """The kind in a tuple, if its kernels do not do the work; () if they do."""
-    return () if kernels_ready(kind, needs) else (kind,)
+    return () if kind.by_kernels(needs) else (kind,)
+
+
+def _forget() -> None:
+    """In a forked child: nothing was looked for yet."""
+    for kind in _kinds.values():
+        kind.seen = None
+
+
+register_at_fork(after_in_child=_forget)
 
 
 def _awaited(names: tuple[Name, ...]) -> bool:
@@ -110,7 +126,7 @@ def spent(start: float, *kinds: Kind) -> None:
     """Count the time since `start` as NumPy's, which did work because these were not ready."""
     seconds = perf_counter() - start
     for kind in kinds:
-        _taken[kind] = _taken.get(kind, 0.0) + seconds
+        kind.taken += seconds
 
 
 class by_numpy:  # noqa: N801  # a context manager, which reads as one
@@ -140,21 +156,21 @@ def force_kernels() -> Iterator[None]:
 @contextmanager
 def force_numpy() -> Iterator[None]:
     """A context in which NumPy does all work, even if kernels are ready: to compare results."""
-    global _numpys
-    with _lock:
-        if not _numpys:
-            _kept.update(READY)
-            READY.clear()
-        _numpys += 1
-        SWITCH[0] = _numpys
+    _switch(1)
     try:
         yield
     finally:
-        with _lock:
-            _numpys -= 1
-            SWITCH[0] = _numpys
-            if not _numpys:
-                READY.update(_kept)
+        _switch(-1)
+
+
+def _switch(by: int) -> None:
+    """Count a `force_numpy` that begins (1) or ends (-1)."""
+    global _numpys
+    with _lock:
+        _numpys += by
+        SWITCH[0] = _numpys
+        for kind in list(_kinds.values()):
+            kind.ready = kind.found and not _numpys
 
 
 def forced() -> bool:

@@ -42,7 +42,7 @@ from .execution import (
     work_in_turns,
     work_of,
 )
-from .patience import READY, Kind, by_numpy, kernels_ready, now, spent
+from .patience import Kind, by_numpy, now, spent
 
 BYTES = np.dtype(np.uint8)
 REMEMBERED = 16 * 1024 * 1024  # bytes of the cache
@@ -80,12 +80,12 @@ Instead = Callable[[Where, Where, tuple[int, int]], None]
 class Route:
     """How tensors of one Layout are copied or converted: by a kernel, by NumPy until it is ready.
 
-    `kind` is the kind of work of `patience`, () if NumPy always does it; `make` makes the Work of
+    `kind` is the kind of work of `patience`, None if NumPy always does it; `make` makes the Work of
     the plan. `instead` does the same with NumPy, given sources, targets and the addresses of scales
     and zero points.
     """
 
-    kind: Kind
+    kind: Kind | None
     plan: Plan | CastPlan | None = None
     make: Callable[[], Work] | None = None
     instead: Instead | None = None
@@ -93,7 +93,7 @@ class Route:
     @property
     def by_numpy(self) -> bool:
         """Whether NumPy always does it."""
-        return not self.kind
+        return self.kind is None
 
     def names(self) -> tuple[Name, ...]:
         """The kernels that it needs."""
@@ -102,7 +102,7 @@ class Route:
     @property
     def ready(self) -> bool:
         """Whether the kernel is ready."""
-        return self.kind != () and kernels_ready(self.kind, self.names)
+        return self.kind is not None and self.kind.by_kernels(self.names)
 
     @cached_property
     def work(self) -> Work:
@@ -127,7 +127,7 @@ class Route:
         return self.work
 
 
-NUMPY = Route(())  # NumPy's copy of ndarrays
+NUMPY = Route(None)  # NumPy's copy of ndarrays
 WHOLE = Route(SMALL_CALLS)  # `array_structs.copy_whole`
 
 _small_work = found_once(small_work)
@@ -174,7 +174,7 @@ def _planned(plan: Plan) -> Route:
         numpy_fallback.copy(sources, plan.seen, targets, plan.into, plan.bias)
 
     make = partial(small_work, plan, 1, True) if plan.small else partial(work_of, plan)
-    return Route(() if plan.by_numpy else kind_of(plan), plan, make, instead)
+    return Route(None if plan.by_numpy else kind_of(plan), plan, make, instead)
 
 
 @found_once
@@ -224,7 +224,7 @@ def run(
     if not tensors or (plan and not plan.nbytes):
         return route
     if not route.ready:
-        with by_numpy(route.kind):
+        with by_numpy(*(() if route.kind is None else (route.kind,))):
             if instead is not None:
                 instead()
             elif route.instead is not None:
@@ -334,12 +334,15 @@ def follow(key: object, x: Any, out: Any) -> Any:
     way, _ = call.ways[fresh]
     if isinstance(way, Route):
         kind = way.kind
-        if kind and kernels_ready(kind, way.names):
+        if kind is None:
+            call.move(x, target, call.source)
+        elif kind.by_kernels(way.names):
             return None
-        start = now()
-        call.move(x, target, call.source)
-        spent(start, kind)
-    elif way is None or way.kind not in READY:
+        else:
+            start = now()
+            call.move(x, target, call.source)
+            spent(start, kind)
+    elif way is None or not way.kind.ready:
         return None
     else:
         source = 8 * x.__array_interface__["data"][0] + call.source + way.source

@@ -14,7 +14,7 @@ from ..arrays.tensor import Tensor, asarray
 from ..engine import array_structs, execution, outputs
 from ..engine.addresses import place_of, places_of, span_of
 from ..engine.copying import is_numpys
-from ..engine.patience import Kinds, by_numpy
+from ..engine.patience import Kind, by_numpy
 from ..errors import DTypeError, ReshapeError, about
 from ..kernels.constants import APART, COPY, MAX_RANK, REFUSED, VIEW
 from ..kernels.object_layouts import GROUPS
@@ -135,7 +135,7 @@ class _Batch:
         shapes: TargetShapes,
         copy: bool | None,
         outs: tuple[Any, ...] | None,
-        unready: Kinds,
+        unready: tuple[Kind, ...],
     ) -> None:
         self.items, self.names, self.shapes, self.copy, self.outs = items, names, shapes, copy, outs
         count = len(items)

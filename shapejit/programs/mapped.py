@@ -14,7 +14,6 @@ from ..dtypes.table import DType
 from ..engine import array_structs, outputs
 from ..engine.addresses import Places
 from ..engine.execution import Work
-from ..engine.patience import READY
 from ..planning import thresholds
 from ..runtime.kernels import called
 from ..runtime.launches import Addresses
@@ -129,16 +128,15 @@ class MapRoute(NamedTuple):
         """The results; None if an item is of another kind, or kernels are not to run."""
         places = np.empty((2, len(items)), np.int64)
         read = called(array_structs.READ_ALIKE)
-        if self.work.kind not in READY or read(items, len(items), self.kind, 0, places[0]) < len(
-            items
-        ):
+        count = len(items)
+        if not self.work.kind.ready or read(items, count, self.kind, 0, places[0]) < count:
             return None
         slab, fresh = outputs.new_array(self.made, self.shape)
         begin, row = slab.__array_interface__["data"][0], slab.strides[0]
-        places[1] = np.arange(begin, begin + row * len(items), row)
+        places[1] = np.arange(begin, begin + row * count, row)
         places <<= 3
         places += [[self.work.source], [self.work.target]]
         if not self.work.launch.bits:
             places >>= 3
-        self.work.run(places, len(items), fresh)
+        self.work.run(places, count, fresh)
         return list(slab)

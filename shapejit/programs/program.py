@@ -27,6 +27,7 @@ from ..runtime.ndarrays import is_a, is_sequence, plain, unwrapped
 from ..shapes.arithmetic import MAX_SIZE
 from ..shapes.layout import Layout, checked_shape
 from ..shapes.request import integer
+from . import plain_batches
 from .columns import map_batches
 from .fuse import Route, route
 from .mapped import Mapped, MapRoute, in_chunks
@@ -426,40 +427,40 @@ class Program:
     def _by_numpy(self, items: Sequence[Any], out: Any) -> Any:
         """The results by NumPy, until kernels that read array structs are ready; None then.
 
-        None, too, unless these are ndarrays of one shape, and `out` is one slab apart from them.
+        None, too, unless these are ndarrays of one shape, and outputs are apart from them. Small
+        ones are stacked, so that NumPy processes many at a time.
         """
-        read, slab = array_structs.READ_ALIKE, type(out) is np.ndarray
+        read = array_structs.READ_ALIKE
         if not array_structs.verified() or array_structs.kernel(read) is not None:
             return None
-        if {*map(type, items)} != {np.ndarray} or not (out is None or slab):
-            return None
         with by_numpy(array_structs.work_of(read)):
-            kind, shape = items[0].dtype, items[0].shape
-            program = self.fitted(shape) if kind == self.dtype.numpy else None
-            if program is None or any(x.dtype is not kind or x.shape != shape for x in items):
+            if {*map(type, items)} != {np.ndarray}:
                 return None
-            views = {x.strides: x for x in items}
-            found = {
-                strides: program._specialized(byte_of(x)[1], False) for strides, x in views.items()
-            }
-            if not all(special.numpys for special in found.values()):
+            x = items[0]
+            program = self.fitted(x.shape) if x.dtype == self.dtype.numpy else None
+            if program is None or not plain_batches.alike(items, x.dtype, x.shape):
                 return None
-            if not slab and not all(special.route.whole for special in found.values()):
-                return [found[x.strides].by_numpy(x) for x in items]
-            made, whole = out, (len(items), *program.shape)
-            if not slab:
-                made, _ = outputs.new_array(kind, whole)
-            elif (
-                out.dtype != kind
-                or out.shape != whole
-                or not out.flags.carray
-                or any(np.may_share_memory(x, out) for x in items)
-            ):
-                return None
-            rows = [*_rows(made)]
-            for x, row in zip(items, rows, strict=True):
-                found[x.strides].fill_by_numpy(x, row)
-            return out if slab else rows
+
+            def special(source: NDArray[Any]) -> Specialization:
+                return program._specialized(byte_of(source)[1], False)
+
+            if out is None and not special(x).route.whole:
+                firsts = {item.strides: item for item in items}
+                found = {strides: special(item) for strides, item in firsts.items()}
+                if not all(one.numpys for one in found.values()):
+                    return None
+                return [found[item.strides].by_numpy(item) for item in items]
+
+            def fill(sources: Sequence[NDArray[Any]], targets: Iterable[NDArray[Any]]) -> None:
+                strides: tuple[int, ...] | None = None
+                for source, target in zip(sources, targets, strict=True):
+                    if source.strides != strides:
+                        strides, how = source.strides, special(source)
+                        run = how.fill_by_numpy if how.numpys else how.into
+                    run(source, target)
+
+            kind = program._result_dtype.numpy
+            return kind and plain_batches.mapped(items, out, kind, program._shape, fill)
 
     def _keep_map(self, items: Sequence[Any], special: Specialization) -> None:
         """Keep a MapRoute for later calls with as many arrays like these."""

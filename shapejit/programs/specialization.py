@@ -22,7 +22,7 @@ from ..planning import planner, thresholds
 from ..runtime import result_memory
 from ..runtime.launches import Addresses, address_of
 from ..runtime.lazy import cached_property
-from ..runtime.ndarrays import MOST_DIMS, array_of, possible
+from ..runtime.ndarrays import MOST_DIMS, possible
 from ..shapes.layout import Layout
 from .fuse import Route
 from .passes import Pass
@@ -118,40 +118,11 @@ class Specialization:
         target.reshape(seen.shape)[...] = seen
 
     def _seen(self, x: NDArray[Any], looks: Sequence[Look]) -> NDArray[Any]:
-        """The last of some views: the first is of a source, each other one of a copy of the last.
-
-        Offsets count from the first element.
-        """
-        if len(looks) == 1 and x.flags.c_contiguous:  # a sixth less for lists of views
-            shape, offset, strides = looks[0]
-            return (
-                x.reshape(shape)
-                if strides is None
-                else array_of(shape, x.dtype, x, offset, strides)
-            )
-        memory, begin = x, 0
-        if not x.flags.c_contiguous:
-            memory, begin = self._whole(x)
-        for i, (shape, offset, strides) in enumerate(looks):
-            if i:
-                memory, begin = x.copy(), 0
-            if strides is None:
-                return memory.reshape(shape)
-            x = array_of(shape, x.dtype, memory, begin + offset, strides)
+        """The last of some views: the first of a source, each other one of a copy of the last."""
+        x = _view(x, *looks[0])
+        for look in looks[1:]:
+            x = _view(x.copy(), *look)
         return x
-
-    def _whole(self, x: NDArray[Any]) -> tuple[NDArray[Any], int]:
-        """The memory that a strided source spans, and the first element's byte there."""
-        low, high = self._reach
-        where = address_of(x) + low, high - low
-        lent = Lent(x, *where, writeable=x.flags.writeable, one_per_byte=False)
-        return np.asarray(lent), -low
-
-    @cached_property
-    def _reach(self) -> tuple[int, int]:
-        """The first byte that an ndarray's elements span, from its first element; and the end."""
-        low, high = self.source.span
-        return low // 8, high // 8
 
     def results(self, items: Iterable[Any], sources: Sequence[int] | Addresses) -> list[Any]:
         """The results for `items` at `sources`: views, or new arrays."""
@@ -217,6 +188,19 @@ class Specialization:
                     step.run(src, dst, fresh=False)
                     src = dst
                 steps[-1].run(src, targets[start : start + chunk], fresh)
+
+
+def _view(
+    x: NDArray[Any], shape: tuple[int, ...], offset: int, strides: tuple[int, ...] | None
+) -> NDArray[Any]:
+    """A view of the elements at a Look of `x`, whose offset counts from the first element."""
+    if strides is None:
+        return x.reshape(shape)
+    if x.flags.c_contiguous:
+        return np.ndarray(shape, x.dtype, x, offset, strides)  # it is `possible`: see `numpys`
+    at, writeable = address_of(x) + offset, x.flags.writeable
+    lent = Lent(at, shape, strides, f"|V{x.itemsize}", owner=x, writeable=writeable)
+    return np.asarray(lent).view(x.dtype)
 
 
 def _look(layout: Layout) -> Look:

@@ -11,7 +11,7 @@ from ..arrays.tensor import Tensor, asarray
 from ..dtypes.table import DType
 from ..engine import outputs
 from ..engine.converting import Operands, convert, number_of
-from ..engine.patience import by_numpy, unready
+from ..engine.patience import by_numpy, kind_named, unready
 from ..operations.casts import cast
 from ..operations.scaling import dequantize_operands
 from ..planning import thresholds
@@ -30,7 +30,7 @@ def decode(group: Group, kind: DType, out: Any, between: DType | None = None) ->
     target: Tensor = outputs.target(out, kind, shape, list(group.tensors.values()))[0]
     into = target if group.result is None else target.reshape(group.sizes(group.form.result))
     work = decoding(group, into) if between is None or not group.form.rounds else None
-    kinds = () if work is None else unready(("decode", work.names), lambda: work.names)
+    kinds = () if work is None else unready(kind_named("decode", work.names), lambda: work.names)
     if work is not None and not kinds:
         work.run()
     else:

@@ -20,7 +20,7 @@ from ..dtypes.table import dtype
 from ..engine import outputs
 from ..engine.addresses import place_of
 from ..engine.converting import number_of
-from ..engine.patience import Kind
+from ..engine.patience import Kind, kind_named
 from ..kernels.encodings import FIXED, FLOAT32, LARGEST, SAFE, Encoding, Rule
 from ..kernels.numbers import Number
 from ..planning import thresholds
@@ -77,7 +77,7 @@ class Encoder:
     @property
     def kind(self) -> Kind:
         """Its kind of work, for `patience`."""
-        return "encode", self.plan, self._tops
+        return kind_named("encode", self.plan, self._tops)
 
     @cached_property
     def names(self) -> tuple[Name, ...]:
