@@ -54,7 +54,8 @@ UNIT = STEP  # of ROWS: the bytes of an element in the target
 # apart they are, whether rows pass through a buffer, and where that and the packed rows
 # lie behind the stage.
 DENSE, _, PITCH, BOUNCED, BUFFER_AT, MADE_AT = range(6)
-LINE_ALIGNED = MADE_AT  # of STAGED, in tiles of bytes: whether all columns begin alike in a line
+LINE_ALIGNED = MADE_AT  # of STAGED, in tiles of bytes: see `planning.tables`
+ONE_VECTOR, ANY_VECTORS = 1, 2  # LINE_ALIGNED: lines that are stored straight to the target
 DENSE_PIECES = 2  # as DENSE: and rows are whole pieces
 GROUP = START  # of STAGED, in tiles of bits: how many columns follow one another, if DENSE
 

@@ -12,6 +12,7 @@ from typing import Any
 from ..runtime.cpu_caches import LINE
 from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED, TENSOR
 from .constants import (
+    ANY_VECTORS,
     BLOCK,
     BOUNCED,
     BUFFER_AT,
@@ -19,6 +20,7 @@ from .constants import (
     COUNT,
     DENSE,
     LINE_ALIGNED,
+    ONE_VECTOR,
     PIECE,
     PITCH,
     ROWS,
@@ -139,7 +141,8 @@ def tiles(
     over = LINE // tile[ROWS, UNIT] if streamed else 0
     table, step_p = address_of(offsets), steps[0]
     buffered = streamed and tile[STAGED, BOUNCED] == 1
-    line_aligned = streamed and tile[STAGED, LINE_ALIGNED] == 1 and entry == 0
+    straight = ONE_VECTOR if PIECE * size_of(pieces) == LINE else ANY_VECTORS
+    line_aligned = streamed and tile[STAGED, LINE_ALIGNED] >= straight and entry == 0
     buffer = stage + tile[STAGED, BUFFER_AT]
     at = span[SPAN:]
     while take(work, span):

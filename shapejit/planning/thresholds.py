@@ -146,3 +146,11 @@ WIDE: Annotated[
         "never: 1.7, at most 2.6; 0: 1.6, at most 11",
     ),
 ] = 8
+SETS: Annotated[
+    int,
+    Threshold(
+        "bytes between columns",
+        "lines of columns a multiple apart pass through a stage, if they are several vectors",
+        "256: 1.4 to 1.6; never: 1.3 to 3.2 (tiles of 2 to 8 bytes, one thread)",
+    ),
+] = 512
