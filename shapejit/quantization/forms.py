@@ -70,8 +70,9 @@ class Form:
     result before the end: "" nothing, "scales" or "product". `rule` encodes, in blocks of
     the sizes that are `chosen` unless the caller says others, weights padded to a `multiple`;
     `writes` makes the parts that say how a weight is stored. `assumption` is what only a config
-    tells, and what is taken without one; of the settings and parts `asks` a checkpoint must have
-    one, since shapes alone fit several widths of codes.
+    tells, and what is taken without one; `layout` the word of a config for this form of several;
+    of the settings and parts `asks` a checkpoint must have one, since shapes alone fit several
+    widths of codes.
     """
 
     parts: tuple[Part, ...]
@@ -89,6 +90,7 @@ class Form:
     writes: Callable[[Any, Mapping[str, int]], dict[str, Any]] | None = None
     usual: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     assumption: str = ""
+    layout: str = ""
     asks: tuple[str, ...] = ()
 
     @property

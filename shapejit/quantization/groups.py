@@ -223,8 +223,8 @@ def fault(scheme: str, text: str) -> FormatError:
     return FormatError(f"{scheme}: {text}")
 
 
-def any_of(sizes: Sequence[int]) -> str:
-    """Alternative sizes, for a message.
+def any_of(sizes: Sequence[object]) -> str:
+    """Alternatives, for a message.
 
     >>> any_of((2, 3, 4)), any_of([8])
     ('2, 3 or 4', '8')
