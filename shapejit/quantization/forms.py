@@ -103,6 +103,11 @@ class Form:
         """The axes of the decoded weight, stacked experts ("*") first."""
         return "*" + "".join(size[0] for size in self.result.split())
 
+    @property
+    def numbers(self) -> tuple[Numbers, ...]:
+        """Those of a weight's codes, scales, offsets and zero points."""
+        return (self.codes, *self.scales, *self.offset, *filter(None, (self.zeros,)))
+
     def part(self, key: str) -> Part:
         """The part with this `key`."""
         return next(part for part in self.parts if part.key == key)
