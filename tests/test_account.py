@@ -421,6 +421,7 @@ def test_blocks_are_not_written_to_files_without_their_type(tmp_path, capsys):
 
 CT = scheme_fixtures.named("int4-ct-asymmetric")
 GPTQ = scheme_fixtures.named("gptq-4bit-v2")
+AWQ = scheme_fixtures.named("awq-gemm")
 
 
 def changed(config, key, value, *, of="quantization_config"):
@@ -475,13 +476,16 @@ def test_an_unknown_key_is_warned_of(kind, tmp_path, capsys):
         (FP8, "quant_method", "mxfp8", "quantization_config"),
         (FP8, "scale_fmt", "log2", "quantization_config"),
         (FP8, "checkpoint_format", "gptq_p", "quantization_config"),
+        (AWQ, "version", "marlin", "quantization_config"),
+        (AWQ, "group_size", -7, "quantization_config"),
+        (AWQ, "bits", -4, "quantization_config"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_an_unknown_value_is_refused(fixture, key, value, of, tmp_path):
     config = changed(fixture.config, key, value, of=of)
     source = folder_of(tmp_path / "in", fixture.checkpoint(), config)
-    with pytest.raises(sj.FormatError, match=rf"{key}|not stored as"):
+    with pytest.raises(sj.FormatError, match=key):
         sj.files.convert(source, tmp_path / "out", [("to", "bf16")])
     found = sj.schemes.detect(fixture.checkpoint(), config)
     assert (found, len(found.unclear)) == ([], 1)
@@ -522,6 +526,23 @@ def test_harmless_keys_are_no_matter(fixture, keys, tmp_path):
     assert report.warnings == ()
     (found,) = sj.load_file(tmp_path / "out").values()
     assert found.numpy().tobytes() == fixture.expected[kind].tobytes()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "text"),
+    [
+        ("version", "gemv", "says version 'gemv', but its tensors are stored as gemm"),
+        ("zero_point", False, "says zero_point false, but it has zero points"),
+    ],
+)
+def test_what_a_config_says_of_other_tensors_is_warned_of(key, value, text, tmp_path):
+    source = folder_of(tmp_path / "in", AWQ.checkpoint(), changed(AWQ.config, key, value))
+    report = sj.files.convert(source, tmp_path / "out", [("to", "f32")])
+    assert [f"{AWQ.prefix}: quantization_config {text}" in line for line in report.warnings] == [1]
+    (found,) = sj.load_file(tmp_path / "out").values()
+    assert found.numpy().tobytes() == AWQ.expected["float32"].tobytes()
+    with pytest.raises(sj.FormatError, match=r"in: .*--strict"):
+        sj.files.convert(source, tmp_path / "out", [("to", "f32")], strict=True)
 
 
 def test_what_detect_warns_of_convert_prints(tmp_path, capsys):

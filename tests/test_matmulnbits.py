@@ -308,7 +308,7 @@ BAD = {
         r"zero_points must .* \(6, 2\) \(N K/g\*b/8 of N=6 rows, .*b=4 bits\), not \(6, 3\)",
     ),
     "scales": ({"scales": np.ones((6, 2), np.float32)}, {}, r"scales must .*\(6, 3\).*\(6, 2\)"),
-    "codes": ({"B": np.zeros((6, 3, 8), np.int8)}, {}, "B is uint8, not int8"),
+    "codes": ({"B": np.zeros((6, 3, 8), np.int8)}, {}, "B must be uint8, not int8"),
 }  # fmt: skip
 
 

@@ -476,6 +476,13 @@ def test_nothing_is_guessed():
     assert all(str(u).startswith(u.names[0]) for u in found.unclear)
 
 
+def test_what_is_missing_is_said_once():
+    text = "fp8:block: needs weight_scale_inv, weight_scale or scale_inv; got 'weight'"
+    with pytest.raises(sj.FormatError) as fault:
+        sj.schemes["fp8:block"].decode({"weight": np.zeros((2, 2), np.float32)})
+    assert str(fault.value) == text
+
+
 def test_what_contradicts_itself_is_warned_of():
     scheme = sj.schemes["nvfp4:modelopt"]
     gate, up = (scheme.encode(weights() * size) for size in (1, 2))

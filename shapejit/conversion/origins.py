@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ..arrays.tensor import Tensor
 from ..files.stored import Stored
 from ..quantization import sizes
-from ..quantization.forms import Form, Numbers
+from ..quantization.forms import Numbers
 from ..quantization.groups import Axes, Group
 from ..shapes.layout import Layout
 from .actions import Joined
@@ -35,11 +35,6 @@ class _Place(NamedTuple):
 
     element: Indices
     bit: Indices
-
-
-def with_numbers(form: Form) -> tuple[Numbers, ...]:
-    """Those of a weight's codes, scales, offsets and zero points."""
-    return (form.codes, *form.scales, *form.offset, *filter(None, (form.zeros,)))
 
 
 def astray(group: Group, named: Mapping[str, Change], sources: Mapping[str, Weight]) -> str | None:
@@ -63,7 +58,7 @@ def astray(group: Group, named: Mapping[str, Change], sources: Mapping[str, Weig
         back = _index(source, first[0], _Place(element, place.bit[own]))
         if source.order is not None and not _in_same_order(named, weight, back, some):
             return group.form.codes.part
-        pairs = zip_longest(with_numbers(group.form), with_numbers(source.form))
+        pairs = zip_longest(group.form.numbers, source.form.numbers)
         for numbers, before in pairs:
             here, there = (
                 (_planes(g, n) or []) if n is not None and g.has(n) else []

@@ -15,7 +15,7 @@ from ..quantization.detection import detected
 from ..quantization.forms import Numbers
 from ..quantization.rows import ROWS
 from .changes import Change
-from .origins import astray, with_numbers
+from .origins import astray
 from .repacks import Repacked
 from .tensors import Rule, Tensors
 from .weights import Weight
@@ -196,7 +196,7 @@ def _cure(change: Change) -> str:
 
 def _check_casts(path: str, weight: Weight, used: Mapping[str, Sequence[Use]]) -> None:
     """FormatError for numbers of a weight in a dtype that does not stand for them."""
-    for numbers in with_numbers(weight.group.form):
+    for numbers in weight.group.form.numbers:
         part = weight.stored.get(numbers.part)
         for use in used.get(part.name, ()) if part is not None else ():
             kind, cast = use.change.dtype, "cast" in use.ops and "repack" not in use.ops

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -96,10 +96,11 @@ class Weight:
         """The weight's name if its codes have this name."""
         return weight_name(BY_NAME[self.scheme], codes)
 
-    def read(self, slices: Mapping[str, Slice]) -> dict[str, Tensor]:
-        """Read the parts by the keys of the form, or slices of them, from the file."""
-        made = cut(self.group, slices)
-        for key, part in self.stored.items():
+    def read(self, keys: AbstractSet[str], slices: Mapping[str, Slice]) -> dict[str, Tensor]:
+        """Read some parts by the keys of the form, or slices of them, from the file."""
+        made = cut(self.group, keys, slices)
+        for key in keys & self.stored.keys():
+            part = self.stored[key]
             if key in slices:
                 axis, begin, size = slices[key]
                 part = part.with_layout(part.layout.narrow(axis, begin, size, 1))
@@ -145,11 +146,11 @@ class Decoded(Planned):
         """Some rows, decoded a band at a time."""
         shape = (end - begin, *self.shape[1:]) if self.shape else ()
         made = Tensor.frombuffer(new_memory(self.dtype.nbytes(prod(shape))), self.dtype, shape)
-        found = self._bands(BAND, begin, end)
+        found, parts = self._bands(BAND, begin, end), self.weight.group.tensors.keys()
         for band in found:
             out = made if len(found) == 1 else made[band.begin - begin : band.end - begin]
             with about(f"weight {quoted(self.weight.name)}"):
-                band.decode(self.weight.read(band.slices), self.dtype, out)
+                band.decode(self.weight.read(parts, band.slices), self.dtype, out)
         return made
 
 
@@ -180,7 +181,7 @@ def converted(weight: Weight, scheme: str) -> Whole:
 
     def make() -> Mapping[str, Tensor]:
         forms = schemes[scheme].row.forms
-        return transcode(weight.group, weight.read, scheme, forms, BAND // 4)
+        return transcode(weight.group, scheme, forms, {}, weight.read, BAND)
 
     # Its parts, its codes with a byte each, and the parts of the other scheme.
     held = 3 * sum(part.nbytes for part in weight.group.tensors.values())

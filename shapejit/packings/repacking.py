@@ -156,15 +156,28 @@ def _in_order(stored: StoredLayout) -> bool:
 def _views(src: StoredLayout, dst: StoredLayout) -> tuple[Layout, Layout] | None:
     """Views of the codes in source and target, in the target's order; None if there are none."""
     seen, into = src.layout, dst.layout
-    if seen is None or into is None or src.bits != dst.bits or not seen.size:
+    return None if seen is None or into is None else _alike(seen, into)
+
+
+def _alike(seen: Layout, into: Layout) -> tuple[Layout, Layout] | None:
+    """Two Layouts with the same dims, in the target's order; None if they have no common ones."""
+    if seen.bits != into.bits or not seen.size:
         return None
     shape = common(seen.shape, into.shape)
     if shape is None:
         return None
-    seen, into = seen.reshape(shape), into.reshape(shape)
-    assert seen is not None
-    assert into is not None
-    return in_target_order(seen, into)
+    seen_, into_ = seen.reshape(shape), into.reshape(shape)
+    assert seen_ is not None
+    assert into_ is not None
+    return in_target_order(seen_, into_)
+
+
+def copy_codes(memory: Bytes, into: Bytes, seen: Layout, lie: Layout, bias: int) -> bool:
+    """Copy the codes of Layout `seen`, plus `bias`, to Layout `lie`; False if dims do not fit."""
+    layouts = _alike(seen, lie)
+    if layouts is not None:
+        _copy(memory, into, *layouts, lie.bits, bias % (1 << lie.bits))
+    return layouts is not None or not seen.size
 
 
 def _copy(memory: Bytes, into: Bytes, seen: Layout, lie: Layout, pitch: int, bias: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set as AbstractSet
 from dataclasses import dataclass, replace
 from math import lcm, prod
 from typing import NamedTuple
@@ -10,7 +10,6 @@ from typing import NamedTuple
 from ..arrays.tensor import Tensor
 from ..dtypes.table import DType
 from . import decoding, sizes
-from .forms import Form
 from .groups import Group
 
 # Bands that are not contiguous in a part are so many times as large.
@@ -75,10 +74,11 @@ def bands(
     ]
 
 
-def cut(group: Group, slices: Mapping[str, Slice]) -> dict[str, Tensor]:
-    """The parts of a weight, or those slices of them, as views."""
-    made = dict(group.tensors)
-    for key, (axis, begin, size) in slices.items():
+def cut(group: Group, keys: AbstractSet[str], slices: Mapping[str, Slice]) -> dict[str, Tensor]:
+    """Some parts of a weight, or slices of them, as views."""
+    made = {key: group.tensors[key] for key in keys}
+    for key in keys & slices.keys():
+        axis, begin, size = slices[key]
         made[key] = made[key][(*(slice(None),) * axis, slice(begin, begin + size))]
     return made
 
@@ -113,7 +113,7 @@ def sliced(group: Group, axis: str) -> dict[str, tuple[int, str]] | None:
     """The dim of each part along `axis`, and its size; None if bands are impossible."""
     if axis == "n" or group.order is not None:
         return None
-    used, found = _read(group.form), dict[str, tuple[int, str]]()
+    used, found = {each.part for each in group.form.numbers}, dict[str, tuple[int, str]]()
     for key, t in group.tensors.items():
         part = group.form.part(key)
         tokens = part.dims.split()
@@ -125,12 +125,6 @@ def sliced(group: Group, axis: str) -> dict[str, tuple[int, str]] | None:
             if token.count(axis) == 1:
                 found[key] = at, token
     return found
-
-
-def _read(form: Form) -> set[str]:
-    """The parts with the numbers of a weight."""
-    numbers = [form.codes, *form.scales, *form.offset, *([form.zeros] if form.zeros else [])]
-    return {each.part for each in numbers}
 
 
 def unit_of(token: str, known: Mapping[str, int]) -> int:

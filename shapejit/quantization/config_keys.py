@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import quoted
 from ..runtime.ndarrays import is_mapping
-from .configuration import KEYS, QUANTIZER_CONFIG_FILES, sections
+from .configuration import KEYS, groups_of, located
 from .rows import ROWS
 
 __all__ = ["unknown_keys", "unknown_values"]
@@ -21,8 +21,8 @@ __all__ = ["unknown_keys", "unknown_values"]
 # Keys that do not change a stored weight, or repeat facts of its tensors.
 _HARMLESS = {
     "sizes that detection reads, and what the parts of a weight show by themselves":
-        "bits num_bits w_bit nbits group_size q_group_size weight_block_size block_structure "
-        "zero_point sym symmetric has_zero_point desc_act static_groups data_type scale_dtype "
+        "nbits weight_block_size block_structure zero_point sym "
+        "symmetric has_zero_point desc_act static_groups data_type scale_dtype "
         "zp_dtype super_bits super_group_size",
     "which modules are quantised, and how: their tensors show it":
         "ignore ignored_layers modules_to_not_convert modules_to_convert exclude_modules targets "
@@ -55,6 +55,8 @@ _HARMLESS = {
 # Accepted values, in lower case, of keys whose other values change layout or meaning; those of the
 # rows of schemes are accepted, too.
 _VALUES = {
+    **dict.fromkeys(("bits", "num_bits", "w_bit"), "[1-9][0-9]*"),
+    **dict.fromkeys(("group_size", "q_group_size"), "-1|[1-9][0-9]*"),
     "quant_method": "fp8|fbgemm_fp8|compressed-tensors|sparseml|modelopt(_fp[48]|_mixed)?|gptq|awq|"
                     "mxfp4|bitsandbytes|(intel/)?auto-round|mlx",
     "quant_algo": r"fp8\w*|(w4a[0-9]+_)?nvfp4\w*|mixed_precision",
@@ -138,19 +140,9 @@ def _is_module(key: str, value: Any) -> bool:
 
 def _sections(config: Mapping[str, Any]) -> Iterator[Section]:
     """The sections about weights and where they are: also of groups, and in files of quantisers."""
-    for path, section in sections(config).items():
-        yield ".".join(path), section
-        yield from _groups(".".join(path), section)
-    yield from (
-        (name, config[name]) for name in QUANTIZER_CONFIG_FILES if is_mapping(config.get(name))
-    )
-
-
-def _groups(where: str, section: Mapping[str, Any]) -> Iterator[Section]:
-    """The groups of compressed-tensors, with their sections about weights."""
-    groups = section.get("config_groups")
-    for name, group in groups.items() if is_mapping(groups) else ():
-        if is_mapping(group):
+    for where, section in located(config).items():
+        yield where, section
+        for name, group in groups_of(section).items():
             yield f"{where}.config_groups.{name}", group
             if is_mapping(group.get("weights")):
                 yield f"{where}.config_groups.{name}.weights", group["weights"]

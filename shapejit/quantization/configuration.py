@@ -62,13 +62,14 @@ class Declared:
         """
         return bool(self.words or self.modules or any(self.settings))
 
-    def texts(self, key: str) -> set[str]:
-        """The values of a key, in lower case.
+    def texts(self, key: str) -> dict[str, str]:
+        """The values of a key in lower case, and the section that has each.
 
         >>> declared({"quantization_config": {"fmt": "E4M3"}}).texts("fmt")
-        {'e4m3'}
+        {'e4m3': 'quantization_config'}
         """
-        return {str(section[key]).lower() for section in _told(self.config) if section.get(key)}
+        found = ((where, each.get(key)) for where, each in _told(self.config).items())
+        return {str(value).lower(): where for where, value in found if value not in (None, "")}
 
     def cache_scales(self, names: Iterable[str]) -> set[str]:
         """The names that are scales of a quantised KV cache, if the config declares one.
@@ -77,7 +78,7 @@ class Declared:
         >>> said.cache_scales(["q.weight", "q.k_scale"])
         {'q.k_scale'}
         """
-        if not any(section.get(key) for section in _told(self.config) for key in _CACHE):
+        if not any(section.get(key) for section in _told(self.config).values() for key in _CACHE):
             return set()
         return {name for name in names if name.rpartition(".")[2] in _CACHE_SCALES}
 
@@ -129,11 +130,12 @@ def declared(config: Mapping[str, Any]) -> Declared:
     """The facts in config.json, the files of quantisers beside it, or ComfyUI's metadata."""
     words, modules = set[str](), dict[str, Mapping[str, Any]]()
     settings, layouts = list[Mapping[str, Any]](), dict[str, set[str]]()
-    for section in _told(config):
+    for section in _told(config).values():
         producer = section.get("producer")
         if is_mapping(producer) and "name" in producer:
             words.add(str(producer["name"]).lower())
-        for each in [section, *_weights(section)]:
+        groups = [group.get("weights") for group in groups_of(section).values()]
+        for each in [section, *filter(is_mapping, groups)]:
             words |= {str(each[key]).lower() for key in _WORDS if key in each}
             made = _settings(each)
             if made and made not in settings:
@@ -159,19 +161,31 @@ def declared(config: Mapping[str, Any]) -> Declared:
     return Declared(config, frozenset(words), told, tuple(settings) or ({},), modules)
 
 
-def _told(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _told(config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """All descriptions of weights: sections, files of quantisers, the config itself."""
-    beside = [config[name] for name in QUANTIZER_CONFIG_FILES if is_mapping(config.get(name))]
-    return [*sections(config).values(), *beside, config]
+    return {**located(config), "the config": config}
 
 
-def _weights(section: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """compressed-tensors' description of the weights of each group."""
+def located(config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The sections of a config, and the files of quantisers beside it, by where they are.
+
+    >>> list(located({"text_config": {"quantization": {}}, "quant_config.json": {}}))
+    ['text_config.quantization', 'quant_config.json']
+    """
+    found = {".".join(path): section for path, section in sections(config).items()}
+    beside = {name: config.get(name) for name in QUANTIZER_CONFIG_FILES}
+    return found | {name: each for name, each in beside.items() if is_mapping(each)}
+
+
+def groups_of(section: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The groups of compressed-tensors in a section, by name.
+
+    >>> groups_of({"config_groups": {"group_0": {"weights": {}}, "other": 1}})
+    {'group_0': {'weights': {}}}
+    """
     groups = section.get("config_groups")
-    found = (
-        [g.get("weights") for g in groups.values() if is_mapping(g)] if is_mapping(groups) else []
-    )
-    return [weights for weights in found if is_mapping(weights)]
+    given = groups.items() if is_mapping(groups) else ()
+    return {name: group for name, group in given if is_mapping(group)}
 
 
 def _settings(section: Mapping[str, Any]) -> dict[str, Any]:

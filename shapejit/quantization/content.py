@@ -26,8 +26,8 @@ class Content:
     `codes` have `bits` bits, in a byte each; `values` is their meaning: "integer" (unsigned), the
     name of a float dtype, or the values of a table. `scale` is in the dtype of the file; all scales
     are multiplied by `factor`, or divided by it (`step`). `zeros` has one zero point per scale, or
-    one number (-0.0 for floats without negative zeros). If `codes` is None, codes and scales follow
-    later, and `scale` is one number of their dtype.
+    one number (-0.0 for floats without negative zeros). Codes may follow later (None), and so may
+    scales: then `scale` is one number of their dtype.
     """
 
     shape: tuple[int, ...]
@@ -49,7 +49,7 @@ class Content:
 
 
 def content_of(group: Group) -> Content:
-    """The Content of a weight's parts. Raises FormatError for act-order and grids."""
+    """A weight's Content, without its codes. Raises FormatError for act-order and grids."""
     form = group.form
     if form.codes.read is not None:
         raise fault(group.scheme, "is only decoded: its codes stand for points of a grid")
@@ -58,10 +58,7 @@ def content_of(group: Group) -> Content:
             group.scheme, "g_idx has an order of its own (act-order), which is kept nowhere else"
         )
     order, kind, bits = f"*{form.axes}", group.kind(form.codes), code_bits(group, form.codes)
-    codes, shape = _ordered(group.numbers(form.codes), order)
-    raw = np.ascontiguousarray(codes.unpack()).view(np.uint8).reshape(shape)
-    if signed := group.integers and kind.signed:
-        raw = raw ^ np.uint8(1 << (bits - 1))
+    shape, signed = group.sizes(" ".join(form.axes)), group.integers and kind.signed
     factors = [other for other in form.scales[1:] if group.has(other)]
     lone = len(factors) == 1 and not factors[0].dims
     scales = multiplied(group, form.scales[:1] if lone or not factors else form.scales)
@@ -78,7 +75,7 @@ def content_of(group: Group) -> Content:
     return Content(
         shape=shape,
         result=group.result,
-        codes=raw,
+        codes=None,
         bits=bits,
         values=group.values,
         blocks=blocks_of(form, group.known, shape[len(group.batch) :]),
@@ -88,6 +85,15 @@ def content_of(group: Group) -> Content:
         zeros=zeros,
         offset=None if offset is None else offset.reshape(counts),
     )
+
+
+def codes_of(group: Group) -> Array:
+    """The codes of a weight as bytes, which count from 0 on."""
+    codes, shape = _ordered(group.numbers(group.form.codes), f"*{group.form.axes}")
+    raw = np.ascontiguousarray(codes.unpack()).view(np.uint8).reshape(shape)
+    if group.integers and group.kind(group.form.codes).signed:
+        raw = raw ^ np.uint8(1 << (code_bits(group, group.form.codes) - 1))
+    return raw
 
 
 def _of_each(group: Group, factor: Numbers) -> Array:

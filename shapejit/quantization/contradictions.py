@@ -10,9 +10,11 @@ from ..errors import quoted
 from .configuration import Declared
 from .groups import Group
 from .parts import Found
+from .rows import ROWS
 
 # Projections that inference engines fuse, with one global scale.
 _PAIRS = (("gate_proj", "up_proj"), ("w1", "w3"))
+_OTHERS = {row.name: {form.layout for form in row.forms} for row in ROWS}
 
 
 def contradictions(found: Sequence[Found], said: Declared) -> list[str]:
@@ -60,6 +62,18 @@ def _of_one(found: Found, group: Group, said: Declared) -> list[str]:
     for text in said.texts("fmt") if codes.startswith("float8_e") else ():
         if text.removeprefix("float8_")[:4] not in codes:
             made.append(f"{found.prefix}: the config says fmt {quoted(text)}, it is {codes}")
+    for key in said.layouts if group.form.layout else ():
+        for text, where in said.texts(key).items():
+            if text in _OTHERS[found.scheme] - {group.form.layout}:
+                made.append(
+                    f"{found.prefix}: {where} says {key} {quoted(text)}, but its tensors are "
+                    f"stored as {group.form.layout}, and read so"
+                )
+    if group.has(group.form.zeros) and "false" in (given := said.texts("zero_point")):
+        made.append(
+            f"{found.prefix}: {given['false']} says zero_point false, but it has zero points, "
+            f"which are subtracted"
+        )
     for part in group.form.parts:
         first, *others = part.dtypes.split("|")
         if part.key in group.tensors and first == "float8_e8m0fnu" and others:

@@ -7,14 +7,14 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ..arrays.tensor import Tensor, asarray
-from ..errors import DTypeError, ShapeJitError
+from ..errors import DTypeError, ShapeJitError, quoted
 from ..packings.rows import formats
 from ..runtime.ndarrays import is_mapping
 from .config_keys import unknown_keys, unknown_values
 from .configuration import Declared, declared
 from .contradictions import contradictions
 from .forms import Form, Part, Row
-from .groups import Group
+from .groups import Group, any_of
 from .matching import fitted, group_of, sizes_of
 from .naming import weight_name
 from .parts import Found, Parts, WeightNode
@@ -327,7 +327,8 @@ def _layout(row: Row, said: Declared) -> tuple[Mapping[str, int], str]:
     for key, known in row.layouts.items():
         for text in sorted(said.layouts.get(key, ())):
             if text not in known:
-                return {}, f"is not stored as {text}"
+                has = any_of([*known] or ["none"])
+                return {}, f"the config says {key} {quoted(text)}, {row.name} has {has}"
             settings = known[text]
             if any(made.get(name, value) != value for name, value in settings.items()):
                 return {}, f"the config says {key} {text}, and elsewhere what contradicts it"

@@ -186,13 +186,10 @@ def _fresh(group: Group, key: str, x: NDArray[Any]) -> Fresh:
 
 def _encoding(group: Group, x: Tensor, wanted: Wanted, rule: Rule) -> Encoding:
     """The Encoding of each block; its size and the layout of codes are in the plan."""
-    codes, bits = group.form.codes, wanted.bits
-    kind, integers = group.kind(codes), wanted.values == "integer"
-    target = Number("uint", bits) if integers else number_of(dtype(wanted.values))
-    bias = group.stored(codes, kind).bias if codes.format else 0
-    bias += (1 << (bits - 1)) * (integers and kind.signed)
+    bits = wanted.bits
+    target = Number("uint", bits) if wanted.values == "integer" else number_of(dtype(wanted.values))
     scale = number_of(dtype(wanted.scale))
-    return Encoding(number_of(x.dtype), target, scale, rule, 0, bias=bias % (1 << bits))
+    return Encoding(number_of(x.dtype), target, scale, rule, 0, bias=group.code_bias % (1 << bits))
 
 
 def _scales(group: Group) -> Tensor | None:

@@ -25,7 +25,7 @@ from .groups import Group, fault
 from .matching import sizes_of
 from .parts import Parts
 from .rules import Wanted, encoded
-from .writing import laid_out, written
+from .writing import laid_out
 
 SOURCES = ("bfloat16", "float16", "float32")  # of a kernel
 
@@ -101,7 +101,8 @@ def _by_numpy(group: Group, weight: Tensor, wanted: Wanted) -> Parts:
     content = encoded(rows, blocks, form.rule, wanted)
     if form.result == "n":
         content = replace(content, result=weight.shape)
-    return written(group.scheme, (form,), content, group.known)
+    made = laid_out(group.scheme, form, content, group.known)
+    return Parts(made.tensors, made.settings)
 
 
 def _form(scheme: str, forms: tuple[Form, ...], codes: object, known: Mapping[str, int]) -> Form:

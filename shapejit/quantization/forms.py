@@ -70,8 +70,9 @@ class Form:
     result before the end: "" nothing, "scales" or "product". `rule` encodes, in blocks of
     the sizes that are `chosen` unless the caller says others, weights padded to a `multiple`;
     `writes` makes the parts that say how a weight is stored. `assumption` is what only a config
-    tells, and what is taken without one; of the settings and parts `asks` a checkpoint must have
-    one, since shapes alone fit several widths of codes.
+    tells, and what is taken without one; `layout` the word of a config for this form of several;
+    of the settings and parts `asks` a checkpoint must have one, since shapes alone fit several
+    widths of codes.
     """
 
     parts: tuple[Part, ...]
@@ -89,6 +90,7 @@ class Form:
     writes: Callable[[Any, Mapping[str, int]], dict[str, Any]] | None = None
     usual: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     assumption: str = ""
+    layout: str = ""
     asks: tuple[str, ...] = ()
 
     @property
@@ -100,6 +102,11 @@ class Form:
     def order(self) -> str:
         """The axes of the decoded weight, stacked experts ("*") first."""
         return "*" + "".join(size[0] for size in self.result.split())
+
+    @property
+    def numbers(self) -> tuple[Numbers, ...]:
+        """Those of a weight's codes, scales, offsets and zero points."""
+        return (self.codes, *self.scales, *self.offset, *filter(None, (self.zeros,)))
 
     def part(self, key: str) -> Part:
         """The part with this `key`."""

@@ -122,6 +122,13 @@ class Group:
         return self.kind(self.form.codes).kind == "integer" and not self.form.codes.table
 
     @property
+    def code_bias(self) -> int:
+        """What is added to codes, which count from 0 on, where they are stored."""
+        codes, kind = self.form.codes, self.kind(self.form.codes)
+        bias = self.stored(codes, kind).bias if codes.format else 0
+        return bias + (1 << (self.bits(codes) - 1)) * (self.integers and kind.signed)
+
+    @property
     def values(self) -> Any:
         """The meaning of codes: "integer", the name of a float dtype, or the values of a table."""
         kind = self.kind(self.form.codes)
@@ -223,8 +230,8 @@ def fault(scheme: str, text: str) -> FormatError:
     return FormatError(f"{scheme}: {text}")
 
 
-def any_of(sizes: Sequence[int]) -> str:
-    """Alternative sizes, for a message.
+def any_of(sizes: Sequence[object]) -> str:
+    """Alternatives, for a message.
 
     >>> any_of((2, 3, 4)), any_of([8])
     ('2, 3 or 4', '8')

@@ -27,20 +27,29 @@ def matched(
     scheme: str, forms: tuple[Form, ...], parts: Mapping[str, Tensor], settings: Mapping[str, int]
 ) -> Group:
     """The parts as the first form that they fit. Raises FormatError with what each form needs."""
-    reasons = dict[str, FormatError]()
+    reasons, missing = dict[str, FormatError](), dict[str, None]()
     for form in forms:
+        keys, lacks = _keys(form, parts)
+        missing |= dict.fromkeys(lacks)
         try:
-            keys = _keys(scheme, form, parts)
-            tensors = {part: parts[key] for part, key in keys.items()}
-            return fitted(scheme, form, tensors, keys, settings)
+            if not lacks:
+                tensors = {part: parts[key] for part, key in keys.items()}
+                left = [key for key in parts if key not in {*keys.values(), "bias"}]
+                if left:
+                    raise fault(scheme, f"has no part {', '.join(map(quoted, left))}")
+                return fitted(scheme, form, tensors, keys, settings)
         except FormatError as wrong:
             reasons[str(wrong).removeprefix(f"{scheme}: ")] = wrong
+    if missing:
+        given = ", ".join(map(quoted, parts)) or "nothing"
+        needed = f"needs {any_of([*missing])}; got {given}"
+        reasons[needed] = fault(scheme, needed)
     first, *others = reasons
     raise fault(scheme, "; or ".join([first, *others])) if others else reasons[first]
 
 
-def _keys(scheme: str, form: Form, parts: Mapping[str, Tensor]) -> dict[str, str]:
-    """The given keys of the parts of a form, by the keys of the form."""
+def _keys(form: Form, parts: Mapping[str, Tensor]) -> tuple[dict[str, str], list[str]]:
+    """The given keys of the parts of a form, by the keys of the form, or what is missing."""
     keys, left = dict[str, str](), dict(parts)
     for part in form.parts:
         key = _key(part, left)
@@ -48,13 +57,8 @@ def _keys(scheme: str, form: Form, parts: Mapping[str, Tensor]) -> dict[str, str
             keys[part.key] = key
             del left[key]
         elif not part.optional:
-            given = ", ".join(map(quoted, parts)) or "nothing"
-            wanted = part.name.replace("|", " or ") or "codes whose name others begin with"
-            raise fault(scheme, f"needs {wanted}; got {given}")
-    left.pop("bias", None)
-    if left:
-        raise fault(scheme, f"has no part {', '.join(map(quoted, left))}")
-    return keys
+            return {}, (part.name or "codes whose name others begin with").split("|")
+    return keys, []
 
 
 def fitted(
@@ -69,7 +73,7 @@ def fitted(
         part = form.part(name)
         if t.dtype.name not in part.kinds:
             wanted = part.dtypes.replace("|", " or ")
-            raise fault(scheme, f"{keys[name]} is {wanted}, not {t.dtype}")
+            raise fault(scheme, f"{keys[name]} must be {wanted}, not {t.dtype}")
     numbers = {**settings, **({} if form.tells is None else form.tells(tensors))}
     result = numbers.pop("shape", None)
     found = {name: integers((n,), name, scheme)[0] for name, n in numbers.items()}

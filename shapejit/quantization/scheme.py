@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from ..arrays.tensor import Tensor
@@ -10,12 +12,13 @@ from ..dtypes.table import dtype
 from ..errors import FormatError
 from ..runtime.ndarrays import is_a
 from . import decoding
-from .content import content_of
+from .bands import cut
 from .encoding import encode
 from .forms import Row
 from .groups import Group, fault
 from .matching import group_of, sizes_of
-from .writing import is_written, written
+from .transcoding import transcode
+from .writing import is_written
 
 DECODED = ("bfloat16", "float16", "float32")
 ROUNDINGS = ("once", "reference")
@@ -163,7 +166,8 @@ class Scheme:
         target = to if is_a(to, Scheme) else self._known(to)
         wanted = sizes_of(target.name, settings)
         group = self._group(parts, {**settings, **getattr(parts, "settings", {})})
-        return written(target.name, target.row.forms, content_of(group), wanted)
+        read = partial(cut, group)
+        return transcode(group, target.name, target.row.forms, wanted, read, sys.maxsize)
 
     def _group(self, parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Group:
         return group_of(self.name, self.row.forms, parts, settings)

@@ -1,105 +1,64 @@
-"""A weight converted to another scheme with the same codes, some rows or experts at a time."""
+"""A weight stored in another scheme with the same codes, some rows or experts at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+import sys
+from collections.abc import Callable, Mapping, Set as AbstractSet
 from dataclasses import replace
-from typing import Any
+from math import prod
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ..arrays.tensor import Tensor, asarray
-from ..errors import FormatError
-from .bands import Band, Slice, bands, count, sliced, unit_of
-from .content import Content, blocks_of, content_of
+from ..arrays.tensor import Tensor
+from ..packings.repacking import copy_codes
+from .bands import Slice, bands
+from .content import codes_of, content_of
 from .forms import Form
-from .groups import Group, fault
-from .matching import group_of
+from .groups import Group
 from .parts import Parts
-from .writing import written
+from .writing import put_codes, written
 
-__all__ = ["UNIT", "transcode"]
+UNIT = 128  # rows: a multiple of those of words of codes and of tiles
 
-UNIT = 128  # rows: a multiple of those of blocks of scales, words of codes and swizzled tiles
-
-Read = Callable[[Mapping[str, Slice]], Mapping[str, Tensor]]
-
-
-def transcode(group: Group, read: Read, to: str, forms: tuple[Form, ...], limit: int) -> Parts:
-    """The parts of a weight in the scheme `to`; `read` returns its stored parts, or slices of them.
-
-    Besides the result, bands of about `limit` elements are in memory, with several copies of their
-    codes, a byte each; the whole weight if bands would be stored differently. Raises FormatError as
-    `Scheme.convert` does.
-    """
-    found = bands(group, limit, axis="N", unit=UNIT)
-    if len(found) > 1:
-        with suppress(FormatError):  # the whole may fit, or tells why it does not
-            return _together(group, found, read, to, forms)
-    return written(to, forms, content_of(replace(group, tensors=read({}))), {})
+# Parts of a weight by the keys of its form: all of each, or slices.
+Read = Callable[[AbstractSet[str], Mapping[str, Slice]], Mapping[str, Tensor]]
 
 
-def _together(
-    group: Group, found: Sequence[Band], read: Read, to: str, forms: tuple[Form, ...]
+def transcode(
+    group: Group, to: str, forms: tuple[Form, ...], known: Mapping[str, int], read: Read, limit: int
 ) -> Parts:
-    """Convert bands one by one. Raises FormatError unless they fit together."""
-    first: Group | None = None
-    lead = group.batch[:1]
-    for band in found:
-        content = content_of(replace(band.group, tensors=read(band.slices)))
-        now = group_of(to, forms, written(to, forms, content, {}), {})
-        if first is None:
-            first, rest = now, content.shape[1:]
-            rows = lead[0] if lead else group.known["N"]
-            known = first.known if lead else {**first.known, "N": rows}
-            told = _told(group, first, replace(content, shape=(rows, *rest)), known)
-            places = {key: at for key, at in _places(first).items() if key not in told}
-            for key, (at, token) in places.items():
-                shape = list(first.tensors[key].shape)
-                shape[at] = count(token, known, "N", rows)
-                told[key] = np.zeros(shape, first.tensors[key].dtype.numpy)
-        if _kind(now) != _kind(first):
-            raise fault(to, "stores some rows in another way")
-        for key, t in now.tensors.items():
-            if key in places:
-                at, token = places[key]
-                if band.begin % unit_of(token, now.known):
-                    raise fault(to, f"stores rows in {key} together")
-                ends = (count(token, now.known, "N", n) for n in (band.begin, band.end))
-                told[key][(*(slice(None),) * at, slice(*ends))] = t.numpy()
-            elif key not in told and t.tobytes() != first.tensors[key].tobytes():
-                raise fault(to, f"has one {key} for all rows")
-    assert first is not None
-    made = {key: asarray(told.get(key, t)) for key, t in first.tensors.items()}
-    return Parts(made, group_of(to, forms, Parts(made, first.settings), {}).settings)
+    """The parts of a weight in the scheme `to` with the sizes `known`; `read` reads the old parts.
+
+    About `limit` codes are in memory at a time, beside the result; all if they lie beside other
+    numbers, or in several planes. Raises FormatError as `Scheme.convert` does.
+    """
+    codes, *others = group.form.numbers
+    apart = {codes.part} - {numbers.part for numbers in others}
+    group = replace(group, tensors={**group.tensors, **read(group.tensors.keys() - apart, {})})
+    target = written(to, forms, content_of(group), known)
+
+    def with_codes(some: Group, slices: Mapping[str, Slice]) -> Group:
+        return replace(some, tensors={**group.tensors, **read(apart, slices)})
+
+    for band in bands(group, limit if apart else sys.maxsize, axis="N", unit=UNIT):
+        if not _moved(with_codes(band.group, band.slices), target, band.begin):
+            put_codes(target, codes_of(with_codes(group, {})))
+            break
+    return Parts(target.tensors, target.settings)
 
 
-def _told(
-    group: Group, first: Group, whole: Content, known: Mapping[str, int]
-) -> dict[str, NDArray[Any]]:
-    """The whole weight in a form. Raises FormatError if its blocks differ from those of bands."""
-    shape = whole.shape[len(whole.batch) :]
-    for form, sizes in ((group.form, group.known), (first.form, known)):
-        if blocks_of(form, sizes, shape) != whole.blocks:
-            raise fault(first.scheme, "has blocks of another size in all rows")
-    return {} if first.form.writes is None else first.form.writes(whole, known)
-
-
-def _kind(group: Group) -> tuple[object, ...]:
-    """The facts that all bands share."""
-    sizes = {name: n for name, n in group.known.items() if name != "N"}
-    return id(group.form), sizes, {key: t.dtype for key, t in group.tensors.items()}
-
-
-def _places(group: Group) -> dict[str, tuple[int, str]]:
-    """The dim of each part along experts or rows, and its size per expert or row."""
-    if group.batch:
-        lead = len(group.batch)
-        stacked = (k for k, t in group.tensors.items() if t.shape[:lead] == group.batch)
-        return dict.fromkeys(stacked, (0, "N"))
-    found = sliced(group, "N")
-    if found is None:
-        raise fault(group.scheme, "stores all rows together")
-    return found
+def _moved(source: Group, target: Group, begin: int) -> bool:
+    """Copy the codes of rows or experts from `begin` on to their places, if that is possible."""
+    sides = list[Tensor]()
+    for group in (source, target):
+        planes = group.planes(group.form.codes) or []
+        if len(planes) != 1 or group.bits(group.form.codes) != group.kind(group.form.codes).bits:
+            return False
+        seen = planes[0][0].permuted(f"*{source.form.axes}")
+        sides.append(seen.tensor)
+    count, *inner = seen.sizes(seen.axes[0])
+    step = 1 if source.batch else prod(inner)
+    rows = source.batch[0] if source.batch else source.known.get("N", count * step)
+    if begin % step or rows % step:
+        return False
+    into = sides[1].layout.narrow(0, begin // step, rows // step, 1)
+    bias = target.code_bias - source.code_bias
+    return copy_codes(sides[0].buffer, sides[1].buffer, sides[0].layout, into, bias)

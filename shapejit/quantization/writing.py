@@ -18,20 +18,21 @@ from . import sizes
 from .content import Content, blocks_of, code_bits
 from .forms import Form, Numbers, Part
 from .groups import Group, any_of, axes_of, fault
-from .parts import Parts
 
 Array = NDArray[Any]
 
 
 def written(
     scheme: str, forms: tuple[Form, ...], content: Content, known: Mapping[str, int]
-) -> Parts:
-    """The parts of a Content in the first form that can hold it. Raises FormatError if none can."""
+) -> Group:
+    """The parts of a Content in the first form that can hold it. Raises FormatError if none can.
+
+    Codes that follow later are zeros.
+    """
     reasons = list[str]()
     for form in forms:
         try:
-            group = laid_out(scheme, form, content, known)
-            return Parts(group.tensors, group.settings)
+            return laid_out(scheme, form, content, known)
         except FormatError as wrong:
             reasons.append(str(wrong).removeprefix(f"{scheme}: "))
     first, *others = dict.fromkeys(reasons)
@@ -44,14 +45,13 @@ def is_written(form: Form) -> bool:
 
     They cannot if numbers are computed from several parts, or scales have two levels of blocks.
     """
-    numbers = (form.codes, *form.scales, *form.offset, *filter(None, (form.zeros,)))
-    read = any(each.read is not None for each in numbers)
+    read = any(each.read is not None for each in form.numbers)
     levels = any(factor.dims for factor in form.scales[1:]) or len(form.offset) > 1
     return not (read or levels) and bool(form.codes.part)
 
 
 def laid_out(scheme: str, form: Form, content: Content, known: Mapping[str, int]) -> Group:
-    """The parts of a Content in a form; without codes, with room for codes and scales."""
+    """The parts of a Content in a form; with room for codes and scales that follow."""
     if not is_written(form):
         raise fault(scheme, "is only decoded")
     rank = len(form.axes)
@@ -170,21 +170,24 @@ def _parts(group: Group, content: Content, values: Mapping[Numbers, Array]) -> d
             made[part.key] = _array(group, part, held, values)
     tensors = {key: asarray(x) for key, x in made.items()}
     group = replace(group, tensors=tensors)
-    codes = content.codes
-    if codes is None:
-        for numbers in set(values) - {form.scales[0]}:
-            _write(group, numbers, made, values[numbers])
-        return tensors
-    if group.integers and group.kind(form.codes).signed:
-        codes = codes ^ np.uint8(1 << (content.bits - 1))
-    if form.codes.format is None:
-        into = made[form.codes.part]
-        into[...] = codes.reshape(into.shape).view(into.dtype)
-    else:
-        _write(group, form.codes, made, codes)
+    if content.codes is not None:
+        put_codes(group, content.codes)
     for numbers, x in values.items():
-        _write(group, numbers, made, x)
+        if x.ndim or numbers is not form.scales[0]:
+            put(group, numbers, x)
     return tensors
+
+
+def put_codes(group: Group, codes: Array) -> None:
+    """Write codes as bytes, which count from 0 on, into parts made by `laid_out`."""
+    numbers = group.form.codes
+    if group.integers and group.kind(numbers).signed:
+        codes = codes ^ np.uint8(1 << (code_bits(group, numbers) - 1))
+    if numbers.format is not None:
+        put(group, numbers, codes)
+        return
+    into = group.tensors[numbers.part].numpy()
+    into[...] = codes.reshape(into.shape).view(into.dtype)
 
 
 def _array(group: Group, part: Part, held: list[Numbers], values: Mapping[Numbers, Array]) -> Array:
@@ -224,13 +227,8 @@ def _exact(x: Array, name: str) -> bool:
 
 
 def put(group: Group, numbers: Numbers, x: Array) -> None:
-    """Write numbers, (out, in) last, into parts made by `laid_out`."""
-    _write(group, numbers, {numbers.part: group.tensors[numbers.part].numpy()}, x)
-
-
-def _write(group: Group, numbers: Numbers, made: Mapping[str, Array], x: Array) -> None:
-    """Write numbers, (out, in) last, to their places in the part."""
-    into = made[numbers.part]
+    """Write numbers, (out, in) last, to their places in parts made by `laid_out`."""
+    into = group.tensors[numbers.part].numpy()
     if axes_of(numbers.dims) == "KN":
         x = x.swapaxes(-1, -2)
     if numbers.format is None:
