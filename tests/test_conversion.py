@@ -91,7 +91,8 @@ def test_a_rule_goes_to_another_process_as_it_is(option, text):
         ("a=1_0", "'1_0' is not an integer"),
         ("a=٣", "is not an integer"),
         ("a=--1", "is not an integer"),
-        ("a=" + "9" * 5000, "is not an integer"),
+        ("a=" + "9" * 5000, "is not an integer of 64 bits"),
+        (f"a=0,-{10**19}", f"'-{10**19}' is not an integer of 64 bits"),
     ],
 )
 def test_a_bad_rule_is_refused(text, words):

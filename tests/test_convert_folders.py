@@ -980,9 +980,9 @@ def contents(target):
     return {name: p.read_bytes() for p, name in names.items() if p.is_file()}
 
 def prepare(mode, target):
-    if mode == "new" and (home / target).exists():
+    if mode.startswith("new") and (home / target).exists():
         shutil.rmtree(home / target)
-    if mode == "same":
+    if mode.startswith("same"):
         shutil.rmtree(home / target, ignore_errors=True)
         shutil.copytree(source, home / target)
 
@@ -1003,13 +1003,14 @@ def halves(descriptor, data):
 
 sys.addaudithook(moment)
 npy.write_all = writing.write_all = halves
-modes = {"new": "new", "existing": "out", "part": "out", "same": "same", "file": "out.npz"}
+modes = {"new": "new", "existing": "out", "same": "same", "file": "out.npz"}
+modes |= {f"{mode} by parts": modes[mode] for mode in ("new", "existing", "same")}
 new, counts = {}, {}
 for mode, target in modes.items():
     for kind in ("f32", "bf16"):
         prepare(mode, target)
         before = moments
-        (in_parts if mode == "part" else convert)(target, kind)
+        (in_parts if "parts" in mode else convert)(target, kind)
         counts[mode] = moments - before
         new[target, kind] = contents(target)
 everything = sorted(os.listdir(home))
@@ -1018,7 +1019,7 @@ for _ in range(rounds):
     mode, kind = seed.choice([*modes]), seed.choice(["f32", "bf16"])
     target = modes[mode]
     prepare(mode, target)
-    before, run = contents(target), in_parts if mode == "part" else convert
+    before, run = contents(target), in_parts if "parts" in mode else convert
     after = int(seed.random() * counts[mode] * 1.2) + 1
     child = os.fork()
     if child == 0:
@@ -1028,7 +1029,7 @@ for _ in range(rounds):
     killed += os.waitpid(child, 0)[1] == signal.SIGKILL
     assert contents(target) in (before, new[target, kind]), (mode, kind)
     resumed += bool([*home.glob(".*/*.safetensors")])
-    if mode == "same" and contents(target) != before:
+    if mode.startswith("same") and contents(target) != before:
         convert(target, kind, [])
     else:
         run(target, kind, resume=mode != "file" and seed.random() < 0.7)
@@ -1042,7 +1043,7 @@ print(killed, resumed)
 def test_killed_at_random_moments(rounds, tmp_path):
     """The destination is the old one or the new one, and the next run finishes it.
 
-    New and existing folders, one that is its own source, one by parts, and a file.
+    New and existing folders, and one that is its own source, as a whole and by parts; and a file.
     """
     quantised(tmp_path / "in", 6)
     command = [sys.executable, "-c", RANDOMLY, tmp_path, str(rounds), "1"]

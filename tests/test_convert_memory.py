@@ -11,7 +11,7 @@ import pytest
 import scheme_fixtures
 
 import shapejit as sj
-from shapejit.conversion import weights
+from shapejit.conversion import actions, weights
 from shapejit.files import planned
 
 RNG = np.random.default_rng(9)
@@ -33,6 +33,8 @@ CASES = {
     "concat of casts": (PLAIN, [("cast", ".*=F16"), ("concat", "a=2:b,c->d"), ("slice", "d=3:21")]),
     "rows": (PLAIN, [("concat", "a=0:b->d"), ("exclude", "c"), ("slice", "d=20:30:3")]),
     "interleave": (PLAIN, [("interleave", "a=0:b->d")]),
+    "stack": (PLAIN, [("select", "[ab]"), ("rename", "s/a/e.1/"), ("rename", "s/b/e.0/"),
+                      ("permute", "e.1=0,2,1"), ("permute", "e.1=0,2,1"), ("stack", "e.#")]),
     "split": (PLAIN, [("interleave", "a=0:b->d"), ("split", "d=0:e,f,g"), ("permute", "f=2,0,1")]),
     "repack": (CODES, [("repack", "q=awq:gemm->gptq:qweight")]),
     "repack back": (CODES, [("repack", "q=gptq:qweight->awq:gemm"), ("slice", "q=8:40")]),
@@ -71,7 +73,8 @@ def test_some_rows_at_a_time_make_the_same_bytes(case, tmp_path, monkeypatch):
     config = scheme_fixtures.named(case.split()[0]).config if case.split()[0] in WEIGHTS else {}
     (tmp_path / "config.json").write_text(json.dumps(config))
     wanted = converted(source, tmp_path / "whole.safetensors", rules)
-    monkeypatch.setattr(planned, "PIECE_BYTES", 300)
+    for module in (planned, actions):
+        monkeypatch.setattr(module, "PIECE_BYTES", 300)
     monkeypatch.setattr(weights, "BAND", 1)
     assert converted(source, tmp_path / "rows.safetensors", rules, chunk="1MB") == wanted
 
@@ -181,6 +184,10 @@ for rules in ([("to", "bf16")], [("keep", ".*"), ("select", ".*t"), ("permute", 
 before = peak()
 sj.files.convert(large, out, [("to", "bf16")])
 print(peak() - before)
+stacked = [("to", "bf16"), ("rename", r"s/(\\d).weight/e.\\1/"), ("stack", "e.#")]
+sj.files.convert(large, out, stacked)
+print(peak() - before, file=sys.stderr)
+sj.files.convert(large, out, [("to", "bf16")])
 main(["verify", large, large, "--json"])
 main(["verify", large, out, "--json"])
 print(peak() - before, file=sys.stderr)
@@ -196,8 +203,8 @@ print(peak() - before, file=sys.stderr)
 def test_memory_does_not_grow_with_the_weights(tmp_path):
     """Three weights of 64 MiB, of which the file is a hole.
 
-    They are decoded in less than one, and compared with themselves and with what they became;
-    one is permuted in about one, and two are joined and permuted in about two.
+    They are decoded in less than one, stacked or not, and compared with themselves and with what
+    they became; one is permuted in about one, and two are joined and permuted in about two.
     """
     for name, rows in (("small", 256), ("large", 2**14)):
         sparse_fp8(tmp_path / name, 3, rows)
@@ -205,8 +212,9 @@ def test_memory_does_not_grow_with_the_weights(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.count('"equal": true') == 2
     found = done.stdout.split()[0], *done.stderr.split()
-    decoded, compared, permuted, joined = map(int, found)
+    decoded, stacked, compared, permuted, joined = map(int, found)
     assert decoded < 48
+    assert stacked < 64
     assert compared < 64
     assert permuted < 160
     assert joined < 224

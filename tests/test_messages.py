@@ -25,6 +25,7 @@ class Wrapped:
         (lambda: sj.unpack(X), "unpack takes a shapejit.Tensor, not numpy.ndarray"),
         (lambda: sj.save_file(X, "a.npz"), "takes a mapping of names to arrays, not numpy.ndarray"),
         (lambda: sj.save_file(3, "a.npz"), "takes a mapping of names to arrays, not int"),
+        (lambda: sj.save_file({"a": None}, "a.npz"), "tensor 'a': expected an array, not NoneType"),
         (lambda: sj.save_file({"w": X}, "a.onnx"), "pass its path as save_file(..., source=)"),
         (lambda: sj.save_file({"w": X}, "a.pt"), "those of .safetensors, .npy, .npz, .gguf, .onnx"),
         (lambda: sj.dtype("int3"), "unknown dtype 'int3'; known are int1, int2, int4, int8,"),

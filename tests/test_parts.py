@@ -255,7 +255,10 @@ def test_a_resumed_part_writes_what_is_missing(source, wanted, tmp_path):
     shards = sorted(hidden(tmp_path).glob("*.safetensors"))
     shards[1].unlink()
     before = {path: path.stat().st_mtime_ns for path in shards if path.exists()}
-    convert(source, target, part=(1, 1), resume=True)
+    report = convert(source, target, part=(1, 1), resume=True)
+    written = sum(x.nbytes for x in sj.load_file(shards[1]).values())
+    assert report.bytes_written == written
+    assert 0 < report.bytes_read < sum(x.nbytes for x in sj.load_file(source).values())
     assert {path: path.stat().st_mtime_ns for path in before} == before
     convert(source, target, commit=1)
     check_alone(target, wanted)

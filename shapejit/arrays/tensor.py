@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..dtypes.table import DType, fixed_width as fixed_width
-from ..errors import DTypeError, FormatError, elements, shape_text
+from ..errors import DTypeError, FormatError, elements, shape_text, type_name
 from ..runtime.ndarrays import is_a, plain
 from ..runtime.uninterrupted import module
 from ..shapes.layout import Layout, checked_shape
@@ -382,6 +382,8 @@ def _tensor_over(x: Any) -> Tensor:
     array = as_ndarray(x)
     if array is None:
         return Tensor(*dlpack.borrow(x))
+    if array.dtype.hasobject and not array.ndim and not isinstance(x, np.ndarray | int):
+        raise DTypeError(f"expected an array, not {type_name(x)}")
     dtype = fixed_width(array.dtype)
     memory, layout = memory_of(array, dtype.bits)
     return Tensor.unchecked(memory, dtype, layout)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import chain
 from math import gcd, prod
 
-from ..arrays.tensor import Tensor
+from ..arrays.tensor import Bytes, Tensor
 from ..dtypes.table import DType
 from ..errors import FormatError, ReshapeError, quoted, shape_text
+from ..files.pieces import MOST, PIECE_BYTES
 from ..files.planned import Planned
 from ..operations import joining
 from ..shapes.layout import normal_axes
@@ -208,6 +210,24 @@ class Joined(Planned):
     def unit(self) -> int:
         """The rows of whole bytes."""
         return 8 // gcd(prod(self.shape[1:]) * self.dtype.bits, 8)
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether its bytes are those of its parts, one after the other, and no part is small."""
+        whole = all(part.size * part.dtype.bits % 8 == 0 for part in self.parts)
+        return not self.axis and whole and self.nbytes >= len(self.parts) * PIECE_BYTES // 8
+
+    def held(self, most: int) -> int:
+        """The memory of a part, or of rows of all parts."""
+        if self.one_by_one:
+            return max(part.held(most) for part in self.parts)
+        return super().held(most)
+
+    def pieces(self, most: int = MOST) -> Iterator[Bytes]:
+        """The packed elements; a part that is longer than a piece is never in memory as a whole."""
+        if not self.one_by_one:
+            return super().pieces(most)
+        return chain.from_iterable(part.pieces(most) for part in self.parts)
 
     def rows(self, begin: int, end: int) -> Tensor:
         """Some rows; those of one part are not copied."""

@@ -110,7 +110,9 @@ class Conversion:
             if made is None:
                 single_files.write(path, self.tensors, progress, self.most, settings.verify)
             else:
-                write_folder(made, settings, progress, self.most, write)
+                written = write_folder(made, settings, progress, self.most, write)
+                read = report.bytes_read * written // max(1, report.bytes_written)
+                report = replace(report, bytes_read=read, bytes_written=written)
         finally:
             LATEST.clear()
         return replace(report, seconds=time.perf_counter() - start)

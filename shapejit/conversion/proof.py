@@ -19,10 +19,11 @@ from ..files.pieces import MOST
 from ..files.places import places
 from ..files.planned import Planned, bands_of
 from ..operations import equality
+from .actions import Joined
 from .changes import Change
 from .weights import LATEST
 
-SAMPLE = 1 << 20  # bytes that are computed twice: the first rows of larger tensors
+SAMPLE = 1 << 20  # bytes that are computed twice: the first rows, or a part of the first one
 WHOLE = 1 << 28  # bytes of a tensor that may be in memory for that
 
 SampleKind = tuple[object, ...]
@@ -37,13 +38,15 @@ def prove(changes: Iterable[Change], most: int = MOST) -> int:
     """
     smallest, sizes = dict[SampleKind, Change](), Counter[SampleKind]()
     for change in _leaves(changes):
-        if change.stored is None:
+        parts = isinstance(change.source, Joined) and change.source.one_by_one and not change.ops
+        if change.stored is None and not parts:  # these are samples of their own
             kind = _kind(change)
             sizes[kind] += change.nbytes
             smallest[kind] = min(change, smallest.get(kind, change), key=lambda c: c.nbytes)
     for kind, change in smallest.items():
-        if change.shape and change.nbytes > SAMPLE:
-            change = change.cut(0, max(1, SAMPLE * change.shape[0] // change.nbytes))
+        for axis, size in enumerate(change.shape):
+            if change.nbytes > SAMPLE:
+                change = change.cut(0, max(1, SAMPLE * size // change.nbytes), axis)
         if max(change.held(most), change.nbytes) > min(WHOLE, most):
             continue
         with patience.force_kernels() if sizes[kind] > SAMPLE else nullcontext():

@@ -44,9 +44,11 @@ def _ints(given: str, text: str) -> tuple[int, ...]:
 
 
 def _int(given: str, token: str) -> int:
-    # No int64 has more digits, and int() may refuse to read them.
-    if not re.fullmatch(r"\s*-?[0-9]{1,19}\s*", token):
+    found = re.fullmatch(r"\s*-?([0-9]+)\s*", token)
+    if found is None:
         raise ReshapeError(f"{given}: {quoted(token)} is not an integer")
+    if len(found[1]) > 19:  # int() may refuse to read them
+        raise ReshapeError(f"{given}: {quoted(token, 40)} is not an integer of 64 bits")
     return int(token)
 
 

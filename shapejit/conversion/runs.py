@@ -80,15 +80,16 @@ def write_folder(
     progress: Progress | None,
     most: int,
     write: WriteShards | None = None,
-) -> None:
+) -> int:
     """Write a folder, or a part of it, or publish what parts have written.
 
     About `most` bytes of a tensor are in memory at a time; `write` has an executor write shards.
-    If killed at any moment, the destination is the old folder or the new one.
+    Returns the bytes of the tensors that were written, without those of shards finished before. If
+    killed at any moment, the destination is the old folder or the new one.
     """
     where, own, alone = destination(folder), settings.own(folder), settings.part is None
     if not own:  # of a part
-        return
+        return 0
     if settings.commit is not None and not where.begun:
         reason = "no part of this conversion was written, or all were committed before"
         raise FileFormatError(folder.path, None, reason)
@@ -115,6 +116,7 @@ def write_folder(
             for name, text in folder.texts.items():
                 put(where.folder, name, text)
             where.publish()
+    return sum(shard.nbytes for shard in left)
 
 
 def _write_here(folder: str, shards: Sequence[Shard], progress: Progress | None, most: int) -> None:

@@ -56,24 +56,27 @@ class Checkpoint:
     """The content of a file or a folder of shards; `members` are in the order of the file.
 
     `format` is the name of the file format, `metadata` the file's own (None if there is none).
-    `nbytes` is the size of all tensors; `start` is the byte from which the file's offsets count.
-    `types` has the file's names of element types that say more than the dtype, `weight_nodes` the
-    nodes of its graph with quantised weights. `of_files` are the metadata of a folder's first
-    shard, `stem` is the prefix of the names of its files. `own` is what else the writer of the
-    format needs of it.
+    `start` is the byte from which the file's offsets count. `types` has the file's names of element
+    types that say more than the dtype, `weight_nodes` the nodes of its graph with quantised
+    weights. `of_files` are the metadata of a folder's first shard, `stem` is the prefix of the
+    names of its files. `own` is what else the writer of the format needs of it.
     """
 
     path: str
     format: str
     members: Mapping[str, Stored]
     metadata: Mapping[str, Any] | None
-    nbytes: int
     start: int = 0
     types: Mapping[str, str] = field(default_factory=dict)
     weight_nodes: Sequence[WeightNode] = ()
     of_files: Mapping[str, str] | None = None
     stem: str = "model"
     own: Any = None
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all tensors."""
+        return sum(stored.nbytes for stored in self.members.values())
 
     @property
     def tensors(self) -> Mapping[str, Tensor]:

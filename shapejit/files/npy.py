@@ -71,8 +71,7 @@ def read(path: Path) -> Checkpoint:
     name = file_name(path)
     file = opened(name)
     found = member(file, NAME, 0, file.size)
-    start = found.begin
-    return Checkpoint(name, "npy", {NAME: found}, None, found.nbytes, start)
+    return Checkpoint(name, "npy", {NAME: found}, None, found.begin)
 
 
 def member(file: File, name: str, begin: int, size: int, head: IO[bytes] | None = None) -> Stored:

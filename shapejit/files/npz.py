@@ -7,8 +7,6 @@ says of sizes is checked against the arrays' own headers before memory is taken.
 
 from __future__ import annotations
 
-import io
-import os
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,12 +21,12 @@ from ..arrays.tensor import Bytes
 from ..errors import FileFormatError, quoted
 from . import npy
 from .checkpoint import Checkpoint, is_text
-from .open_files import File
+from .open_files import File, stream
 from .paths import Path, file_name
 from .places import opened, replacing
 from .stored import Stored
 from .temporary import Check
-from .writing import New, Progress
+from .writing import New, Progress, names_of
 
 MAGIC = (b"PK\x03\x04", b"PK\x05\x06")  # of a ZIP with members, and of an empty one
 MAX_DECOMPRESSED = 1 << 30  # bytes of all members; or 100 times the file, if that is more
@@ -39,37 +37,6 @@ _DEFLATE = 1032  # bytes that one compressed byte can become at most
 _LOCAL = 30  # bytes of a local header before its name (APPNOTE.TXT, 4.3.7)
 _ENCRYPTED = 1
 _FAULTS = (BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError)
-
-
-class _Reader(io.RawIOBase):
-    """A File as a Python file."""
-
-    def __init__(self, file: File) -> None:
-        self._file, self._at = file, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        offset += {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._file.size}[whence]
-        if offset < 0:
-            # An OSError, which zipfile expects, and a ValueError, as other faults of a ZIP.
-            raise io.UnsupportedOperation(f"byte {offset} is before the file")
-        self._at = offset
-        return offset
-
-    def tell(self) -> int:
-        return self._at
-
-    def read(self, size: int = -1) -> bytes:
-        left = max(self._file.size - self._at, 0)
-        count = left if size < 0 else min(size, left)
-        found = self._file.bytes(self._at, count)
-        self._at += count
-        return bytes(found)
 
 
 class _Inflated(File):
@@ -125,7 +92,7 @@ def read(path: Path) -> Checkpoint:
     path = file_name(path)
     file = opened(path)
     try:
-        archive = ZipFile(_Reader(file))
+        archive = ZipFile(stream(file))
         infos = archive.infolist()
     except (*_FAULTS, struct.error, OverflowError) as fault:
         raise FileFormatError(path, None, f"it is not a whole ZIP: {fault}") from None
@@ -140,9 +107,9 @@ def read(path: Path) -> Checkpoint:
             members[name] = npy.member(file, name, begin, info.file_size)
         else:
             inflated = _Inflated(archive, info, path, name)
-            with _decompressing(path, name), archive.open(info) as stream:
-                members[name] = npy.member(inflated, name, 0, info.file_size, stream)
-    return Checkpoint(path, "npz", members, None, sum(m.nbytes for m in members.values()))
+            with _decompressing(path, name), archive.open(info) as head:
+                members[name] = npy.member(inflated, name, 0, info.file_size, head)
+    return Checkpoint(path, "npz", members, None)
 
 
 def _tensor_name(path: str, info: ZipInfo) -> str:
@@ -204,7 +171,7 @@ def write(
     name, given = file_name(path), list(tensors)
     if metadata:
         raise FileFormatError(name, None, "an NPZ file has no metadata")
-    _check_names(name, given)
+    names_of(name, given, _fits, "cannot be a name in a ZIP")
     least = sum(map(npy.nbytes, given))
     with replacing(name, least, check) as target, ExitStack() as stack:
         file: Any = target
@@ -228,10 +195,6 @@ def _add(archive: ZipFile, path: str, tensor: New, progress: Progress | None) ->
                 progress(piece.size)
 
 
-def _check_names(path: str, tensors: list[New]) -> None:
-    names = set()
-    for name, *_ in tensors:
-        if name in names or not is_text(name) or "\0" in name or len(name.encode()) > 65531:
-            fault = "stands twice" if name in names else "cannot be a name in a ZIP"
-            raise FileFormatError(path, name, fault)
-        names.add(name)
+def _fits(name: str) -> bool:
+    """Whether a ZIP can have a member of this name, with its suffix."""
+    return is_text(name) and "\0" not in name and len(name.encode()) <= 65531

@@ -6,8 +6,10 @@ A read of a file that is too short raises an error.
 
 from __future__ import annotations
 
+import io
 import mmap
 import os
+from typing import Any
 from weakref import WeakValueDictionary, finalize
 
 import numpy as np
@@ -63,18 +65,36 @@ class File:
         return memory
 
 
-class Window:
-    """Reads a file roughly in order, 64 KiB at a time."""
+class _Raw(io.RawIOBase):
+    """A File as a Python file."""
 
     def __init__(self, file: File) -> None:
-        self._file, self._raw, self._start = file, bytearray(), 0
+        self._file, self._at = file, 0
 
-    def take(self, at: int, count: int) -> bytearray:
-        """`count` bytes from byte `at`."""
-        if not self._start <= at <= at + count <= self._start + len(self._raw):
-            size = min(max(count, _WINDOW), self._file.size - at)
-            self._raw, self._start = self._file.bytes(at, size), at
-        return self._raw[at - self._start : at - self._start + count]
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        offset += {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._file.size}[whence]
+        if offset < 0:
+            # An OSError, which zipfile expects, and a ValueError, as other faults of a ZIP.
+            raise io.UnsupportedOperation(f"byte {offset} is before the file")
+        self._at = offset
+        return offset
+
+    def readinto(self, memory: Any) -> int:
+        count = min(len(memory), max(self._file.size - self._at, 0))
+        self._file.read(memoryview(memory)[:count], self._at, None)
+        self._at += count
+        return count
+
+
+def stream(file: File) -> io.BufferedReader:
+    """A File as a Python file, which reads 64 KiB at a time."""
+    return io.BufferedReader(_Raw(file), _WINDOW)
 
 
 class OpenFile(File):

@@ -68,8 +68,7 @@ def read(path: Path) -> Checkpoint:
         with about(f"{quoted(name)}: tensor {quoted(key)}"):
             t = asarray(tensor.detach())
         members[key] = Stored(_Loaded(file, t.buffer), key, 0, t.dtype, t.layout)
-    nbytes = sum(member.nbytes for member in members.values())
-    return Checkpoint(name, "pytorch", members, None, nbytes)
+    return Checkpoint(name, "pytorch", members, None)
 
 
 def _torch(path: str) -> Any:

@@ -17,7 +17,6 @@ from .checkpoint import Checkpoint, LazyMapping
 from .paths import Path, file_name
 from .places import opened, places
 from .safetensors.header import json_object, parsed
-from .stored import Stored
 from .urls import is_url
 
 INDEX = "model.safetensors.index.json"
@@ -66,11 +65,10 @@ def read(path: Path) -> Checkpoint:
             raise FileFormatError(index, tensors[0], reason)
         known[found_at] = location
     shards = {place: _shard(index, place, found, own[place]) for found, place in known.items()}
-    nbytes = sum(shard.nbytes for shard in shards.values())
     members = LazyMapping(located, lambda tensor, shard: shards[shard].members[tensor])
     of_files, stem = next(map(_told, shards.values()), None), place.base(index).removesuffix(SUFFIX)
     stem = "model" if stem.endswith(PICKLES) else stem
-    return Checkpoint(name, "sharded", members, metadata, nbytes, of_files=of_files, stem=stem)
+    return Checkpoint(name, "sharded", members, metadata, of_files=of_files, stem=stem)
 
 
 def _chosen(folder: str) -> tuple[str, list[str]]:
@@ -122,18 +120,14 @@ def _told(file: Checkpoint) -> Mapping[str, str] | None:
 
 def _together(path: str, found: list[Checkpoint]) -> Checkpoint:
     """Files without an index as one checkpoint."""
-    if len(found) == 1:
-        (file,) = found
-        told = _told(file)
-        return Checkpoint(path, "sharded", file.members, None, file.nbytes, of_files=told)
-    members = dict[str, Stored]()
+    where = dict[str, Checkpoint]()
     for file in found:
-        for tensor in file.members.keys() & members.keys():
-            reason = f"it is in {quoted(members[tensor].file.path)}, too, and no index says which"
+        for tensor in file.members.keys() & where.keys():
+            reason = f"it is in {quoted(where[tensor].path)}, too, and no index says which"
             raise FileFormatError(file.path, tensor, reason)
-        members |= file.members
-    nbytes, told = sum(file.nbytes for file in found), _told(found[0])
-    return Checkpoint(path, "sharded", members, None, nbytes, of_files=told)
+        where |= dict.fromkeys(file.members, file)
+    members = LazyMapping(where, lambda tensor, file: file.members[tensor])
+    return Checkpoint(path, "sharded", members, None, of_files=_told(found[0]))
 
 
 def shards_named(index: str) -> list[str]:

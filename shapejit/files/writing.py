@@ -84,6 +84,18 @@ class New(NamedTuple):
         return self.dtype.nbytes(prod(self.shape))
 
 
+def names_of(
+    path: str, tensors: Iterable[New], fits: Callable[[str], bool], unfit: str
+) -> set[str]:
+    """The names of tensors. Raises FileFormatError for equal ones, and those that do not fit."""
+    names = set[str]()
+    for name, *_ in tensors:
+        if name in names or not fits(name):
+            raise FileFormatError(path, name, "stands twice" if name in names else unfit)
+        names.add(name)
+    return names
+
+
 def announced(path: str, tensor: New) -> Iterator[Bytes]:
     """The pieces of its data. Raises FileFormatError at the end if the total size is wrong."""
     written = 0

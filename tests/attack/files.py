@@ -45,6 +45,25 @@ def bounded(call, nbytes):
     return made
 
 
+def commands(path, good):
+    """Commands that read a file succeed, if it is good, or say in one line why not, and exit by 2.
+
+    What they refuse to convert leaves nothing behind.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "converted.npz"
+        convert = ["convert", "--quiet", path, target]
+        for words in (["inspect", path], ["verify", path, path], convert):
+            with redirect_stdout(StringIO()), redirect_stderr(StringIO()) as told:
+                code = main([*map(str, words)])
+            lines = told.getvalue().splitlines()
+            errors = [line for line in lines if line.startswith("shapejit: error: ")]
+            assert (code, len(errors)) in ((0, 0), (2, 1)), (words, code, lines)
+            assert all(line.startswith("warning: ") for line in lines if line not in errors), lines
+        assert good or code
+        assert [*Path(folder).iterdir()] == ([] if code else [target])
+
+
 # Every file format
 
 
@@ -62,12 +81,9 @@ def any_file(random):
         found = bounded(
             lambda: {name: t.tobytes() for name, t in sj.load_file(path).items()}, nbytes
         )
+        commands(path, found is not None)
         if found is None:
             return
-        # Commands read more of it.
-        with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
-            assert main(["inspect", str(path)]) in (0, 2)
-            assert main(["verify", str(path), str(path)]) in (0, 2)
         again = Path(folder) / f"again{path.suffix}"
         if path.suffix in (".gguf", ".onnx"):
             bounded(lambda: sj.save_file(sj.load_file(path), again, source=path), nbytes)
@@ -147,6 +163,7 @@ def safetensors_file(random):
         path = Path(folder) / "a.safetensors"
         path.write_bytes(content)
         found = bounded(lambda: safetensors.read(path), len(content))
+        commands(path, found is not None)
         if found is None:
             return
         size = 8 + int.from_bytes(content[:8], "little")

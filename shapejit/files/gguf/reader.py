@@ -19,7 +19,7 @@ from ...dtypes.table import DType, dtype
 from ...errors import DTypeError, FileFormatError, quoted, shape_text
 from ...shapes.layout import Layout
 from ..checkpoint import Checkpoint, size_in_bits
-from ..open_files import File, Window
+from ..open_files import File, stream
 from ..paths import Path, file_name
 from ..places import opened, places
 from ..stored import FileType, Stored
@@ -54,16 +54,16 @@ class _Info(NamedTuple):
 
 
 class _Cursor:
-    """Reads a header from its beginning, a window at a time."""
+    """Reads a header from its beginning."""
 
     def __init__(self, file: File) -> None:
         self.file, self.at = file, 0
-        self._window = Window(file)
+        self._stream = stream(file)
 
     def fault(self, reason: str, tensor: str | None = None) -> FileFormatError:
         return FileFormatError(self.file.path, tensor, reason)
 
-    def take(self, count: int) -> bytearray:
+    def take(self, count: int) -> bytes:
         """The next `count` bytes."""
         left = self.file.size - self.at
         if count > left:
@@ -71,7 +71,7 @@ class _Cursor:
         if self.at + count > _MAX_HEADER:
             raise self.fault(f"its header has more than {_MAX_HEADER} bytes")
         self.at += count
-        return self._window.take(self.at - count, count)
+        return self._stream.read(count)
 
     def number(self, code: str) -> Any:
         return struct.unpack(f"<{code}", self.take(struct.calcsize(f"<{code}")))[0]
@@ -136,13 +136,11 @@ def _read_one(path: Path) -> Checkpoint:
     alignment = alignment_of(name, metadata)
     start = -(-cursor.at // alignment) * alignment
     members = _members(cursor, infos, start, alignment)
-    nbytes = sum(m.nbytes for m in members.values())
     return Checkpoint(
         path=name,
         format="gguf",
         members=members,
         metadata=metadata,
-        nbytes=nbytes,
         start=start,
         types={info.name: info.type for info in infos},
         own=Header(cursor.file, places),
@@ -248,8 +246,7 @@ def read(path: Path) -> Checkpoint:
         reason = f"its shards hold {len(members)} tensors, not {said}, as the first one says"
         raise FileFormatError(name, None, reason)
     told = {key: value for key, value in metadata.items() if not key.startswith("split.")}
-    nbytes = sum(shard.nbytes for shard in shards)
-    return replace(first, path=name, members=members, types=types, metadata=told, nbytes=nbytes)
+    return replace(first, path=name, members=members, types=types, metadata=told)
 
 
 def _shard(path: str, base: str, number: int, count: int) -> Checkpoint:

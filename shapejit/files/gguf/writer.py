@@ -21,7 +21,7 @@ from ..checkpoint import Checkpoint, is_text
 from ..paths import Path, file_name
 from ..places import writing
 from ..temporary import Check
-from ..writing import New, Progress
+from ..writing import New, Progress, names_of
 from .reader import MAGIC, MAX_DIMS, VALUES, Header, alignment_of
 
 _VERSION = 3
@@ -55,7 +55,9 @@ def write(
     metadata = kept if metadata is None else metadata
     alignment = alignment_of(name, metadata)
     told = dict(types or {})
-    _check_names(name, given, told)
+    long = f"cannot be a name in GGUF: text of at most {_MAX_NAME} bytes"
+    for other in told.keys() - names_of(name, given, _fits, long):
+        raise FileFormatError(name, other, "has a type, but is not among the tensors")
     had = {} if known is None else known.types
     for new in given:
         if new.dtype.name == "uint8" and new.name in had:
@@ -77,16 +79,8 @@ def write(
         return total
 
 
-def _check_names(path: str, given: Sequence[New], types: Mapping[str, str]) -> None:
-    names = set[str]()
-    for new in given:
-        if new.name in names or not is_text(new.name) or len(new.name.encode()) > _MAX_NAME:
-            long = f"cannot be a name in GGUF: text of at most {_MAX_NAME} bytes"
-            raise FileFormatError(path, new.name, "stands twice" if new.name in names else long)
-        names.add(new.name)
-    for name in types:
-        if name not in names:
-            raise FileFormatError(path, name, "has a type, but is not among the tensors")
+def _fits(name: str) -> bool:
+    return is_text(name) and len(name.encode()) <= _MAX_NAME
 
 
 def _info(path: str, new: New, told: str | None, offset: int) -> bytes:

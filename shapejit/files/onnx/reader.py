@@ -65,7 +65,6 @@ def read(path: Path) -> Checkpoint:
         except (DTypeError, FormatError, ReshapeError) as fault:
             reason = str(fault).removeprefix(f"tensor {each.proto.name!r}: ")
             raise FileFormatError(name, each.name, reason) from None
-    nbytes = sum(member.nbytes for member in members.values())
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     if not all(is_text(word) for pair in metadata.items() for word in pair):
         raise FileFormatError(name, None, "its metadata are not UTF-8")
@@ -74,7 +73,6 @@ def read(path: Path) -> Checkpoint:
         format="onnx",
         members=members,
         metadata=metadata or None,
-        nbytes=nbytes,
         weight_nodes=weight_nodes(model, members),
         own=Model(
             model,

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from onnx import ModelProto, TensorProto
 
 from ...errors import FileFormatError
-from ..open_files import File, Window
+from ..open_files import File, stream
 
 MAX_MESSAGE = 2**31 - 1  # bytes that protobuf reads
 
@@ -25,7 +25,7 @@ _TENSOR = TensorProto.DESCRIPTOR.full_name
 _RAW = TensorProto.RAW_DATA_FIELD_NUMBER
 _PLACE = struct.Struct("<qq")
 
-Take = Callable[[int, int], bytes | bytearray]  # the bytes of a message, from and how many
+Take = Callable[[int, int], bytes]  # the bytes of a message, from and how many
 
 
 class Place(NamedTuple):
@@ -144,11 +144,11 @@ def _rewritten(
                 more, nbytes = message(inner[field.number], field.value, field.end, depth + 1)
             else:
                 continue
-            head = bytes(fields.take(last, field.begin - last)) + _lengthy(field.number, nbytes)
+            head = fields.take(last, field.begin - last) + _lengthy(field.number, nbytes)
             made += [head, *more]
             size += len(head) + nbytes
             last = field.end
-        made.append(bytes(fields.take(last, end - last)))
+        made.append(fields.take(last, end - last))
         return made, size + end - last
 
     return message(ModelProto.DESCRIPTOR.full_name, 0, end, 0)
@@ -163,7 +163,13 @@ def skeleton(file: File) -> bytes:
     def place(field: _Field) -> tuple[bytes, int]:
         return Place(field.value, field.end - field.value).encoded, _PLACE.size
 
-    made, size = _rewritten(_Fields(Window(file).take, fault), place, file.size)
+    source = stream(file)
+
+    def take(at: int, count: int) -> bytes:
+        source.seek(at)
+        return source.read(count)
+
+    made, size = _rewritten(_Fields(take, fault), place, file.size)
     if size > MAX_MESSAGE:
         raise fault(f"beside raw data it has more than {MAX_MESSAGE} bytes")
     return b"".join(part for part in made if isinstance(part, bytes))

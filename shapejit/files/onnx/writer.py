@@ -12,19 +12,23 @@ from onnx import GraphProto, ModelProto, TensorProto
 from onnx.checker import ValidationError
 from onnx.shape_inference import InferenceError
 
+from ...arrays.tensor import Tensor
+from ...dtypes.table import dtype
 from ...errors import FileFormatError
+from ...shapes.layout import Layout
 from ..checkpoint import Checkpoint, is_text
 from ..open_files import File
 from ..paths import Path, file_name
-from ..places import places, replacing, writing
-from ..stored import CONTIGUOUS
+from ..places import places, writing
+from ..stored import Stored
 from ..temporary import Check
-from ..writing import New, Progress, announced, write_all
+from ..writing import New, Progress, Written, names_of
 from .graphs import GraphTensor, graphs, held, protos
 from .reader import Model, read
 from .shapes import inferred, shape_nodes
 from .wire import MAX_MESSAGE, Place, expanded
 
+_BYTES = dtype("uint8")
 _ALIGNMENT = 4096  # bytes, of each tensor in a file of external data: a page
 LEAST_OUTSIDE = (
     1024  # bytes of a tensor from which it becomes external data in a model that is too large
@@ -69,15 +73,18 @@ def write(
     if size > MAX_MESSAGE:
         raise FileFormatError(name, None, f"it would have {size} bytes, more than protobuf reads")
     old = _locations(name)
+
+    def tell(count: int) -> None:
+        if progress is not None and isinstance(count, Written) and count.tensor:
+            progress(count)
+
     with ExitStack() as stack:
         if outside:
             stack.enter_context(
                 _outside(name, location, total, zip(outside, starts, strict=True), progress)
             )
-        with replacing(name, size, check) as descriptor:
-            for part in parts:
-                for piece in _bytes(name, part, own.file, given, progress):
-                    write_all(descriptor, piece)
+        placed = _placed(parts, own.file, given)
+        stack.enter_context(writing(name, size, b"", placed, tell, check))
     _remove(name, old - {location})
     return size + total
 
@@ -89,7 +96,10 @@ def _replaced(
     model = ModelProto()
     model.CopyFrom(source.own.proto)
     known = {each.name: each for each in held(model) if each.name in source.members}
-    _check_names(path, [new.name for new in given], known)
+    names = names_of(path, given, known.__contains__, "it is not in the graph of the source")
+    for name in known:
+        if name not in names:
+            raise FileFormatError(path, name, "is in the graph, but missing among the tensors")
     changed = [_retyped(path, known[new.name], new) for new in given]
     if any(changed):
         _infer(path, model, source.own.file)
@@ -102,18 +112,6 @@ def _replaced(
             reason = "it is external, but no number of an initialiser or Constant: it is not kept"
             raise FileFormatError(path, proto.name, reason)
     return model, known
-
-
-def _check_names(path: str, names: Sequence[str], known: Mapping[str, GraphTensor]) -> None:
-    seen = set[str]()
-    for name in names:
-        if name in seen or name not in known:
-            fault = "stands twice" if name in seen else "it is not in the graph of the source"
-            raise FileFormatError(path, name, fault)
-        seen.add(name)
-    for name in known:
-        if name not in seen:
-            raise FileFormatError(path, name, "is in the graph, but missing among the tensors")
 
 
 def _retyped(path: str, each: GraphTensor, new: New) -> bool:
@@ -210,21 +208,22 @@ def _outside(
         raise
 
 
-def _bytes(
-    path: str, part: bytes | Place, file: File, given: Sequence[New], progress: Progress | None
-) -> Iterator[memoryview]:
-    """The bytes that a part of a model stands for."""
-    if not isinstance(part, Place):
-        yield memoryview(part)
-    elif part.begin < 0:
-        for piece in announced(path, given[-1 - part.begin]):
-            yield piece.data
-            if progress is not None:
-                progress(piece.size)
-    else:
-        for at in range(0, part.nbytes, CONTIGUOUS):
-            count = min(CONTIGUOUS, part.nbytes - at)
-            yield memoryview(file.bytes(part.begin + at, count))
+def _placed(
+    parts: Iterable[bytes | Place], file: File, given: Sequence[New]
+) -> Iterator[tuple[New, int]]:
+    """The parts of a model one after the other; those that are no new tensors have no name."""
+    at = 0
+    for part in parts:
+        if not isinstance(part, Place):
+            new = New.of("", Tensor.frombuffer(part, _BYTES, (len(part),)))
+        elif part.begin < 0:
+            new = given[-1 - part.begin]
+        else:
+            layout = Layout.row_major((part.nbytes,), _BYTES.bits)
+            kept = Stored(file, "", part.begin, _BYTES, layout)
+            new = New("", _BYTES, layout.shape, kept.pieces, kept.extent)
+        yield new, at
+        at += new.nbytes
 
 
 def _locations(path: str) -> set[str]:

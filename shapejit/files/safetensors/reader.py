@@ -38,6 +38,5 @@ def read(path: Path) -> Checkpoint:
         format="safetensors",
         members=LazyMapping(entries, stored),
         metadata=metadata,
-        nbytes=file.size - start,
         start=start,
     )
