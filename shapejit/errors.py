@@ -43,19 +43,23 @@ def quoted(text: str, longest: int = 200) -> str:
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """The end of a message about an unknown word: the known one that is near, if any.
 
-    The case of letters makes no difference, and `a` is near to `a:b`, and the reverse.
+    The case of letters makes no difference, and `a` is near to `a:b`, and the reverse. Of several
+    near ones one that begins with the word is meant.
 
     >>> did_you_mean("convrt", ["convert", "inspect"]), did_you_mean("x", ["convert"])
     ("; did you mean 'convert'?", '')
     >>> did_you_mean("AWQ", ["gptq", "awq:gemm", "awq:gemv"])
     "; did you mean 'awq:gemm'?"
+    >>> did_you_mean("bfloat", ["float", "bfloat16"])
+    "; did you mean 'bfloat16'?"
     """
     from difflib import get_close_matches  # which takes 10 ms to import
 
     given, names = word[:100].casefold(), {name.casefold(): name for name in reversed([*known])}
     head = given.partition(":")[0]
     parts = [name for name in reversed(names) if given in name.split(":") or name == head]
-    near = [given] if given in names else parts or get_close_matches(given, names, 1)
+    near = [given] if given in names else parts or get_close_matches(given, names)
+    near.sort(key=lambda name: not name.startswith(given))
     return f"; did you mean {names[near[0]]!r}?" if near else ""
 
 

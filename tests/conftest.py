@@ -3,7 +3,6 @@
 import os
 import signal
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import guarded
 import loops
@@ -26,24 +25,6 @@ os.environ["SHAPEJIT_PATIENCE"] = "0"
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 guarded.guard_stages()
-
-
-class Readmes:
-    """The snippets of READMEs write files: each README runs in an empty folder.
-
-    READMEs are outside this folder, where only the fixtures of plugins are used.
-    """
-
-    @pytest.fixture(autouse=True)
-    def in_an_empty_folder(
-        self, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        if request.node.name == "README.md":
-            monkeypatch.chdir(tmp_path)
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(Readmes())
 
 
 @pytest.fixture(params=["serial", "parallel", "streamed"])

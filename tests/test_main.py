@@ -396,6 +396,19 @@ def test_importing_the_package_leaves_interrupts_alone():
     assert subprocess.run([sys.executable, "-c", code, "shapejit"], check=False).returncode == 0
 
 
+@pytest.mark.parametrize("first", ["shapejit.cast", "import shapejit.adapters"])
+def test_imports_collect_no_garbage(first):
+    """They would look at all objects of the process, which are a million where torch is loaded."""
+    code = (
+        "import gc, onnx, shapejit; found = []; "
+        "gc.callbacks.append(lambda phase, info: found.append(info['generation'])); "
+        f"gc.set_threshold(50, 1, 1); {first}; found = found[:]; gc.set_threshold(0); "
+        "assert gc.isenabled() and 'shapejit.operations.casts' in __import__('sys').modules; "
+        "assert len(found) < 20, found"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 def test_tests_of_interrupts_pass_where_interrupts_are_ignored():
     """As behind nohup."""
     name = f"{__file__}::{test_importing_the_package_leaves_interrupts_alone.__name__}"

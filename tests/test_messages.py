@@ -31,6 +31,14 @@ class Wrapped:
         (lambda: sj.dtype("int3"), "unknown dtype 'int3'; known are int1, int2, int4, int8,"),
         (lambda: sj.schemes["awq:gemm"], "unknown scheme 'awq:gemm'; did you mean 'awq'?"),
         (lambda: sj.formats["awq"], "did you mean 'awq:gemm'?"),
+        (lambda: sj.cast(X, "bfloat"), "unknown dtype 'bfloat'; did you mean 'bfloat16'?"),
+        (lambda: sj.broadcast_to(X, (2**62, 2, 3)), "the product of the non-zero sizes does not"),
+        (lambda: sj.broadcast_to(X, (-1, 2, 3)), "dim 0: -1 is negative"),
+        (lambda: sj.plan((32, None), "int8", lambda t: t), "only dim 0 may be None, of any length"),
+        (
+            lambda: sj.plan((None, 3), "float32", lambda t: t.T).map([X, X[:1]], out=X),
+            "the results differ in shape: out= must be a sequence, not one array",
+        ),
     ],
 )
 def test_what_a_message_says(call, text, tmp_path, monkeypatch):

@@ -2,3 +2,8 @@
 
 Arrays of other libraries, which the core takes, are in `arrays/`.
 """
+
+from ..runtime.uninterrupted import module as _module
+
+# What nearly all of them need, imported as for a function of shapejit's.
+_module("operations.casts")

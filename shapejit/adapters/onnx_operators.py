@@ -120,23 +120,27 @@ class Shape(Operator):
 
 def _cast(x: Any, to: Any, opset: int, **attributes: Any) -> Any:
     """A cast by shapejit; from and to strings by onnx's own evaluator."""
-    target = dtype(to, vocabulary="onnx")
-    if _of_strings(dialect.version("Cast", opset), x, target):
-        return cast_to(x, target.onnx, saturate=True)
+    if to == STRING.onnx or _holds_strings(x):
+        version, target = dialect.version("Cast", opset), dtype(to, vocabulary="onnx")
+        return _of_strings(version, x, version.check_dtype(target, "output"))
     return dialect.cast(x, to=to, opset=opset, **attributes)
 
 
 def _cast_like(x: Any, target_type: Any, opset: int, **attributes: Any) -> Any:
-    version = dialect.version("CastLike", opset)
-    target = version.check(target_type, "output")
-    if _of_strings(version, x, target):
-        return cast_to(x, target.onnx, saturate=True)
+    if _holds_strings(x) or _holds_strings(target_type):
+        version = dialect.version("CastLike", opset)
+        return _of_strings(version, x, version.check(target_type, "output"))
     return dialect.cast_like(x, target_type, opset=opset, **attributes)
 
 
-def _of_strings(version: dialect.Version, x: Any, target: DType) -> bool:
-    """Whether the version has casts from and to strings, and this is one."""
-    return STRING in (version.check(x, "input"), version.check_dtype(target, "output"))
+def _holds_strings(x: Any) -> bool:
+    return type(x) is np.ndarray and x.dtype.kind in "OSUT"
+
+
+def _of_strings(version: dialect.Version, x: Any, target: DType) -> Any:
+    """A cast from or to strings, by onnx's own evaluator, if the version lists both dtypes."""
+    version.check(x, "input")
+    return cast_to(x, target.onnx, saturate=True)
 
 
 class Cast(Operator):

@@ -87,7 +87,7 @@ def special_zero_request(shape: Any, special_zero: bool, name: str, cancel: bool
     return request(sizes, copy_zeros=bool(special_zero), cancel=cancel, asked_by=who)
 
 
-def check_alike(kinds: Sequence[DType], asked_by: str) -> None:
+def check_alike(kinds: Sequence[DType], asked_by: object) -> None:
     """Refuse inputs of different dtypes: specifications promote none.
 
     >>> from shapejit import dtype

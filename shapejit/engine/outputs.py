@@ -170,6 +170,8 @@ def given(
         begins *= bits * prod(shape)
         begins += begin
         return Places.alike(begins, layout), out
+    if is_a(out, kind):
+        raise DTypeError(f"the results differ in shape: out= must be a sequence, not one {name}")
     if not is_sequence(out) or isinstance(out, str | bytes):
         raise DTypeError(
             f"out= must be one {name} of all results or a sequence of {name}s, "

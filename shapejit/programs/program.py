@@ -62,6 +62,8 @@ def plan(shape: Sequence[int | None], dtype: object, fn: Callable[[Tensor], Tens
       split over the threads, whole lines streamed past the caches
     """
     kind = fixed_width(dtype)
+    if isinstance(shape, tuple | list) and None in shape[1:]:
+        raise DTypeError(f"only dim 0 may be None, of any length, not dim 1 or later: {shape}")
     if is_sequence(shape) and next(iter(shape), 0) is None:
         return Program(tuple(shape), kind, fn=fn)
     sizes = checked_shape(shape, "the shape", "plan")

@@ -1,20 +1,21 @@
 """The size of a core's second-level cache, which limits the tiles and boxes of plans.
 
 It is read for the first plan. Kernels do not depend on it, so machines may share kernels on disk;
-they only use `LINE` and `PAGE`, which are the same everywhere.
+they only use `LINE` and `PAGE`, which are the same everywhere. A first call waits for it: the files
+are read without pathlib, which takes 5 ms to import.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 from functools import cache
-from pathlib import Path
 
 LINE = 64  # bytes of a cache line, and of a streaming store
 PAGE = 4096  # bytes of a unit of work; the system's pages may have 16 or 64 KiB
 
-LINUX = Path("/sys/devices/system/cpu/cpu0/cache")
+LINUX = "/sys/devices/system/cpu/cpu0/cache"
 MACOS = b"hw.perflevel0.l2cachesize", b"hw.l2cachesize"  # of the performance cores, or of all
 
 # Bytes if unknown; and the bounds. Larger caches are shared by several cores.
@@ -45,16 +46,20 @@ def data_caches() -> list[tuple[int, int]]:
 def _linux() -> list[tuple[int, int]]:
     """The size in the files of the first core."""
     found = []
-    for folder in sorted(LINUX.glob("index*")):
+    for folder in sorted(os.listdir(LINUX)) if os.path.isdir(LINUX) else ():
         try:
-            level, use, size = (
-                (folder / name).read_text().strip() for name in ("level", "type", "size")
-            )
-            if use != "Instruction":
+            if _fact(folder, "type") != "Instruction":
+                level, size = _fact(folder, "level"), _fact(folder, "size")
                 found.append((int(level), int(size.rstrip("KM")) * _UNITS.get(size[-1:], 1)))
         except (OSError, ValueError):
             continue
     return found
+
+
+def _fact(folder: str, name: str) -> str:
+    """The text of a file about a cache."""
+    with open(f"{LINUX}/{folder}/{name}", "rb", buffering=0) as file:
+        return file.read().decode().strip()
 
 
 def _macos() -> list[tuple[int, int]]:

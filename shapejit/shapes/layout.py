@@ -208,8 +208,11 @@ class Layout:
         fits = lead >= 0 and all(
             have in (1, want) for have, want in zip(self.shape, shape[max(lead, 0) :], strict=False)
         )
-        if not fits or any(size < 0 for size in shape) or overflows(shape):
-            raise ReshapeError("cannot broadcast", self.shape, shape, asked_by="broadcast_to")
+        large = overflows(shape)
+        if not fits or large or any(size < 0 for size in shape):
+            notes = [f"dim {i}: {size} is negative" for i, size in enumerate(shape) if size < 0]
+            notes += ["the product of the non-zero sizes does not fit int64"] * large
+            raise ReshapeError("cannot broadcast", self.shape, shape, notes, "broadcast_to")
         strides = [0] * lead + [
             stride if have == want else 0
             for have, want, stride in zip(self.shape, shape[lead:], self.strides, strict=True)

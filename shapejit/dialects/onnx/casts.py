@@ -41,9 +41,11 @@ def cast(
     """ONNX Cast (1, 6, 9, 13, 19, 21, 23, 24, 25, 28) of an ndarray or Tensor.
 
     `to` is a TensorProto.DataType: its code, or its name as Cast-1 has it. `saturate`
-    concerns float8 targets, `round_mode` float8_e8m0fnu. The operator leaves open what a
-    float beyond an integer's range becomes: it is clamped, and NaN is 0; integers of 2
-    and 4 bits get the low bits of the clamped int32, as the operator's test cases have it.
+    concerns float8 targets, `round_mode` float8_e8m0fnu. What a float beyond an integer's
+    range becomes the specification leaves undefined: it is clamped, and NaN is 0, as in
+    `shapejit.cast`. Only integers of 2 and 4 bits get the low bits of an int32, clamped, which
+    the operator's test cases demand. (onnx's reference evaluator takes the low bits of the
+    other integers, too: 300 as INT8 is 44 there, and 127 here.)
     Strings are left to onnx's own evaluator. Raises DTypeError for dtypes that the
     version does not list, ReshapeError for attributes that it does not have.
 

@@ -12,7 +12,7 @@ from typing import Any
 from ...arrays.foreign import accepts_any_array, joins_any_arrays
 from ...arrays.tensor import Array, Tensor, is_array
 from ...dtypes.table import STRING, DType
-from ...errors import DTypeError, ReshapeError, about, shape_text
+from ...errors import DTypeError, ReshapeError, ShapeJitError, about, shape_text
 from ...operations import joining, manipulation, padding, views
 from ...operations.gathering import positions, taken
 from ...operations.views import checked, dtype_of
@@ -42,18 +42,22 @@ def concat(
     """
     row = version("Concat", opset)
     kinds: list[DType] = []
-    for i, x in enumerate(inputs):
-        with about(f"input {i}"):
-            kinds.append(row.check(x))
-    check_alike(kinds, str(row))
+    try:
+        kinds.extend(map(row.check, inputs))
+    except ShapeJitError:
+        with about(f"input {len(kinds)}"):
+            raise
+    check_alike(kinds, row)
     if axis is None and row.since >= 4:
         raise ReshapeError("axis must be given", asked_by=str(row))
     parts: list[Any] = [_of_objects(checked(x)) if STRING in kinds else checked(x) for x in inputs]
     if parts:
-        (at,) = axes_of(row, (1 if axis is None else integer(row, axis, "axis"),), parts[0].ndim)
-        axis = at
-    with about(str(row)):
+        (axis,) = axes_of(row, (1 if axis is None else integer(row, axis, "axis"),), parts[0].ndim)
+    try:
         joined: Array = joining.concat(parts, axis=axis or 0, out=out)
+    except ShapeJitError:
+        with about(str(row)):
+            raise
     return joined
 
 
