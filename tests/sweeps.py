@@ -41,7 +41,7 @@ def copies():
     once()
     while not {kernel.state for kernel in sj.kernel_status().values()} <= OUTCOMES:
         once()
-        time.sleep(0.002)  # which leaves the core to the builder
+        time.sleep(0.05)  # which leaves the core to the builder
 def works():
     code = 1
     try: copies(); code = 0

@@ -30,7 +30,7 @@ def copies(until):
     # What was asked for may be ready before this thread sees it.
     while not {until, "ready"} & {*picks()}:
         copy()
-        time.sleep(0.01)  # which leaves the core to the builder
+        time.sleep(0.05)  # which leaves the core to the builder
     copy()
 """
 
@@ -174,10 +174,12 @@ def test_a_damaged_or_foreign_object_file_is_never_loaded(damage, cache, tmp_pat
 
 
 @pytest.mark.skipif(not hasattr(os, "getuid"), reason="who may write a folder is POSIX's to say")
-def test_code_comes_through_the_pipe_where_there_is_no_folder_to_trust(tmp_path):
+@pytest.mark.parametrize("theirs", [anybodys, lambda folder: folder / "file"])
+def test_code_comes_through_the_pipe_where_there_is_no_folder_to_trust(theirs, tmp_path):
     (tmp_path / "file").write_text("")
-    reported = run(COPY_ALL, tmp_path / "file", "0", XDG_CACHE_HOME=str(tmp_path / "file"))
+    reported = run(COPY_ALL, theirs(tmp_path), "0", XDG_CACHE_HOME=str(tmp_path / "file"))
     assert reported.count("\n") == reported.count("kernels cannot be kept on disk") == 1
+    assert "NUMBA_CACHE_DIR names a folder for them" in reported
     assert not objects(tmp_path)
 
 
@@ -262,10 +264,10 @@ def test_no_command_imports_numba(tmp_path):
     sj.save_file({"w": np.ones((64, 512), np.float32)}, source / "model.safetensors")
     rules = ["--permute", "w=1,0", "--cast", "w=F16", "--executor", "threads:2"]
     commands = (
+        ["convert", str(source), str(target), *rules],
         ["warmup", "--only", "programs"],
         ["bench", "--quick", "--size", "1e-6", "--rounds", "1", "--peer", "numpy"],
         ["demo"],
-        ["convert", str(source), str(target), *rules],
         ["inspect", str(target)],
     )
     places = [str(tmp_path), os.environ.get("PYTHONPATH", "")]

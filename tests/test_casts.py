@@ -711,25 +711,33 @@ def some_codes(name):
     return integers_beside_boundaries(bits, name in oracle.SIGNED)[::4]
 
 
+# One of each kind of partner: exact or not in float16, by way of float32 or float64, packed or not.
+KINDS = ("bool", "int8", "uint32", "int64", "uint4", *FEW[1:], "float16", "float64")
+
+
 @pytest.mark.skipif(not COMPILED, reason="nothing is compiled")
 @pytest.mark.parametrize(
-    ("cpu", "features", "names"),
+    ("cpu", "features", "names", "others"),
     [
-        ("generic", "", ["float16", "float32", "float8_e5m2", "int64", "uint8"]),
-        pytest.param("generic", "", REAL, marks=pytest.mark.slow),
+        ("generic", "", ["float16"], KINDS),
+        ("generic", "", ["float32", "float8_e5m2", "int64"], ["uint8", "bfloat16", "float64"]),
+        pytest.param("generic", "", REAL, REAL, marks=pytest.mark.slow),
         *(
-            pytest.param(cpu, features, ["float16"], marks=pytest.mark.skipif(not X86, reason=cpu))
+            pytest.param(
+                *(cpu, features, ["float16"], ["uint32", "float8_e4m3fn", "float32", "float64"]),
+                marks=pytest.mark.skipif(not X86, reason=cpu),
+            )
             for cpu, features in (("generic", "+avx2,+fma"), ("x86-64-v3", ""))
         ),
     ],
 )
-def test_processors_without_instructions_for_float16(cpu, features, names):
-    """Casts from and to these dtypes; compiled with these features only."""
+def test_processors_without_instructions_for_float16(cpu, features, names, others):
+    """Casts between these dtypes and others; compiled with these features only."""
     code = f"""
-for source, target in itertools.product(REAL, REAL):
-    if source in {names} or target in {names}:
-        check_cast(some_codes(source), source, target)
-        check_cast(some_codes(source)[1:2], source, target)
+pairs = {{*itertools.product({names}, {others}), *itertools.product({others}, {names})}}
+for source, target in sorted(pairs):
+    check_cast(some_codes(source), source, target)
+    check_cast(some_codes(source)[1:2], source, target)
 check_cast(float32_boundaries("float16"), "float32", "float16")
 """
     run_alone(code, NUMBA_CPU_NAME=cpu, NUMBA_CPU_FEATURES=features)

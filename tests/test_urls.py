@@ -766,7 +766,7 @@ for line in sys.stdin:
 """
 
 
-@pytest.mark.parametrize("rounds", [3, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [2, pytest.param(100, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("how", ["whole", "parts"])
 def test_killed_at_random_moments_while_it_sends(how, rounds, s3, tmp_path):
     """Nobody finds a checkpoint before it is whole; the next run finishes it, or has nothing to."""
