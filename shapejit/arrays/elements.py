@@ -145,8 +145,8 @@ class _Units(NamedTuple):
     layout: Layout
     shape: tuple[int, ...]  # of the memory: dims outside a chunk, and the bytes of a chunk
     strides: tuple[int, ...]
-    outer: tuple[int, ...]  # the dims of the Layout that are outside a chunk
-    first: int  # the unit of the lowest element in a chunk
+    first: int  # of the unit of the first element, among those of all chunks
+    steps: tuple[int, ...]  # units from one element to the next along each dim of the Layout
     bits: int
     used: int  # units of a chunk, up to the end of its last element
 
@@ -162,15 +162,8 @@ class _Units(NamedTuple):
 
     def elements(self, units: Bytes) -> Bytes:
         """The units of each element among those of all chunks."""
-        layout, begin, strides = self.layout, self.first, list[int]()
-        for axis, (size, stride) in enumerate(zip(layout.shape, layout.strides, strict=True)):
-            step = abs(stride) // self.bits
-            if axis in self.outer:
-                step = units.strides[self.outer.index(axis)]
-            begin += (size - 1) * step if stride < 0 else 0
-            strides.append(-step if stride < 0 else step)
-        shape = (*layout.shape, self.each)
-        return np.ndarray(shape, np.uint8, units.data, begin, (*strides, 1))
+        shape = (*self.layout.shape, self.each)
+        return np.ndarray(shape, np.uint8, units, self.first, (*self.steps, 1))
 
 
 @lru_cache(maxsize=256)
@@ -194,7 +187,14 @@ def _units_of(bits: int, layout: Layout) -> _Units:
     bits = gcd(8, layout.bits, shift, *(steps[k] for k in inner))
     shape = (*(layout.shape[k] for k in outer), (reach() + 7) // 8)
     strides = (*(steps[k] // 8 for k in outer), 1)
-    return _Units(layout, shape, strides, (*outer,), shift // bits, bits, reach() // bits)
+    # Strides among all units: rows of chunks lie side by side.
+    apart = {k: shape[-1] * 8 // bits * prod(shape[j + 1 : -1]) for j, k in enumerate(outer)}
+    jumps, first = list[int](), shift // bits
+    for k, (size, stride) in enumerate(zip(layout.shape, layout.strides, strict=True)):
+        jump = apart.get(k, steps[k] // bits)
+        first += (size - 1) * jump if stride < 0 else 0
+        jumps.append(-jump if stride < 0 else jump)
+    return _Units(layout, shape, strides, first, (*jumps,), bits, reach() // bits)
 
 
 def _unpacked(memory: Bytes, bits: int) -> Bytes:
