@@ -9,7 +9,7 @@ from ..shapes.arithmetic import merge
 from . import small_plans
 from .calls import call
 from .constants import COUNTS, PIECE, WIDTHS
-from .copies import small_row
+from .copies import fragment, small_row
 from .jit import Address, inlined, kernel
 from .memory import VECTOR, copy, load_word, move, pointer, prefetch, size_of, store_word
 from .small_plans import (
@@ -228,12 +228,10 @@ def runs(
             ahead = ask(ahead, end, nbytes)
             if nbytes > 8 * LINE:
                 copy(dst, src, nbytes)
-            elif nbytes >= 16:
+            elif nbytes >= PIECE:
                 small_row(dst, src, nbytes, W16)
-            elif nbytes >= 4:
-                small_row(dst, src, nbytes, W4)
             else:
-                small_row(dst, src, nbytes, W1)
+                fragment(dst, src, nbytes)
     return ahead
 
 

@@ -6,32 +6,13 @@ from typing import Any
 
 from ..runtime.cpu_caches import LINE
 from .array_structs import is_like
-from .constants import PIECE, WIDTHS
+from .constants import WIDTHS
+from .copies import fragment
 from .jit import Address, Numbers, kernel
-from .memory import address_of, copy, load_address, move, move_piece, prefetch, size_of
+from .memory import address_of, copy, load_address, move, prefetch, size_of
 from .object_layouts import AHEAD, CONTIGUOUS_WRITEABLE, DATA, DESCR, ITEMS
 
 W1, W2, W4, W8 = (WIDTHS[width] for width in (1, 2, 4, 8))
-
-
-@kernel
-def fragment(target: Address, source: Address, nbytes: int) -> None:
-    """Copy less than a line."""
-    if nbytes >= PIECE:
-        done = PIECE
-        while done < nbytes:
-            move_piece(target + done - PIECE, source + done - PIECE)
-            done += PIECE
-        move_piece(target + nbytes - PIECE, source + nbytes - PIECE)
-    elif nbytes >= 4:
-        move(target, source, W4)
-        if nbytes > 8:
-            move(target + 4, source + 4, W4)
-            move(target + nbytes - 8, source + nbytes - 8, W4)
-        move(target + nbytes - 4, source + nbytes - 4, W4)
-    else:
-        for i in range(nbytes):
-            move(target + i, source + i, W1)
 
 
 @kernel
