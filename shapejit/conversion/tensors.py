@@ -17,10 +17,10 @@ from ..files.configuration import Config
 from ..operations.casts import cast as cast_to
 from ..operations.views import reshape
 from ..quantization.detection import Detected, detected
-from ..quantization.parts import WeightNode
+from ..quantization.parts import Found, WeightNode
 from ..runtime.ndarrays import MOST_DIMS
 from .changes import Change
-from .weights import PartOf, Weight
+from .weights import PartOf
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Tensors:
     ) -> None:
         self.checkpoint, self.config, self.saturate = checkpoint, config, saturate
         self.dialect = reshape
-        self.became: list[Weight] = []
+        self.became: list[Found] = []
         self.encoded: list[tuple[str, Change]] = []
         self.scheme_parts: list[PartOf] = []
         self.untold: dict[str, str] = {}
@@ -73,11 +73,6 @@ class Tensors:
     def detected(self) -> Detected:
         """The result of `schemes.detect` for the whole source with its config."""
         return detected(self.checkpoint.typed, self.config.declared)
-
-    @cached_property
-    def weights(self) -> list[Weight]:
-        """The quantised weights of the source."""
-        return [Weight.of(found, self.checkpoint.members) for found in self.detected]
 
     @property
     def weight_nodes(self) -> list[WeightNode]:
