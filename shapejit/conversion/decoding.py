@@ -27,7 +27,7 @@ def to(r: Rule, tensors: Tensors) -> None:
     """Decode or convert the weights whose names match; they take the place of their codes."""
     (target,) = r.values
     _refuse_unclear(r, tensors)
-    now = {c.stored.name: c for c in tensors.changes.values() if c.stored is not None}
+    now = tensors.unchanged
     known, used = dict[Any, Any](), uses(tensors)
     made: dict[str, list[Change]] = {}
     matched = False
@@ -90,10 +90,10 @@ def _refuse_changed(r: Rule, tensors: Tensors, weight: Found, used: Sequence[Use
 
 def _forget_cache(tensors: Tensors) -> None:
     """Drop the scales of a quantised KV cache if no quantised weights are left."""
-    stored = {c.stored.name: name for name, c in tensors.changes.items() if c.stored is not None}
+    stored = tensors.unchanged
     if not any(weight.codes in stored for weight in tensors.detected):
         for scale in tensors.config.declared.cache_scales(stored):
-            del tensors.changes[stored[scale]]
+            del tensors.changes[stored[scale].name]
 
 
 def _untouched(weight: Found, now: dict[str, Change]) -> list[Change]:

@@ -50,7 +50,7 @@ def _stored(change: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 def untouched(tensors: Tensors) -> list[Found]:
     """The quantised weights whose codes are unchanged."""
-    there = {c.stored.name for c in tensors.changes.values() if c.stored is not None}
+    there = tensors.unchanged
     return [weight for weight in tensors.detected if weight.codes in there]
 
 

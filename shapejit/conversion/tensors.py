@@ -75,11 +75,16 @@ class Tensors:
         return detected(self.checkpoint.typed, self.config.declared)
 
     @property
+    def unchanged(self) -> dict[str, Change]:
+        """The tensors that no rule has changed, except for their names, by those in the source."""
+        return {c.stored.name: c for c in self.changes.values() if c.stored is not None}
+
+    @property
     def weight_nodes(self) -> list[WeightNode]:
         """The nodes of the source whose tensors no rule has changed, except for their names."""
-        now = {c.stored.name: name for name, c in self.changes.items() if c.stored is not None}
+        now = self.unchanged
         return [
-            node._replace(tensors={key: now[name] for key, name in node.tensors.items()})
+            node._replace(tensors={key: now[name].name for key, name in node.tensors.items()})
             for node in self.checkpoint.weight_nodes
             if now.keys() >= {*node.tensors.values()}
         ]
