@@ -24,7 +24,7 @@ from ..quantization.parts import Found
 from ..quantization.scheme import DECODED
 from ..runtime.ndarrays import is_a
 from .proof import both, first_difference
-from .weights import LATEST, Decoded, Weight
+from .weights import LATEST, Decoded
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Weights(Mapping[str, "Tensor | Found"]):
         """A weight as plain floats, decoded or read some rows at a time."""
         if name not in self.groups:
             return self.planned(name)
-        made = Decoded.of(Weight.of(self.groups[name], self._tensors), dtype(kind))
+        made = Decoded.of(self.groups[name], dtype(kind))
         if not turned:
             return made
         *lead, rows, columns = range(len(made.shape))

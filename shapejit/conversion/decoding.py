@@ -12,6 +12,7 @@ from typing import Any
 from ..dtypes.table import dtype
 from ..errors import FormatError, quoted
 from ..quantization.naming import part_name
+from ..quantization.parts import Found
 from ..quantization.rows import BY_NAME
 from ..quantization.scheme import DECODED
 from ..quantization.table import schemes
@@ -19,18 +20,18 @@ from .changes import Change
 from .quantizing import quantise
 from .remaining import Use, uses
 from .tensors import Rule, Tensors, each
-from .weights import Decoded, PartOf, Weight, converted, settings_of
+from .weights import Decoded, PartOf, converted, settings_of
 
 
 def to(r: Rule, tensors: Tensors) -> None:
     """Decode or convert the weights whose names match; they take the place of their codes."""
     (target,) = r.values
     _refuse_unclear(r, tensors)
-    now = {c.stored.name: c for c in tensors.changes.values() if c.stored is not None}
+    now = tensors.unchanged
     known, used = dict[Any, Any](), uses(tensors)
     made: dict[str, list[Change]] = {}
     matched = False
-    for weight in tensors.weights:
+    for weight in tensors.detected:
         codes = now.get(weight.codes)
         if codes is None:
             _refuse_changed(r, tensors, weight, used.get(weight.codes, ()))
@@ -65,7 +66,7 @@ def _cast_plain(r: Rule, tensors: Tensors, target: str) -> bool:
 
     F16 and BF16 are types like others there. Returns whether there are any.
     """
-    if tensors.checkpoint.format != "gguf" or tensors.weights:
+    if tensors.checkpoint.format != "gguf" or tensors.detected:
         return False
     weights = [
         name
@@ -76,7 +77,7 @@ def _cast_plain(r: Rule, tensors: Tensors, target: str) -> bool:
     return bool(weights)
 
 
-def _refuse_changed(r: Rule, tensors: Tensors, weight: Weight, used: Sequence[Use]) -> None:
+def _refuse_changed(r: Rule, tensors: Tensors, weight: Found, used: Sequence[Use]) -> None:
     """Raise FormatError for codes that a rule has permuted or cast: they would stay quantised."""
     for use in used:
         if r.pattern.fullmatch(weight.renamed(use.change.name)):
@@ -89,18 +90,18 @@ def _refuse_changed(r: Rule, tensors: Tensors, weight: Weight, used: Sequence[Us
 
 def _forget_cache(tensors: Tensors) -> None:
     """Drop the scales of a quantised KV cache if no quantised weights are left."""
-    stored = {c.stored.name: name for name, c in tensors.changes.items() if c.stored is not None}
-    if not any(weight.codes in stored for weight in tensors.weights):
+    stored = tensors.unchanged
+    if not any(weight.codes in stored for weight in tensors.detected):
         for scale in tensors.config.declared.cache_scales(stored):
-            del tensors.changes[stored[scale]]
+            del tensors.changes[stored[scale].name]
 
 
-def _untouched(weight: Weight, now: dict[str, Change]) -> list[Change]:
+def _untouched(weight: Found, now: dict[str, Change]) -> list[Change]:
     """The parts of a weight. Raises FormatError if a rule has changed or dropped one."""
-    for name in weight.names:
+    for name in weight.named.values():
         if name not in now:
             raise FormatError(f"its part {quoted(name)} was changed or dropped by an earlier rule")
-    return [now[name] for name in weight.names]
+    return [now[name] for name in weight.named.values()]
 
 
 def _refuse_unclear(r: Rule, tensors: Tensors) -> None:
@@ -114,7 +115,7 @@ def _refuse_unclear(r: Rule, tensors: Tensors) -> None:
             )
 
 
-def _made(weight: Weight, name: str, target: str, known: dict[Any, Any]) -> list[Change]:
+def _made(weight: Found, name: str, target: str, known: dict[Any, Any]) -> list[Change]:
     """The tensors of a converted weight; one per shape and settings is computed for planning."""
     if target in DECODED:
         return [Change.of(name, Decoded.of(weight, dtype(target)))]

@@ -56,7 +56,7 @@ class Report:
 
 def described(tensors: Tensors) -> Iterator[Described]:
     """The tensors that rules make, in their order."""
-    schemes = {name: w.scheme for w in tensors.weights for name in w.names}
+    schemes = {name: w.scheme for w in tensors.detected for name in w.named.values()}
     for change in tensors.changes.values():
         found = {schemes.get(stored.name, "") for stored in change.reads}
         texts = [f"{s.dtype} {shape_text(s.layout.shape)}" for s in change.reads]

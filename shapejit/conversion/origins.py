@@ -20,10 +20,10 @@ from ..files.stored import Stored
 from ..quantization import sizes
 from ..quantization.forms import Numbers
 from ..quantization.groups import Axes, Group
+from ..quantization.parts import Found
 from ..shapes.layout import Layout
 from .actions import Joined
 from .changes import Change
-from .weights import Weight
 
 Indices = NDArray[np.int64]
 
@@ -37,7 +37,7 @@ class _Place(NamedTuple):
     bit: Indices
 
 
-def astray(group: Group, named: Mapping[str, Change], sources: Mapping[str, Weight]) -> str | None:
+def astray(group: Group, named: Mapping[str, Change], sources: Mapping[str, Found]) -> str | None:
     """A part of a weight in the destination with numbers that are not those of its codes.
 
     None if there is none. `named` are the parts by the keys of the form, `sources` the weights
@@ -70,7 +70,7 @@ def astray(group: Group, named: Mapping[str, Change], sources: Mapping[str, Weig
                 wanted = _place(source, before, other, back)
                 found = _place(group, numbers, plane, some)
                 for part, those, at_ in _origins(named[numbers.part], found.element):
-                    same = part == weight.found.named.get(before.part)
+                    same = part == weight.named.get(before.part)
                     same = same and np.array_equal(at_, wanted.element[those])
                     if not same or not np.array_equal(found.bit, wanted.bit):
                         return numbers.part
@@ -78,7 +78,7 @@ def astray(group: Group, named: Mapping[str, Change], sources: Mapping[str, Weig
 
 
 def _in_same_order(
-    named: Mapping[str, Change], weight: Weight, back: Mapping[str, Indices],
+    named: Mapping[str, Change], weight: Found, back: Mapping[str, Indices],
     some: Mapping[str, Indices],
 ) -> bool:  # fmt: skip
     """Whether a weight has all inputs of its source, in their order, and its `g_idx`.
@@ -86,7 +86,7 @@ def _in_same_order(
     That has the group of each input, wherever it is, by its number.
     """
     order = named["g_idx"].stored if "g_idx" in named else None
-    same = order is not None and order.name == weight.found.named["g_idx"]
+    same = order is not None and order.name == weight.named["g_idx"]
     return same and np.array_equal(back["K"], some["K"])
 
 

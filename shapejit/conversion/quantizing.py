@@ -271,7 +271,7 @@ def floats(r: Rule, tensors: Tensors) -> Iterator[tuple[str, Change]]:
 
     Scales, and others that may belong to a quantised weight, are excluded.
     """
-    parts = {name for weight in tensors.weights for name in weight.names}
+    parts = {name for weight in tensors.detected for name in weight.named.values()}
     parts |= {name for unclear in tensors.detected.unclear for name in unclear.names}
     for name, change in tensors.changes.items():
         kind, stored = change.dtype, change.stored

@@ -13,12 +13,13 @@ from ..quantization.account import Held, Quantised, unaccounted
 from ..quantization.configuration import Declared, declared
 from ..quantization.detection import detected
 from ..quantization.forms import Numbers
+from ..quantization.parts import Found
 from ..quantization.rows import ROWS
 from .changes import Change
 from .origins import astray
 from .repacks import Repacked
 from .tensors import Rule, Tensors
-from .weights import Weight
+from .weights import stored
 
 
 class Use(NamedTuple):
@@ -47,10 +48,10 @@ def _stored(change: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
         yield from ((name, (*done, source.verb, *ops)) for name, done in _stored(part))
 
 
-def untouched(tensors: Tensors) -> list[Weight]:
+def untouched(tensors: Tensors) -> list[Found]:
     """The quantised weights whose codes are unchanged."""
-    there = {c.stored.name for c in tensors.changes.values() if c.stored is not None}
-    return [weight for weight in tensors.weights if weight.codes in there]
+    there = tensors.unchanged
+    return [weight for weight in tensors.detected if weight.codes in there]
 
 
 def still_quantised(tensors: Tensors, rules: Iterable[Rule]) -> Iterator[str]:
@@ -74,7 +75,7 @@ def check(tensors: Tensors) -> None:
     if not tensors.became:
         return
     kept = untouched(tensors)
-    own = {name for weight in kept for name in weight.names} | tensors.kept
+    own = {name for weight in kept for name in weight.named.values()} | tensors.kept
     told = tensors.config.declared.tells
     held = {
         name: Held(name, use.change.dtype, prod(use.change.shape))
@@ -82,7 +83,7 @@ def check(tensors: Tensors) -> None:
         for use in found
         if name not in own and not _is_meant(use, told)
     }
-    decoded = [Quantised(w.scheme, w.codes, frozenset(w.names)) for w in tensors.became]
+    decoded = [Quantised(w.scheme, w.codes, frozenset(w.named.values())) for w in tensors.became]
     missing = unaccounted(decoded, held, told=bool(kept))
     if not kept:
         for unclear in tensors.detected.unclear:
@@ -114,8 +115,8 @@ def check_parts(tensors: Tensors, config: Mapping[str, Any], results: Mapping[st
     same = all(change.same for change in tensors.changes.values())
     if len(tensors.changes) == len(tensors.checkpoint.members) and same:
         return
-    used, moved = uses(tensors), list[Weight]()
-    for weight in tensors.weights:
+    used, moved = uses(tensors), list[Found]()
+    for weight in tensors.detected:
         if weight.codes not in used or weight.codes in tensors.kept:
             continue
         for part in _needed(weight):
@@ -133,15 +134,15 @@ def check_parts(tensors: Tensors, config: Mapping[str, Any], results: Mapping[st
 _KEEP = " (--keep before that rule allows it)"
 
 
-def _needed(weight: Weight) -> Iterator[Stored]:
+def _needed(weight: Found) -> Iterator[Stored]:
     """The stored parts without which the codes mean nothing, or something else."""
-    for key, stored in weight.stored.items():
+    for key, found in stored(weight).items():
         part = weight.group.form.part(key)
         if not part.optional or part.dims != "?":  # inputs' scales may go
-            yield stored
+            yield found
 
 
-def _stays_together(weight: Weight, used: Mapping[str, Sequence[Use]]) -> bool:
+def _stays_together(weight: Found, used: Mapping[str, Sequence[Use]]) -> bool:
     """Whether parts are as they were, but for casts, in names that begin in another way at most."""
     before, after = [part.name for part in _needed(weight)], list[str]()
     for name in before:
@@ -159,12 +160,12 @@ def _stem(name: str) -> str:
 
 
 def _check_found(
-    tensors: Tensors, weights: Sequence[Weight], used: Mapping[str, Sequence[Use]],
+    tensors: Tensors, weights: Sequence[Found], used: Mapping[str, Sequence[Use]],
     results: Mapping[str, Any], said: Declared,
 ) -> None:  # fmt: skip
     """FormatError for a weight that the destination does not hold as one with the same numbers."""
-    sources = {weight.codes: weight for weight in tensors.weights}
-    own = {use.change.name for w in weights for n in w.names for use in used.get(n, ())}
+    sources = {weight.codes: weight for weight in tensors.detected}
+    own = {use.change.name for w in weights for n in w.named.values() for use in used.get(n, ())}
     changes = {name: change for name, change in tensors.changes.items() if name in own}
     detection = detected({name: results[name] for name in changes}, said)
     found = {each.named[each.group.form.codes.part]: each for each in detection}
@@ -194,10 +195,11 @@ def _cure(change: Change) -> str:
     return f"{cure or 'match all its parts'}; --keep before that rule allows it"
 
 
-def _check_casts(path: str, weight: Weight, used: Mapping[str, Sequence[Use]]) -> None:
+def _check_casts(path: str, weight: Found, used: Mapping[str, Sequence[Use]]) -> None:
     """FormatError for numbers of a weight in a dtype that does not stand for them."""
+    parts = stored(weight)
     for numbers in weight.group.form.numbers:
-        part = weight.stored.get(numbers.part)
+        part = parts.get(numbers.part)
         for use in used.get(part.name, ()) if part is not None else ():
             kind, cast = use.change.dtype, "cast" in use.ops and "repack" not in use.ops
             if part and cast and kind is not part.dtype and not _may_be(kind, numbers, weight):
@@ -207,7 +209,7 @@ def _check_casts(path: str, weight: Weight, used: Mapping[str, Sequence[Use]]) -
                 )
 
 
-def _may_be(kind: DType, numbers: Numbers, weight: Weight) -> bool:
+def _may_be(kind: DType, numbers: Numbers, weight: Found) -> bool:
     """Whether a part may have another dtype, as scales that are plain floats."""
     form = weight.group.form
     plain = numbers is not form.codes and not numbers.dtype and numbers.format is None

@@ -17,10 +17,10 @@ from ..files.configuration import Config
 from ..operations.casts import cast as cast_to
 from ..operations.views import reshape
 from ..quantization.detection import Detected, detected
-from ..quantization.parts import WeightNode
+from ..quantization.parts import Found, WeightNode
 from ..runtime.ndarrays import MOST_DIMS
 from .changes import Change
-from .weights import PartOf, Weight
+from .weights import PartOf
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Tensors:
     ) -> None:
         self.checkpoint, self.config, self.saturate = checkpoint, config, saturate
         self.dialect = reshape
-        self.became: list[Weight] = []
+        self.became: list[Found] = []
         self.encoded: list[tuple[str, Change]] = []
         self.scheme_parts: list[PartOf] = []
         self.untold: dict[str, str] = {}
@@ -74,17 +74,17 @@ class Tensors:
         """The result of `schemes.detect` for the whole source with its config."""
         return detected(self.checkpoint.typed, self.config.declared)
 
-    @cached_property
-    def weights(self) -> list[Weight]:
-        """The quantised weights of the source."""
-        return [Weight.of(found, self.checkpoint.members) for found in self.detected]
+    @property
+    def unchanged(self) -> dict[str, Change]:
+        """The tensors that no rule has changed, except for their names, by those in the source."""
+        return {c.stored.name: c for c in self.changes.values() if c.stored is not None}
 
     @property
     def weight_nodes(self) -> list[WeightNode]:
         """The nodes of the source whose tensors no rule has changed, except for their names."""
-        now = {c.stored.name: name for name, c in self.changes.items() if c.stored is not None}
+        now = self.unchanged
         return [
-            node._replace(tensors={key: now[name] for key, name in node.tensors.items()})
+            node._replace(tensors={key: now[name].name for key, name in node.tensors.items()})
             for node in self.checkpoint.weight_nodes
             if now.keys() >= {*node.tensors.values()}
         ]

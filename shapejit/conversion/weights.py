@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set as AbstractSet
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 from threading import local
 from typing import Any
@@ -16,10 +16,7 @@ from ..files.pieces import new_memory
 from ..files.planned import Planned
 from ..files.stored import Stored
 from ..quantization.bands import Band, Slice, bands, cut
-from ..quantization.groups import Group
-from ..quantization.naming import weight_name
 from ..quantization.parts import Found
-from ..quantization.rows import BY_NAME
 from ..quantization.table import schemes
 from ..quantization.transcoding import transcode
 
@@ -47,65 +44,21 @@ class _Latest(local):
 LATEST = _Latest()
 
 
-@dataclass(frozen=True, eq=False)
-class Weight:
-    """A quantised weight: the result of `detect`, and those of its parts that are in files.
+def stored(weight: Found) -> dict[str, Stored]:
+    """The parts of a quantised weight that are in files, by the keys of its form."""
+    return {key: x for key, x in weight.parts.sources.items() if isinstance(x, Stored)}
 
-    `stored` has them by the keys of the form.
-    """
 
-    found: Found
-    stored: Mapping[str, Stored]
-
-    @staticmethod
-    def of(found: Found, tensors: Mapping[str, object]) -> Weight:
-        """The Weight of a detected weight among these tensors."""
-        named = {part: tensors[name] for part, name in found.named.items()}
-        return Weight(found, {k: x for k, x in named.items() if isinstance(x, Stored)})
-
-    @property
-    def scheme(self) -> str:
-        """The name of its scheme."""
-        return self.found.scheme
-
-    @property
-    def group(self) -> Group:
-        """Its tensors, matched with a form."""
-        return self.found.group
-
-    @property
-    def codes(self) -> str:
-        """The name of its codes in the source."""
-        return self._named[self.group.form.codes.part]
-
-    @property
-    def names(self) -> list[str]:
-        """The names of its tensors in the source, the codes' among them."""
-        return [*self._named.values()]
-
-    @cached_property
-    def _named(self) -> dict[str, str]:
-        return self.found.named
-
-    @property
-    def name(self) -> str:
-        """The name of the weight in the unquantised model."""
-        return self.renamed(self.codes)
-
-    def renamed(self, codes: str) -> str:
-        """The weight's name if its codes have this name."""
-        return weight_name(BY_NAME[self.scheme], codes)
-
-    def read(self, keys: AbstractSet[str], slices: Mapping[str, Slice]) -> dict[str, Tensor]:
-        """Read some parts by the keys of the form, or slices of them, from the file."""
-        made = cut(self.group, keys, slices)
-        for key in keys & self.stored.keys():
-            part = self.stored[key]
+def read(weight: Found, keys: AbstractSet[str], slices: Mapping[str, Slice]) -> dict[str, Tensor]:
+    """Read some parts by the keys of the form, or slices of them, from the file."""
+    made = cut(weight.group, keys, slices)
+    for key, part in stored(weight).items():
+        if key in keys:
             if key in slices:
                 axis, begin, size = slices[key]
                 part = part.with_layout(part.layout.narrow(axis, begin, size, 1))
             made[key] = part.tensor()
-        return made
+    return made
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,17 +67,17 @@ class Decoded(Planned):
 
     dtype: DType
     shape: tuple[int, ...]
-    weight: Weight
+    weight: Found
 
     @staticmethod
-    def of(weight: Weight, kind: DType) -> Decoded:
+    def of(weight: Found, kind: DType) -> Decoded:
         """The whole weight."""
         return Decoded(kind, weight.group.shape, weight)
 
     @property
     def reads(self) -> list[Stored]:
         """The parts of the weight."""
-        return [*self.weight.stored.values()]
+        return [*stored(self.weight).values()]
 
     @property
     def kind(self) -> tuple[object, ...]:
@@ -139,7 +92,7 @@ class Decoded(Planned):
 
     def _bands(self, limit: int, begin: int, end: int) -> list[Band]:
         """Some rows in bands; errors name the weight."""
-        with about(f"weight {quoted(self.weight.name)}"):
+        with about(f"weight {quoted(self.weight.parts.weight)}"):
             return bands(self.weight.group, limit, begin, end)
 
     def rows(self, begin: int, end: int) -> Tensor:
@@ -149,8 +102,8 @@ class Decoded(Planned):
         found, parts = self._bands(BAND, begin, end), self.weight.group.tensors.keys()
         for band in found:
             out = made if len(found) == 1 else made[band.begin - begin : band.end - begin]
-            with about(f"weight {quoted(self.weight.name)}"):
-                band.decode(self.weight.read(parts, band.slices), self.dtype, out)
+            with about(f"weight {quoted(self.weight.parts.weight)}"):
+                band.decode(read(self.weight, parts, band.slices), self.dtype, out)
         return made
 
 
@@ -176,16 +129,16 @@ class Whole:
         return made
 
 
-def converted(weight: Weight, scheme: str) -> Whole:
+def converted(weight: Found, scheme: str) -> Whole:
     """A quantised weight with the same codes in another scheme, converted a band at a time."""
 
     def make() -> Mapping[str, Tensor]:
         forms = schemes[scheme].row.forms
-        return transcode(weight.group, scheme, forms, {}, weight.read, BAND)
+        return transcode(weight.group, scheme, forms, {}, partial(read, weight), BAND)
 
     # Its parts, its codes with a byte each, and the parts of the other scheme.
     held = 3 * sum(part.nbytes for part in weight.group.tensors.values())
-    return Whole(scheme, weight.name, weight.scheme, [*weight.stored.values()], held, make)
+    return Whole(scheme, weight.parts.weight, weight.scheme, [*stored(weight).values()], held, make)
 
 
 def settings_of(parts: Mapping[str, Tensor]) -> dict[str, Any]:

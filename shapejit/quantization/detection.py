@@ -157,7 +157,7 @@ def detected(given: Mapping[str, Any], said: Declared) -> Detected:
         elif len(right) != 1 or right[0].group is None:
             made.unclear.append(_unclear(names, right, fits))
         else:
-            made.append(_found(right[0], right[0].group))
+            made.append(_found(right[0], right[0].group, given))
     for node in nodes:
         left = tuple(name for name in node.tensors.values() if name not in used)
         used |= {*left}
@@ -172,15 +172,18 @@ def detected(given: Mapping[str, Any], said: Declared) -> Detected:
     return made
 
 
-def _found(fit: _Fit, group: Group) -> Found:
+def _found(fit: _Fit, group: Group, given: Mapping[str, Any]) -> Found:
     first = next(iter(fit.names))
     prefix = fit.names[first].removesuffix(first).removesuffix(".")
     tensors = {key: group.tensors[part] for part, key in group.keys.items()}
     parts = {key: tensors[key] for key in fit.names}
     weight = weight_name(fit.row, fit.names[group.keys[group.form.codes.part]])
+    sources = {part: given[fit.names[key]] for part, key in group.keys.items()}
     if fit.of_node:
         prefix = weight.removesuffix(".weight")
-    return Found(prefix, fit.row.name, Parts(parts, fit.settings, fit.names, weight, group))
+    return Found(
+        prefix, fit.row.name, Parts(parts, fit.settings, fit.names, weight, group, sources)
+    )
 
 
 def _fits(name: str, tensors: _Tensors, said: Declared, node: WeightNode | None) -> Iterator[_Fit]:

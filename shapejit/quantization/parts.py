@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .naming import weight_name
+from .rows import BY_NAME
+
 if TYPE_CHECKING:
     from .groups import Group
 
@@ -14,7 +17,8 @@ class Parts(dict[str, Any]):
 
     `settings` come from a checkpoint's configuration: bits, group_size. For tensors of a
     checkpoint, `names` are their whole names by the keys of the parts, `weight` is the name of the
-    weight in the unquantised model, and `group` the Group that they were matched as.
+    weight in the unquantised model, `group` the Group that they were matched as, and `sources` what
+    was given as tensors, by the keys of its form.
     """
 
     def __init__(
@@ -24,11 +28,13 @@ class Parts(dict[str, Any]):
         names: Mapping[str, str] | None = None,
         weight: str = "",
         group: Group | None = None,
+        sources: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(parts)
         self.settings = dict(settings)
         self.names = dict(names or {})
         self.weight, self.group = weight, group
+        self.sources = dict(sources or {})
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Parts, (dict(self), self.settings, self.names, self.weight)
@@ -70,3 +76,12 @@ class Found(NamedTuple):
     def named(self) -> dict[str, str]:
         """The names of the tensors by the keys of the form."""
         return {part: self.parts.names[key] for part, key in self.group.keys.items()}
+
+    @property
+    def codes(self) -> str:
+        """The name of its codes."""
+        return self.parts.names[self.group.keys[self.group.form.codes.part]]
+
+    def renamed(self, codes: str) -> str:
+        """The weight's name in the unquantised model if its codes have this name."""
+        return weight_name(BY_NAME[self.scheme], codes)
