@@ -5,7 +5,7 @@ blocks, boxes and tables, of vectors, lines, pages and caches. Each row has a un
 decides, and what it earns: how many times as long the calls that it decides take with another
 value, on the geometric mean and at most. Measured on Zen 3 (AMD EPYC, family 25, model 1: AVX2,
 512 KiB of L2 cache; by one thread, in turns, beside other work), random permutations, slices and
-flips of 4 MiB if nothing else is said. `benchmarks.tools.ablation` measures whole suites.
+reversals of 4 MiB if nothing else is said. `benchmarks.tools.ablation` measures whole suites.
 """
 
 from __future__ import annotations

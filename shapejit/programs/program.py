@@ -20,10 +20,10 @@ from ..engine.addresses import byte_of, located
 from ..engine.patience import by_numpy
 from ..engine.routes import FOUND
 from ..engine.small_calls import Routes
-from ..errors import DTypeError, FormatError, ReshapeError, about, shape_text, type_name
+from ..errors import DTypeError, FormatError, ReshapeError, about, shape_text
 from ..planning.cast_plans import CastPlan
 from ..planning.plans import Plan
-from ..runtime.ndarrays import is_a, is_sequence, plain, unwrapped
+from ..runtime.ndarrays import is_a, is_sequence, unwrapped
 from ..shapes.arithmetic import MAX_SIZE
 from ..shapes.layout import Layout, checked_shape
 from ..shapes.request import integer
@@ -32,6 +32,7 @@ from .columns import map_batches
 from .fuse import Route, route
 from .mapped import Mapped, MapRoute, in_chunks
 from .ops import Op, checked_ops
+from .sources import check_source, checked_stack, fits, free_text, rows_of
 from .specialization import Specialization
 from .trace import Traced, traced
 
@@ -168,7 +169,7 @@ class Program:
         """
         if self.fn is None:
             return self if shape == self.source_shape else None
-        return self.of(shape[0]) if _fits(shape, self.source_shape) else None
+        return self.of(shape[0]) if fits(shape, self.source_shape) else None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -224,7 +225,7 @@ class Program:
 
     def __str__(self) -> str:
         if self.fn is not None:
-            return f"{_free_text(self.source_shape)} {self.dtype}: traced for each n"
+            return f"{free_text(self.source_shape)} {self.dtype}: traced for each n"
         made = self._route()
         steps = [step.plan for step in made.copies]
         kinds = dict.fromkeys((str(self.dtype), str(self.result_dtype)))
@@ -271,7 +272,7 @@ class Program:
             return foreign.call_with(self, x, out)
         as_tensors = is_a(x, Tensor)
         array: Any = x if type(x) is np.ndarray else unwrapped(x)
-        _check_source(array, as_tensors, self.dtype, self.source_shape)
+        check_source(array, as_tensors, self.dtype, self.source_shape)
         if self.fn is not None:
             return self.of(array.shape[0])(array, out)
         if isinstance(array, Traced):
@@ -344,11 +345,11 @@ class Program:
         if foreign.is_foreign(tensors):
             return foreign.call_with(self.map, tensors, out)
         if is_array(tensors):
-            stack = _checked_stack(tensors, self.source_shape)
+            stack = checked_stack(tensors, self.source_shape)
             if out is None or is_array(out):
                 one = self if self.fn is None else self.of(stack.shape[1])
                 return one._stack(stack, out)
-            tensors = _rows(stack)
+            tensors = rows_of(stack)
         try:
             items = tuple(tensors)
         except NotImplementedError as fault:  # a memoryview of several dims
@@ -380,7 +381,7 @@ class Program:
         if out is not None and not callable(out):
             raise DTypeError(f"out= must be a function of the index, not {type(out).__name__}")
         if is_array(tensors):
-            tensors = _rows(_checked_stack(tensors, self.source_shape))
+            tensors = rows_of(checked_stack(tensors, self.source_shape))
         most, ahead = CHUNK_MAX_TENSORS, CHUNK_MAX_BYTES // 2 if self.fn is not None else MAX_SIZE
         if self.fn is None:
             each = self.dtype.nbytes(prod(self.source_shape)) + self.nbytes
@@ -506,7 +507,7 @@ class Program:
         # No arrays count as Tensors: NumPy may lack the dtype.
         as_tensors = is_a(items[0], Tensor) if items else not is_a(out, np.ndarray)
         source = as_tensors, self.dtype, self.source_shape
-        items, places = located(items, lambda x: _check_source(x, *source), names)
+        items, places = located(items, lambda x: check_source(x, *source), names)
         groups = []
         for layout, which in places.groups():
             with about(f"tensor {names[which[0]]}"):
@@ -561,47 +562,8 @@ class Program:
     def _check_fixed(self) -> None:
         """Raise if dim 0 is free, for a fact that depends on its length."""
         if self.fn is not None:
-            text = _free_text(self.source_shape)
+            text = free_text(self.source_shape)
             raise ReshapeError(f"what a program of shape {text} makes depends on n: ask its of(n)")
-
-
-def _check_source(x: Any, as_tensors: bool, dtype: DType, shape: tuple[int | None, ...]) -> None:
-    """Raise for anything but a Tensor or ndarray of this dtype and shape (None: any length)."""
-    if is_a(x, Tensor) is not as_tensors:
-        among = f"{type_name(x)} among Tensors" if as_tensors else "a Tensor among ndarrays"
-        raise DTypeError(among)
-    if not as_tensors and not is_a(x, np.ndarray):
-        raise DTypeError(f"expected a numpy.ndarray or a shapejit.Tensor, not {type_name(x)}")
-    kind = dtype if as_tensors else dtype.numpy
-    if x.dtype is not kind and x.dtype != kind:
-        raise DTypeError(f"the dtype is {x.dtype}, the program's {dtype}")
-    if x.shape != shape and not _fits(x.shape, shape):
-        raise ReshapeError(f"the shape is {shape_text(x.shape)}, the program's {_free_text(shape)}")
-
-
-def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
-    """Whether a shape matches the wanted one, in which None is any length."""
-    sizes = zip(shape, wanted, strict=False)
-    return len(shape) == len(wanted) and all(want in (None, have) for have, want in sizes)
-
-
-def _free_text(shape: tuple[int | None, ...]) -> str:
-    """A shape as text, with n for a free dim."""
-    return str(shape).replace("None", "n")
-
-
-def _checked_stack(x: NDArray[Any] | Tensor, shape: tuple[int | None, ...]) -> Any:
-    """An exact array of tensors of this shape, stacked along dim 0."""
-    stack = x if is_a(x, Tensor) else plain(x)
-    if not stack.ndim or not _fits(stack.shape[1:], shape):
-        want = ", ".join(["n", *("any" if size is None else str(size) for size in shape)])
-        raise ReshapeError(f"a stack for this program has shape ({want}), not {stack.shape}")
-    return stack
-
-
-def _rows(stack: Any) -> Iterator[Any]:
-    """The tensors of a stack; 0-D ones as arrays, too."""
-    return (stack[i, ...] for i in range(len(stack)))
 
 
 def _program(
