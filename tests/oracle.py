@@ -10,10 +10,10 @@ from functools import cache
 
 import shapejit as sj
 
-# The exhaustive run: every source of rank <= 3 with dims 0-4, every target of rank <= 3
-# with entries -2..5.
-SOURCES = [s for rank in range(4) for s in itertools.product(range(5), repeat=rank)]
-TARGETS = [t for rank in range(4) for t in itertools.product(range(-2, 6), repeat=rank)]
+# The exhaustive run: every source of rank <= 3 with dims 0-3, every target of rank <= 3
+# with entries -2..4.
+SOURCES = [s for rank in range(4) for s in itertools.product(range(4), repeat=rank)]
+TARGETS = [t for rank in range(4) for t in itertools.product(range(-2, 5), repeat=rank)]
 
 INT64 = 2**63 - 1
 

@@ -75,7 +75,7 @@ def one_by_one(xs, shapes, **how):
     return [sj.reshape(x, shape, **how) for x, shape in zip(xs, shapes, strict=True)]
 
 
-@settings(max_examples=150 if COMPILED else 40, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60 if COMPILED else 40, suppress_health_check=list(HealthCheck))
 @given(data=st.data(), count=st.sampled_from([0, 1, 5, 40]), copy=st.sampled_from([None, True]))
 def test_batches_are_what_calls_are(data, count, copy, kernels):
     few = data.draw(st.lists(tensors(), min_size=min(count, 6), max_size=min(count, 6)))
