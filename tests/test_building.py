@@ -124,15 +124,18 @@ sys.executable = sys.argv[1]
     assert all(map(str.startswith, lines, FAILED_TWICE)), words
 
 
-def test_a_process_that_builds_by_itself_compiles_other_functions_as_always(tmp_path):
-    code = """
+@pytest.mark.parametrize("earlier", [True, False])
+def test_a_process_that_builds_by_itself_compiles_other_functions_as_always(earlier, tmp_path):
+    code = f"""
 import numba
 sys.executable = ""
-before = numba.njit(lambda values: values.sum())
-assert before(np.arange(4)) == 6
+@numba.njit
+def made(count):
+    arrays = [np.zeros(count), np.ones(count)]
+    return max(arrays[1].sum(), (arrays[0] + 1).prod())
+assert not {earlier} or made(4) == 4
 copies("ready")
-after = numba.njit(lambda values: max(values[0], values.prod()))
-assert before(np.arange(4.0)) == 6 and after(np.arange(1, 5)) == 24
+assert made(5) == 5 and numba.njit(lambda values: values.prod())(np.arange(1, 5)) == 24
 """
     assert run(code, tmp_path) == ""
 

@@ -14,10 +14,11 @@ from numba.core.compiler_machinery import PassManager
 from numba.core.cpu import CPUContext
 from numba.core.externals import c_math_functions
 from numba.core.registry import CPUTarget
-from numba.core.target_extension import CPU, target_registry
+from numba.core.target_extension import CPU, target_override, target_registry
 
 from ..runtime.processor import target_machine, triple
 
+NAME = "shapejit"  # of the target
 PASSES = (
     untyped_passes.TranslateByteCode,
     untyped_passes.FixupArgs,
@@ -51,6 +52,11 @@ class _Typing(typing.Context):  # type: ignore[misc]  # numba is not type-checke
         """Begin with no signature."""
         super().init()
         self._found: dict[Any, Any] = {}
+
+    def refresh(self) -> None:
+        """Look for new declarations, as this target does."""
+        with target_override(NAME):
+            super().refresh()
 
     def resolve_function_type(self, func: Any, args: Any, kws: Any) -> Any:
         """The signature of a call."""
@@ -100,7 +106,7 @@ class _Context(CPUContext):  # type: ignore[misc]  # numba is not type-checked
     def init(self) -> None:
         """Prepare what modules need."""
         self.is32bit = False
-        self._internal_codegen = _Codegen("shapejit")
+        self._internal_codegen = _Codegen(NAME)
         c_math_functions.install(self)
 
 
@@ -120,5 +126,5 @@ class _Target(CPUTarget):  # type: ignore[misc]  # numba is not type-checked
         return _Context(self.typing_context, self._target_name)
 
 
-target_registry["shapejit"] = Hardware
-TARGET = _Target("shapejit")
+target_registry[NAME] = Hardware
+TARGET = _Target(NAME)

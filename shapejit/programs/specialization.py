@@ -22,7 +22,7 @@ from ..planning import planner, thresholds
 from ..runtime import result_memory
 from ..runtime.launches import Addresses, address_of
 from ..runtime.lazy import cached_property
-from ..runtime.ndarrays import MOST_DIMS, possible
+from ..runtime.ndarrays import MOST_DIMS, check_possible, possible
 from ..shapes.layout import Layout
 from .fuse import Route
 from .passes import Pass
@@ -194,13 +194,17 @@ def _view(
     x: NDArray[Any], shape: tuple[int, ...], offset: int, strides: tuple[int, ...] | None
 ) -> NDArray[Any]:
     """A view of the elements at a Look of `x`, whose offset counts from the first element."""
-    if strides is None:
-        return x.reshape(shape)
-    if x.flags.c_contiguous:
-        return np.ndarray(shape, x.dtype, x, offset, strides)  # it is `possible`: see `numpys`
-    at, writeable = address_of(x) + offset, x.flags.writeable
-    lent = Lent(at, shape, strides, f"|V{x.itemsize}", owner=x, writeable=writeable)
-    return np.asarray(lent).view(x.dtype)
+    try:
+        if strides is None:
+            return x.reshape(shape)
+        if x.flags.c_contiguous:
+            return np.ndarray(shape, x.dtype, x, offset, strides)
+        at, writeable = address_of(x) + offset, x.flags.writeable
+        lent = Lent(at, shape, strides, f"|V{x.itemsize}", owner=x, writeable=writeable)
+        return np.asarray(lent).view(x.dtype)
+    except (ValueError, OverflowError):
+        check_possible(shape, x.itemsize)
+        raise
 
 
 def _look(layout: Layout) -> Look:
