@@ -183,7 +183,8 @@ def test_constants_are_defined_once():
     for path in modules():
         statements = tree(path).body
         targets = [x for s in statements if isinstance(s, ast.Assign) for x in s.targets]
-        names = [name.id for x in targets for name in ast.walk(x) if isinstance(name, ast.Name)]
+        inner = [name for x in targets for name in ast.walk(x) if isinstance(name, ast.Name)]
+        names = [name.id for name in inner if isinstance(name.ctx, ast.Store)]
         twice = [name for name, count in Counter(names).items() if count > 1 and name.isupper()]
         assert twice == [], path
 
