@@ -1,6 +1,7 @@
-"""numba's compiler for kernels: its passes, types of calls found once, code that is not run here.
+"""The numba target of kernels: compiler passes, a cache of call signatures, code generation.
 
-It is a target of its own: functions that others compile in this process are numba's as always.
+It is separate from numba's own CPU target, so that other functions compiled in this process are not
+affected.
 """
 
 from __future__ import annotations

@@ -166,10 +166,10 @@ def _alike(seen: Layout, into: Layout) -> tuple[Layout, Layout] | None:
     shape = common(seen.shape, into.shape)
     if shape is None:
         return None
-    seen_, into_ = seen.reshape(shape), into.reshape(shape)
-    assert seen_ is not None
-    assert into_ is not None
-    return in_target_order(seen_, into_)
+    source, target = seen.reshape(shape), into.reshape(shape)
+    assert source is not None
+    assert target is not None
+    return in_target_order(source, target)
 
 
 def copy_codes(memory: Bytes, into: Bytes, seen: Layout, lie: Layout, bias: int) -> bool:
