@@ -110,6 +110,9 @@ class _Context(CPUContext):  # type: ignore[misc]  # numba is not type-checked
         self._internal_codegen = _Codegen(NAME)
         c_math_functions.install(self)
 
+    def post_lowering(self, *_: object) -> None:
+        """Leave out numba's runtime, which kernels do not call."""
+
 
 class Hardware(CPU):  # type: ignore[misc]  # numba is not type-checked
     """The name of the target."""
