@@ -15,7 +15,6 @@ from typing import Any
 from llvmlite import binding, ir
 from numba import typeof, types
 from numba.core import cgutils
-from numba.core.compiler_lock import global_compiler_lock
 from numba.np import arrayobj
 
 from ..kernels import pointers
@@ -198,18 +197,12 @@ _WRITERS: dict[type, Callable[..., None]] = {Entry: _entry, Function: _function,
 
 
 def _written(name: Code, symbol: str) -> Any:
-    """The optimised module of a function that is written with LLVM's builder."""
+    """The module of a function that is written with LLVM's builder."""
     writer = import_module(f"..kernels.{name.writer}", __package__)
-    codegen = TARGET.target_context.codegen()
-    with global_compiler_lock:  # numba insists on it
-        library = codegen.create_library(symbol)
-        module = library.create_ir_module(symbol)
-        function = ir.Function(module, writer.SIGNATURE, symbol)
-        function.linkage = "external"
-        writer.write(function, name.what)
-        library.add_ir_module(module)
-        library.finalize()
-    return binding.parse_assembly(library.get_llvm_str())
+    module = TARGET.target_context.create_module(symbol)
+    function = ir.Function(module, writer.SIGNATURE, symbol)
+    writer.write(function, name.what)
+    return binding.parse_assembly(str(module))
 
 
 def _alone(module: Any, symbol: str) -> Any:
