@@ -16,7 +16,7 @@ from .contradictions import contradictions
 from .forms import Form, Part, Row
 from .groups import Group, any_of
 from .matching import fitted, group_of, sizes_of
-from .naming import weight_name
+from .naming import endings, weight_name
 from .parts import Found, Parts, WeightNode
 from .rows import ROWS
 
@@ -96,7 +96,7 @@ def detect(tensors: Mapping[str, Any], config: Mapping[str, Any] | None = None) 
     """The quantised weights among the tensors of a checkpoint, by names, dtypes, shapes, config.
 
     `tensors` maps names to Tensors, ndarrays or tensors of gguf.GGUFReader. `config` is the content
-    of the model's config.json (or of a quantiser's file, or a file's metadata); it may also contain
+    of the model's JSON config (or of a quantiser's file, or a file's metadata); it may also contain
     the content of quantisers' files, under their names. For an ONNX model, pass the result of
     `sj.load_file`, which knows the nodes of its weights.
 
@@ -250,9 +250,7 @@ def _bases(name: str, codes: Part, separators: str) -> Iterator[str]:
         if name.rpartition(".")[2] != "weight":
             yield f"{name}_"
         return
-    for alias in codes.name.split("|"):
-        if name == alias or any(name.endswith(separator + alias) for separator in separators):
-            yield name.removesuffix(alias)
+    yield from (base for base, _ in endings(name, codes, separators))
 
 
 def _there(base: str, part: Part, tensors: _Tensors) -> str | None:

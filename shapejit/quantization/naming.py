@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 
-from .forms import Row
+from .forms import Part, Row
 
 _WEIGHT = "weight"
 
@@ -32,13 +33,22 @@ def parted(row: Row, codes: str) -> tuple[str, str, str]:
     ('mlp.experts.down_proj', '_', 'blocks')
     """
     for form in row.forms:
-        for alias in filter(None, form.part(form.codes.part).name.split("|")):
-            if codes == alias:
-                return "", "", alias
-            for separator in row.separators:
-                if codes.endswith(separator + alias):
-                    return codes.removesuffix(separator + alias), separator, alias
+        for base, alias in endings(codes, form.part(form.codes.part), row.separators):
+            return base[:-1], base[-1:], alias
     return codes, "", ""
+
+
+def endings(codes: str, part: Part, separators: str) -> Iterator[tuple[str, str]]:
+    """How a name of codes ends in that of a part: what is before it, and the part's name.
+
+    >>> from .rows import BY_NAME as rows
+    >>> [*endings("q.qweight", rows["awq"].forms[0].part("qweight"), ".")]
+    [('q.', 'qweight')]
+    """
+    for alias in filter(None, part.name.split("|")):
+        base = codes.removesuffix(alias)
+        if codes == alias or (base != codes and base[-1] in separators):
+            yield base, alias
 
 
 def part_name(row: Row, weight: str, key: str) -> str:
@@ -65,3 +75,13 @@ def fused_key(keys: Iterable[str]) -> str | None:
     given = list(keys)
     least = min(given, key=len, default=None)
     return least if all(key == least or key.startswith(f"{least}_") for key in given) else None
+
+
+def beginning(names: Sequence[str], start: str) -> Sequence[str]:
+    """Those of sorted names that begin with `start`.
+
+    >>> beginning(["a", "b.c", "b.d", "bc"], "b.")
+    ['b.c', 'b.d']
+    """
+    first = bisect_left(names, start)
+    return names[first : bisect_right(names, start, first, key=lambda name: name[: len(start)])]
