@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from math import lcm
 from typing import Any
 
 import numpy as np
 
 from ..arrays.tensor import Tensor, asarray
 from ..dtypes.table import dtype
-from ..errors import DTypeError, FormatError, about, quoted, shape_text, shown
+from ..errors import DTypeError, FileFormatError, FormatError, about, quoted, shape_text, shown
+from ..files.checkpoint import Checkpoint
 from ..files.in_memory import MemoryFile
-from ..files.planned import Planned
+from ..files.places import places
+from ..files.planned import Planned, bands_of
 from ..files.stored import Stored
+from ..operations import equality
 from ..operations.casts import cast
-from ..operations.equality import array_equal, blocks, place
 from ..quantization.account import Held, Quantised, unaccounted
 from ..quantization.configuration import declared
 from ..quantization.detection import detected
 from ..quantization.parts import Found
 from ..quantization.scheme import DECODED
 from ..runtime.ndarrays import is_a
-from .proof import both, first_difference
+from .changes import Change
 from .weights import LATEST, Decoded
 
 
@@ -215,6 +218,47 @@ def _difference(name: str, a: Weights, b: Weights, tolerance: float | None) -> D
     return _at(name, first_difference(x, y, near.first_apart), how)
 
 
+def both(x: Planned, y: Planned) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """The rows of two tensors of one shape, a few at a time, with the number of the first one."""
+    bits, unit = max(x.dtype.bits, y.dtype.bits), lcm(max(1, x.unit), max(1, y.unit))
+    p, q = (t if t.by_rows else t.tensor() for t in (x, y))
+    for begin, end in bands_of(x.shape, bits, unit):
+        p_rows, q_rows = (
+            t.rows(begin, end) if isinstance(t, Planned) else t[begin:end] for t in (p, q)
+        )
+        yield begin, p_rows, q_rows
+
+
+def first_difference(
+    x: Planned, y: Planned,
+    find: Callable[[Tensor, Tensor], tuple[int, ...] | None] = equality.first_difference,
+) -> tuple[tuple[int, ...], Tensor, Tensor] | None:  # fmt: skip
+    """The index of the first element that differs in two tensors of one shape, and both elements.
+
+    `find` returns its index in some rows of both; by default, all bits count.
+    """
+    for begin, p, q in both(x, y):
+        at = find(p, q)
+        if at is not None:
+            return (at[0] + begin, *at[1:]) if at else at, p[at], q[at]
+    return None
+
+
+def check_written(changes: Iterable[Change], found: Checkpoint, path: str) -> None:
+    """Compute all bytes again; raise FileFormatError if a file has other ones.
+
+    `path` is the destination's name in errors.
+    """
+    for change in changes:
+        name = change.name if change.name in found.members else next(iter(found.members))
+        stored = found.members[name]
+        alike = (stored.dtype, stored.shape) == (change.dtype, change.shape)
+        if not alike or first_difference(change, stored) is not None:
+            where = places(path).base(found.path)
+            reason = f"its bytes in {where} differ from those computed again"
+            raise FileFormatError(path, change.name, f"{reason}: nothing was published")
+
+
 def _stored_alike(p: Found, q: Found) -> bool:
     """Whether equal tensors represent equal weights."""
     alike = p.scheme == q.scheme and p.parts.settings == q.parts.settings
@@ -252,7 +296,7 @@ class _Near:
 
     def first_apart(self, p: Tensor, q: Tensor) -> tuple[int, ...] | None:
         """The index of the first element that differs by more."""
-        for index, u, v in () if array_equal(p, q) else self._numbers(p, q):
+        for index, u, v in () if equality.array_equal(p, q) else self._numbers(p, q):
             with np.errstate(invalid="ignore", over="ignore"):
                 near = (u == v) | (np.isnan(u) & np.isnan(v))
                 if self.signed:
@@ -260,7 +304,7 @@ class _Near:
                 if self.limit:
                     near |= np.abs(u - v) <= self.limit
             if not near.all():
-                return place(index, u.shape, int(near.argmin()))
+                return equality.place(index, u.shape, int(near.argmin()))
         return None
 
     def largest(self, x: Tensor) -> float:
@@ -271,7 +315,7 @@ class _Near:
     def _numbers(self, *tensors: Tensor) -> Iterator[Any]:
         """The tensors block by block in the wide dtype: the index of a block, and its numbers."""
         bits = max(t.dtype.bits for t in tensors)
-        for index in blocks(tensors[0].shape, bits):
+        for index in equality.blocks(tensors[0].shape, bits):
             yield index, *(np.asarray(cast(t[index], self.wide).numpy()) for t in tensors)
 
 
