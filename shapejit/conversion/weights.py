@@ -136,9 +136,12 @@ def converted(weight: Found, scheme: str) -> Whole:
         forms = schemes[scheme].row.forms
         return transcode(weight.group, scheme, forms, {}, partial(read, weight), BAND)
 
-    # Its parts, those of the other scheme, scales in between; some codes with a byte each or more.
-    held = 3 * sum(part.nbytes for part in weight.group.tensors.values())
-    held += 16 * min(prod(weight.group.shape), APART * UNPACKED)
+    # Its parts, those of the other scheme, scales in between; some codes, or those of an expert,
+    # with a byte each and each bit.
+    group = weight.group
+    expert = prod(group.shape[len(group.batch) :]) if group.batch else 0
+    held = 3 * sum(part.nbytes for part in group.tensors.values())
+    held += 16 * min(prod(group.shape), max(expert, APART * UNPACKED))
     return Whole(scheme, weight.parts.weight, weight.scheme, [*stored(weight).values()], held, make)
 
 
