@@ -16,7 +16,7 @@ from .contradictions import contradictions
 from .forms import Form, Part, Row
 from .groups import Group, any_of
 from .matching import fitted, group_of, sizes_of
-from .naming import endings, weight_name
+from .naming import beginnings, beside, weight_name
 from .parts import Found, Parts, WeightNode
 from .rows import ROWS
 
@@ -228,10 +228,14 @@ def _named(
 ) -> tuple[dict[str, str], dict[str, str]] | None:
     """The names of all parts that belong to codes of this name, and their keys in `Parts`."""
     form, codes = names.form, names.codes
-    for base in _bases(name, codes, separators):
-        if not all(_fills(_there(base, part, tensors), part, tensors) for part in names.needed):
+    if not codes.name and name.rpartition(".")[2] == "weight":
+        return None
+    for base in beginnings(name, codes, separators):
+        parts = ((part, beside(base, part, tensors.names)) for part in names.needed)
+        if not all(_fills(each, part, tensors) for part, each in parts):
             continue
-        found = {part.key: _there(base, part, tensors) for part in form.parts} | {codes.key: name}
+        found = {part.key: beside(base, part, tensors.names) for part in form.parts}
+        found[codes.key] = name
         if not codes.name and tensors.look(name).dtype.name not in codes.kinds:
             continue  # any tensor may have one beside it that is called its scale
         stem, own = base[: base.rfind(".") + 1], {k: full for k, full in found.items() if full}
@@ -242,19 +246,6 @@ def _named(
 def _fills(name: str | None, part: Part, tensors: _Tensors) -> bool:
     """Whether a part exists; a single number is no table, as other forms have."""
     return name is not None and (part.dims != "1" or tensors.look(name).ndim < 2)
-
-
-def _bases(name: str, codes: Part, separators: str) -> Iterator[str]:
-    """The beginnings of the names of other parts of codes with this name."""
-    if not codes.name:
-        if name.rpartition(".")[2] != "weight":
-            yield f"{name}_"
-        return
-    yield from (base for base, _ in endings(name, codes, separators))
-
-
-def _there(base: str, part: Part, tensors: _Tensors) -> str | None:
-    return next((base + n for n in part.name.split("|") if base + n in tensors.names), None)
 
 
 def _fit_of_node(row: Row, node: WeightNode, tensors: _Tensors) -> _Fit:

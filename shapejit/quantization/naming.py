@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 from .forms import Part, Row
 
@@ -66,15 +66,24 @@ def part_name(row: Row, weight: str, key: str) -> str:
     return base + key
 
 
-def fused_key(keys: Iterable[str]) -> str | None:
-    """The key of codes without a name of their own: the names of other parts begin with it.
+def beginnings(codes: str, part: Part, separators: str) -> Iterator[str]:
+    """What the names of other parts begin with beside codes of this name.
 
-    >>> fused_key(["gate_up_proj_scale_inv", "gate_up_proj"])
-    'gate_up_proj'
+    Names of others begin with the name of codes that have none of their own.
+
+    >>> from .rows import BY_NAME as rows
+    >>> fused = rows["fp8:block"].forms[2]
+    >>> [*beginnings("experts.down_proj", fused.part(""), ".")]
+    ['experts.down_proj_']
     """
-    given = list(keys)
-    least = min(given, key=len, default=None)
-    return least if all(key == least or key.startswith(f"{least}_") for key in given) else None
+    yield from (base for base, _ in endings(codes, part, separators))
+    if not part.name:
+        yield f"{codes}_"
+
+
+def beside(base: str, part: Part, names: Container[str]) -> str | None:
+    """The name of a part after such a beginning, if there is one."""
+    return next((base + name for name in part.name.split("|") if base + name in names), None)
 
 
 def beginning(names: Sequence[str], start: str) -> Sequence[str]:
