@@ -230,11 +230,11 @@ def _named(
     form, codes = names.form, names.codes
     if not codes.name and name.rpartition(".")[2] == "weight":
         return None
+    known = tensors.names
     for base in beginnings(name, codes, separators):
-        parts = ((part, beside(base, part, tensors.names)) for part in names.needed)
-        if not all(_fills(each, part, tensors) for part, each in parts):
+        if not all(_fills(beside(base, part, known), part, tensors) for part in names.needed):
             continue
-        found = {part.key: beside(base, part, tensors.names) for part in form.parts}
+        found = {part.key: beside(base, part, known) for part in form.parts}
         found[codes.key] = name
         if not codes.name and tensors.look(name).dtype.name not in codes.kinds:
             continue  # any tensor may have one beside it that is called its scale

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Sequence
 
 from .forms import Part, Row
 
@@ -33,22 +33,27 @@ def parted(row: Row, codes: str) -> tuple[str, str, str]:
     ('mlp.experts.down_proj', '_', 'blocks')
     """
     for form in row.forms:
-        for base, alias in endings(codes, form.part(form.codes.part), row.separators):
-            return base[:-1], base[-1:], alias
+        for base in beginnings(codes, form.part(form.codes.part), row.separators):
+            if codes.startswith(base):
+                return base[:-1], base[-1:], codes.removeprefix(base)
     return codes, "", ""
 
 
-def endings(codes: str, part: Part, separators: str) -> Iterator[tuple[str, str]]:
-    """How a name of codes ends in that of a part: what is before it, and the part's name.
+def beginnings(codes: str, part: Part, separators: str) -> list[str]:
+    """What the names of other parts may begin with beside codes of this name.
+
+    Names of others begin with the name of codes that have none of their own.
 
     >>> from .rows import BY_NAME as rows
-    >>> [*endings("q.qweight", rows["awq"].forms[0].part("qweight"), ".")]
-    [('q.', 'qweight')]
+    >>> beginnings("layers.0.q.qweight", rows["awq"].forms[0].part("qweight"), ".")
+    ['layers.0.q.']
+    >>> beginnings("experts.down_proj", rows["fp8:block"].forms[2].part(""), ".")
+    ['experts.down_proj_']
     """
-    for alias in filter(None, part.name.split("|")):
-        base = codes.removesuffix(alias)
-        if codes == alias or (base != codes and base[-1] in separators):
-            yield base, alias
+    if not part.name:
+        return [f"{codes}_"]
+    bases = [codes[: -len(alias)] for alias in part.name.split("|") if codes.endswith(alias)]
+    return [base for base in bases if not base or base[-1] in separators]
 
 
 def part_name(row: Row, weight: str, key: str) -> str:
@@ -64,21 +69,6 @@ def part_name(row: Row, weight: str, key: str) -> str:
         return f"{weight}_{key}"
     base = weight.removesuffix(_WEIGHT) if weight.split(".")[-1] == _WEIGHT else f"{weight}."
     return base + key
-
-
-def beginnings(codes: str, part: Part, separators: str) -> Iterator[str]:
-    """What the names of other parts begin with beside codes of this name.
-
-    Names of others begin with the name of codes that have none of their own.
-
-    >>> from .rows import BY_NAME as rows
-    >>> fused = rows["fp8:block"].forms[2]
-    >>> [*beginnings("experts.down_proj", fused.part(""), ".")]
-    ['experts.down_proj_']
-    """
-    yield from (base for base, _ in endings(codes, part, separators))
-    if not part.name:
-        yield f"{codes}_"
 
 
 def beside(base: str, part: Part, names: Container[str]) -> str | None:
