@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from math import lcm
 from typing import Any
 
 import numpy as np
 
 from ..arrays.tensor import Tensor, asarray
 from ..dtypes.table import dtype
-from ..errors import DTypeError, FileFormatError, FormatError, about, quoted, shape_text, shown
-from ..files.checkpoint import Checkpoint
+from ..errors import DTypeError, FormatError, about, quoted, shape_text, shown
 from ..files.in_memory import MemoryFile
-from ..files.places import places
-from ..files.planned import Planned, bands_of
+from ..files.planned import Planned, both, first_difference
 from ..files.stored import Stored
 from ..operations import equality
 from ..operations.casts import cast
@@ -26,7 +23,6 @@ from ..quantization.detection import detected
 from ..quantization.parts import Found
 from ..quantization.scheme import DECODED
 from ..runtime.ndarrays import is_a
-from .changes import Change
 from .weights import LATEST, Decoded
 
 
@@ -216,47 +212,6 @@ def _difference(name: str, a: Weights, b: Weights, tolerance: float | None) -> D
     codes = [next(iter(group.parts.values())).dtype for group in groups]
     near.signed = tolerance is None and all(x.kind == "float" and x.bits == 8 for x in codes)
     return _at(name, first_difference(x, y, near.first_apart), how)
-
-
-def both(x: Planned, y: Planned) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """The rows of two tensors of one shape, a few at a time, with the number of the first one."""
-    bits, unit = max(x.dtype.bits, y.dtype.bits), lcm(max(1, x.unit), max(1, y.unit))
-    p, q = (t if t.by_rows else t.tensor() for t in (x, y))
-    for begin, end in bands_of(x.shape, bits, unit):
-        p_rows, q_rows = (
-            t.rows(begin, end) if isinstance(t, Planned) else t[begin:end] for t in (p, q)
-        )
-        yield begin, p_rows, q_rows
-
-
-def first_difference(
-    x: Planned, y: Planned,
-    find: Callable[[Tensor, Tensor], tuple[int, ...] | None] = equality.first_difference,
-) -> tuple[tuple[int, ...], Tensor, Tensor] | None:  # fmt: skip
-    """The index of the first element that differs in two tensors of one shape, and both elements.
-
-    `find` returns its index in some rows of both; by default, all bits count.
-    """
-    for begin, p, q in both(x, y):
-        at = find(p, q)
-        if at is not None:
-            return (at[0] + begin, *at[1:]) if at else at, p[at], q[at]
-    return None
-
-
-def check_written(changes: Iterable[Change], found: Checkpoint, path: str) -> None:
-    """Compute all bytes again; raise FileFormatError if a file has other ones.
-
-    `path` is the destination's name in errors.
-    """
-    for change in changes:
-        name = change.name if change.name in found.members else next(iter(found.members))
-        stored = found.members[name]
-        alike = (stored.dtype, stored.shape) == (change.dtype, change.shape)
-        if not alike or first_difference(change, stored) is not None:
-            where = places(path).base(found.path)
-            reason = f"its bytes in {where} differ from those computed again"
-            raise FileFormatError(path, change.name, f"{reason}: nothing was published")
 
 
 def _stored_alike(p: Found, q: Found) -> bool:

@@ -15,8 +15,7 @@ from ..files.places import places, put, send
 from ..files.safetensors.writer import writing
 from ..files.urls import is_url
 from ..files.writing import Progress
-from .changes import to_write
-from .comparing import check_written
+from .changes import check_written, to_write
 from .folders import MAX_SHARD, Folder, Shard
 from .remote_folder import RemoteFolder
 from .replacing import LocalFolder

@@ -21,8 +21,7 @@ from ..quantization.configuration import CONFIG
 from ..quantization.rows import BY_NAME, ROWS
 from ..shapes.layout import Layout
 from .actions import Joined
-from .changes import Change, to_write
-from .comparing import check_written
+from .changes import Change, check_written, to_write
 from .configs import facts_after, rewritten, told, told_by_config
 from .remaining import uses
 from .tensors import Tensors

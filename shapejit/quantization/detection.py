@@ -203,10 +203,8 @@ def _fits(name: str, tensors: _Tensors, said: Declared, node: WeightNode | None)
             if row.file_type is not None:
                 if kind is not None and kind.name == row.file_type:
                     base, (_, *others) = name.removesuffix("weight"), form.parts
-                    beside = {
-                        p.key: base + p.name for p in others if base + p.name in tensors.names
-                    }
-                    own = {"weight": name, **beside}
+                    found = {p.key: beside(base, p, tensors.names) for p in others}
+                    own = {"weight": name, **{key: n for key, n in found.items() if n}}
                     yield _fit(row, form, own, {key: key for key in own}, tensors, said)
                 continue
             if kind is not None or (names.codes.name and not dotted.endswith(names.ends)):
