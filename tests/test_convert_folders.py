@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -758,6 +759,25 @@ def test_files_of_quantisers_tell_and_vanish(fixture, file, told, tmp_path):
     config = json.loads((out / "config.json").read_text())
     assert config["quantization_config"]["modules_to_not_convert"] == [fixture.prefix]
     assert not (out / file).exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["awq-gemm", "fp8-block-16x32", "mxfp4-gpt-oss-gate-up", "bnb-nf4", "nvfp4-modelopt"]
+)
+def test_modules_are_renamed_whole_or_not_at_all(name, tmp_path):
+    fixture, out = scheme_fixtures.named(name), tmp_path / "out"
+    tensors = fixture.checkpoint() | {"norm": np.ones(3, np.float32)}
+    source = plain_folder(tmp_path / "in", tensors, fixture.config)
+    (weight,) = sj.schemes.detect(tensors, fixture.config)
+    for first in ("b.", ""):
+        sj.files.convert(source, out, [("rename", rf"s/(.*)/{first}a.\1/")])
+        assert [*sj.load_file(out)] == [f"{first}a.{name}" for name in sj.load_file(source)]
+        (found,) = sj.schemes.detect(sj.load_file(out), fixture.config)
+        assert found.scheme == fixture.scheme
+    codes = re.escape(weight.codes)
+    for rule in (rf"s/{codes}/b.codes/", rf"s/(?!{codes}$)(.*)/b.\1/"):
+        with pytest.raises(sj.FormatError, match="cannot be read any more"):
+            sj.files.convert(source, out, [("rename", rule)])
 
 
 @pytest.mark.parametrize("nested", [False, True])

@@ -11,8 +11,10 @@ import pytest
 import scheme_fixtures
 
 import shapejit as sj
+from shapejit import conversion
 from shapejit.conversion import actions, weights
-from shapejit.files import planned
+from shapejit.files import file_formats, planned
+from shapejit.quantization import transcoding
 
 RNG = np.random.default_rng(9)
 X = RNG.standard_normal((24, 10, 6)).astype(np.float32)
@@ -114,6 +116,46 @@ def test_another_scheme_takes_little_memory_beside_its_parts(tmp_path, monkeypat
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert most < 2 * sum(t.nbytes for t in parts.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "to"),
+    [
+        ("gptq", {"bits": 3}, "int4:compressed-tensors"),
+        ("int4:compressed-tensors", {"bits": 5, "group_size": 32}, "gguf:q5_0"),
+        ("mlx", {"bits": 5, "group_size": 32}, "gguf:q5_1"),
+        ("gguf:q5_1", {}, "mlx"),
+        ("gguf:q5_0", {}, "int4:compressed-tensors"),
+        ("nvfp4:modelopt", {}, "nvfp4:gguf"),
+        ("gptq", {"bits": 4}, "matmulnbits"),
+    ],
+)
+def test_codes_of_any_width_take_no_more_memory_than_is_said(
+    name, settings, to, tmp_path, monkeypatch
+):
+    """Also where they are unpacked, which takes a byte each and more; the bytes are the same."""
+    parts = sj.schemes[name].encode(
+        RNG.standard_normal((2048, 1024)).astype(np.float32), **settings
+    )
+    wanted = sj.schemes[name].convert(parts, to)
+    types = {"w.weight": name.removeprefix("gguf:").upper()} if name.startswith("gguf") else None
+    source = tmp_path / ("in.gguf" if types else "in.npz")
+    sj.save_file({f"w.{key}": t for key, t in parts.items()}, source, types=types)
+    config = {"quant_method": name.partition(":")[2] or name, **parts.settings}
+    (tmp_path / "config.json").write_text(json.dumps({"quantization_config": config}))
+    for module in (transcoding, weights):
+        monkeypatch.setattr(module, "UNPACKED", 1 << 14)
+    plan = conversion.plan(
+        file_formats.read(source), [conversion.rule("to", to)], conversion.dialect()
+    )
+    weights.LATEST.clear()  # planning has converted it once
+    tracemalloc.start()
+    found = {change.name: change.tensor().tobytes() for change in plan.changes}
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    weights.LATEST.clear()
+    assert found == {f"w.{key}": t.tobytes() for key, t in wanted.items()}
+    assert most - sum(map(len, found.values())) <= plan.changes[0].held(1 << 30)
 
 
 @pytest.mark.parametrize(

@@ -372,14 +372,16 @@ SCRIPT = "import sys; from shapejit.__main__ import main; sys.exit(main())"  # a
 
 
 @pytest.mark.parametrize("how", ["module", "script"])
-@pytest.mark.parametrize("during", ["numpy", "ml_dtypes", "tqdm"])
-def test_an_interrupt_while_modules_are_imported(during, how, tmp_path):
+@pytest.mark.parametrize(
+    ("during", "command"), [("numpy", "dtypes"), ("ml_dtypes", "dtypes"), ("tqdm", "convert")]
+)
+def test_an_interrupt_while_modules_are_imported(during, command, how, tmp_path):
     (tmp_path / f"{during}.py").write_text(INTERRUPTS_ITSELF)
     (tmp_path / "shapejit").write_text(SCRIPT)
     start = {"module": ["-m", "shapejit"], "script": [str(tmp_path / "shapejit")]}[how]
     root = os.path.dirname(os.path.dirname(sj.__file__))
     done = subprocess.run(
-        [sys.executable, *start, "dtypes"],
+        [sys.executable, *start, command],
         env={**os.environ, "PYTHONPATH": f"{tmp_path}:{root}"},
         capture_output=True,
         text=True,

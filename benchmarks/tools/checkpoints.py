@@ -21,6 +21,7 @@ import shapejit as sj
 from shapejit.bench.cases import pattern
 from shapejit.conversion import nbytes_of
 from shapejit.files.safetensors import header
+from shapejit.quantization.configuration import CONFIG
 
 Parts = dict[str, Any]
 
@@ -84,7 +85,7 @@ def make(kind: str, folder: str, nbytes: int, sparse: bool = False) -> int:
             file.truncate(len(first) + size)
     else:
         sj.save_file(tensors, path, metadata=metadata)
-    with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
+    with open(os.path.join(folder, CONFIG), "w", encoding="utf-8") as file:
         json.dump({"torch_dtype": "bfloat16", **row.config}, file)
     return size
 

@@ -19,7 +19,7 @@ from ..runtime import building
 from ..runtime.kernels import kernel_status
 from ..runtime.system import usable_cores
 from . import progress
-from .command import DONE, FAILED, ArgumentError, Command, count, integer, number
+from .command import DONE, FAILED, ArgumentError, count, integer, number
 from .output import Columns, print_json, print_table, print_text, ratio
 
 _DISTURBED = (
@@ -28,7 +28,8 @@ _DISTURBED = (
 )
 
 
-def _options(parser: ArgumentParser) -> None:
+def options(parser: ArgumentParser) -> None:
+    """Add the options of the command."""
     texts = (f"{name}{'*' * s.default} ({s.text})" for name, s in suites.SUITES.items())
     parser.epilog = (
         f"Suites (* marks those that run by default): {', '.join(texts)}. "
@@ -75,7 +76,8 @@ def _options(parser: ArgumentParser) -> None:
     )
 
 
-def _run(args: Namespace) -> int:
+def run(args: Namespace) -> int:
+    """Run the command."""
     cases = _chosen(args)
     rounds = args.rounds or (3 if args.quick else 9)
     measure.wait_shortly()
@@ -142,9 +144,6 @@ def _chosen(args: Namespace) -> list[Case]:
     if not chosen:
         raise ArgumentError(f"no case of the suites matches --case {args.case}")
     return chosen
-
-
-COMMAND = Command("bench", "compare copies with memcpy, NumPy and other libraries", _run, _options)
 
 
 _SUMMARIES: Columns = {

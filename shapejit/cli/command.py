@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable
-from typing import NamedTuple
+from importlib import import_module
+from typing import Any, NamedTuple
 
 from ..errors import quoted
 
@@ -18,15 +19,40 @@ class ArgumentError(Exception):
 class Command(NamedTuple):
     """One row of the table of commands.
 
-    `text` is its one-line help, `run` returns the exit code, `options` adds its own options and
-    arguments to a parser; with `rules` it also takes `--spec` and its flags.
+    Its module has the same name, and is imported when the command is called. There `run` returns
+    the exit code, and `options` adds options and arguments to a parser. `text` is the one-line
+    help; with `rules` a command also takes `--spec` and its flags.
     """
 
     name: str
     text: str
-    run: Callable[[Namespace], int]
-    options: Callable[[ArgumentParser], None] = lambda parser: None
     rules: bool = False
+
+    @property
+    def module(self) -> Any:
+        """The module with `run` and `options`."""
+        return import_module(f".{self.name}", __package__)
+
+
+SPEC_OPTIONS = ("spec", "special_zero", "allowzero")  # as conversion.dialect calls them
+
+
+def add_spec_options(parser: ArgumentParser) -> None:
+    """The options that define what 0 and -1 mean in a reshape."""
+    parser.add_argument(
+        "--spec",
+        metavar="SPEC",
+        help="the specification that defines 0 and -1 in --reshape: array (the default), onnx, "
+        "openvino or onednn",
+    )
+    parser.add_argument(
+        "--special-zero",
+        action="store_true",
+        help="with --spec openvino or onednn: 0 keeps the size of the source dim",
+    )
+    parser.add_argument(
+        "--allowzero", action="store_true", help="with --spec onnx: 0 is the size zero"
+    )
 
 
 _DIGITS = 18  # of an integer at most

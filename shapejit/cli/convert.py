@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction, Namespace
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cache
 from typing import Any
@@ -13,7 +13,7 @@ from .. import conversion, files
 from ..conversion import Report
 from ..errors import redacted_url, shown
 from . import progress
-from .command import DONE, Command
+from .command import DONE, SPEC_OPTIONS
 from .output import Columns, collapsed, grouped, print_json, print_table, times
 
 _COLUMNS: Columns = {
@@ -34,26 +34,6 @@ _ERRORS: Columns = {
     "relative": "{0[relative]:.2%}",
 }
 
-SPEC_OPTIONS = ("spec", "special_zero", "allowzero")  # as conversion.dialect calls them
-
-
-def add_spec_options(parser: ArgumentParser) -> None:
-    """The options that define what 0 and -1 mean in a reshape."""
-    parser.add_argument(
-        "--spec",
-        metavar="SPEC",
-        help="the specification that defines 0 and -1 in --reshape: array (the default), onnx, "
-        "openvino or onednn",
-    )
-    parser.add_argument(
-        "--special-zero",
-        action="store_true",
-        help="with --spec openvino or onednn: 0 keeps the size of the source dim",
-    )
-    parser.add_argument(
-        "--allowzero", action="store_true", help="with --spec onnx: 0 is the size zero"
-    )
-
 
 def report_json(report: Report) -> dict[str, Any]:
     """A report as a dict for JSON."""
@@ -71,7 +51,8 @@ def report_text(report: Report) -> str:
     )
 
 
-def _options(parser: ArgumentParser) -> None:
+def options(parser: ArgumentParser) -> None:
+    """Add the options of the command."""
     parser.epilog = (
         "Rules apply in the order given, each to every tensor whose whole name matches REGEX; the "
         "text after the last '=' is the value. SHAPE and AXES are comma-separated integers, "
@@ -106,7 +87,7 @@ def _options(parser: ArgumentParser) -> None:
         "--rules",
         dest="rules",
         action="append",
-        type=_pair_with(""),
+        type=_pair_with("rules"),
         metavar="FILE",
         help="read rules from a TOML file of [[rule]] tables with one key each, such as "
         'to = "bf16"',
@@ -191,20 +172,12 @@ def _pair_with(option: str) -> Callable[[str], tuple[str, str]]:
     return lambda text: (option, text)
 
 
-def _rules(given: Iterable[tuple[str, str]]) -> Iterator[conversion.Rule]:
-    """The rules in their order; those of a file stand where its --rules stands."""
-    for option, text in given:
-        if option:
-            yield conversion.rule(option, text)
-        else:
-            yield from conversion.read_rules(text)
-
-
 _SAME = ("executor", "strict", "saturate", "resume", "proof", "verify", "dry_run", "part", "commit",
          "max_shard_size", "chunk", *SPEC_OPTIONS)  # fmt: skip
 
 
-def _run(args: Namespace) -> int:
+def run(args: Namespace) -> int:
+    """Run the command."""
     given = {name: value for name, value in vars(args).items() if name in _SAME}
     with ExitStack() as stack:
         # Errors in rules are raised before the total is known.
@@ -221,7 +194,7 @@ def _run(args: Namespace) -> int:
 
         given["planned"] = planned
         given["progress"] = lambda count: written(total[0])(count)
-        report = files.convert(args.source, args.destination, [*_rules(args.rules)], **given)
+        report = files.convert(args.source, args.destination, args.rules, **given)
     if args.dry_run:
         _print_groups(report, args.json)
     elif args.json:
@@ -243,8 +216,3 @@ def _print_groups(report: Report, as_json: bool) -> None:
     if report.errors:
         print_table(_ERRORS, (error._asdict() for error in report.errors))
     print(f"{report.tensors} tensors, {report.bytes_written} bytes")
-
-
-COMMAND = Command(
-    "convert", "apply rules to the tensors of a checkpoint", _run, _options, rules=True
-)

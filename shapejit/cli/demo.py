@@ -8,7 +8,7 @@ from typing import Any
 
 from ..bench import demo
 from . import progress
-from .command import DONE, FAILED, Command
+from .command import DONE, FAILED
 from .convert import report_json, report_text
 from .output import Columns, print_json, print_table, print_text, ratio, same, shape
 
@@ -23,7 +23,8 @@ _COLUMNS: Columns = {
 }
 
 
-def _options(parser: ArgumentParser) -> None:
+def options(parser: ArgumentParser) -> None:
+    """Add the options of the command."""
     parser.add_argument(
         "--keep",
         metavar="FOLDER",
@@ -31,7 +32,8 @@ def _options(parser: ArgumentParser) -> None:
     )
 
 
-def _run(args: Namespace) -> int:
+def run(args: Namespace) -> int:
+    """Run the command."""
     with progress.clock(args) as line:
         found = demo.run(line.set_description_str, args.keep)
     if args.json:
@@ -67,11 +69,3 @@ def _print(found: demo.Demo) -> None:
             f"{disturbed} of {len(found.rows)} rows were disturbed nevertheless: their fastest "
             "round was far faster. Run it again when no other programs use the cores."
         )
-
-
-COMMAND = Command(
-    "demo",
-    "convert and verify a generated checkpoint, and compare copies with NumPy's",
-    _run,
-    _options,
-)

@@ -9,7 +9,7 @@ from ..errors import shortened
 from ..packings.packing import Packing
 from ..packings.repacking import proved
 from ..packings.rows import formats
-from .command import DONE, FAILED, Command
+from .command import DONE, FAILED
 from .output import print_json, print_table
 
 _COLUMNS = {
@@ -24,7 +24,8 @@ _COLUMNS = {
 }
 
 
-def _options(parser: ArgumentParser) -> None:
+def options(parser: ArgumentParser) -> None:
+    """Add the options of the command."""
     parser.add_argument(
         "--verify", action="store_true", help="check each format against its test vector"
     )
@@ -35,7 +36,8 @@ def _options(parser: ArgumentParser) -> None:
     )
 
 
-def _run(args: Namespace) -> int:
+def run(args: Namespace) -> int:
+    """Run the command."""
     rows = [_facts(row, args.verify) for row in formats.values()]
     if args.json:
         print_json(rows)
@@ -73,6 +75,3 @@ def _facts(row: Packing, verify: bool) -> dict[str, Any]:
         "check": check,
     }
     return facts | ({"proved": proved(row)} if verify else {})
-
-
-COMMAND = Command("formats", "print the table of packing formats", _run, _options)

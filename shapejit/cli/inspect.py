@@ -14,7 +14,7 @@ from ..files.places import places
 from ..files.stored import Stored
 from ..quantization.detection import Detected
 from ..quantization.table import schemes
-from .command import DONE, Command
+from .command import DONE
 from .inspect_nodes import NODES, print_nodes
 from .output import Columns, collapsed, grouped, print_json, print_table, shape, times
 
@@ -33,7 +33,8 @@ _OPTIONAL = ("type", "scheme")
 _SHOWN = 8  # values of an array in the metadata
 
 
-def _options(parser: ArgumentParser) -> None:
+def options(parser: ArgumentParser) -> None:
+    """Add the options of the command."""
     parser.add_argument(
         "file", metavar="FILE", help="a file or a folder of shards; a path or a URL"
     )
@@ -71,7 +72,8 @@ def _schemes(rows: Iterable[dict[str, Any]], found: Detected) -> list[dict[str, 
     ]
 
 
-def _run(args: Namespace) -> int:
+def run(args: Namespace) -> int:
+    """Run the command."""
     found = file_formats.read(args.file)
     rows = [_row(found, member) for member in found.members.values()]
     detected = schemes.detect(found.typed, configuration(found).facts)
@@ -112,8 +114,3 @@ def _text(value: Any) -> str:
         first = ", ".join(map(repr, value[:_SHOWN]))
         return f"[{first}, ...] ({len(value)} values)"
     return repr(value)
-
-
-COMMAND = Command(
-    "inspect", "list the tensors of a checkpoint, and how they are quantised", _run, _options
-)

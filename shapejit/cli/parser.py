@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from .. import __version__
 from ..errors import did_you_mean, escaped, quoted
-from . import bench, convert, demo, dtypes, formats, inspect, schemes, verify, warmup
-from .command import ArgumentError, Command
+from .command import SPEC_OPTIONS, ArgumentError, Command, add_spec_options
 
 COMMANDS = (
-    convert.COMMAND,
-    inspect.COMMAND,
-    verify.COMMAND,
-    demo.COMMAND,
-    dtypes.COMMAND,
-    formats.COMMAND,
-    schemes.COMMAND,
-    bench.COMMAND,
-    warmup.COMMAND,
+    Command("convert", "apply rules to the tensors of a checkpoint", rules=True),
+    Command("inspect", "list the tensors of a checkpoint, and how they are quantised"),
+    Command("verify", "compare two checkpoints bit for bit", rules=True),
+    Command("demo", "convert and verify a generated checkpoint, and compare copies with NumPy's"),
+    Command("dtypes", "print the dtype table"),
+    Command("formats", "print the table of packing formats"),
+    Command("schemes", "print the table of schemes of quantised weights"),
+    Command("bench", "compare copies with memcpy, NumPy and other libraries"),
+    Command("warmup", "compile kernels ahead of time, and keep them on disk"),
 )
 
 _EXAMPLES = """\
@@ -68,7 +68,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace | None:
     words = sys.argv[1:] if argv is None else argv
     if words[:1] == ["help"]:
         words = [*words[1:], "--help"]
-    parser = _parser()
+    parser = _parser(words)
     # Options that may stand before or after the command have their defaults here: a default of
     # the command's parser would overwrite a value given before the command.
     defaults = argparse.Namespace(json=False, quiet=False, command=None, parser=parser)
@@ -78,13 +78,14 @@ def parse(argv: list[str] | None) -> argparse.Namespace | None:
     if args.command is None:
         parser.print_help(sys.stderr)
         return None
-    stray = [name for name in convert.SPEC_OPTIONS if name in args]
+    stray = [name for name in SPEC_OPTIONS if name in args]
     if stray and not args.command.rules:
         raise ArgumentError(f"--{stray[0].replace('_', '-')} is for commands with rules")
     return args
 
 
-def _parser() -> _Parser:
+def _parser(words: Sequence[str]) -> _Parser:
+    """The parser of all commands; those that are not among the words have no options."""
     common_options, spec_options = _global_options()
     parser = _Parser(
         prog="shapejit",
@@ -101,13 +102,15 @@ def _parser() -> _Parser:
     )
     for command in COMMANDS:
         parents = [common_options, spec_options] if command.rules else [common_options]
-        _add(commands, command, parents)
+        parser_of_it = _added(commands, command, parents)
+        if command.name in words:
+            command.module.options(parser_of_it)
     return parser
 
 
-def _add(
+def _added(
     commands: argparse._SubParsersAction[_Parser], command: Command, parents: list[_Parser]
-) -> None:
+) -> _Parser:
     text = command.text
     parser = commands.add_parser(
         command.name,
@@ -117,7 +120,7 @@ def _add(
         allow_abbrev=False,
     )
     parser.set_defaults(command=command, parser=parser)
-    command.options(parser)
+    return parser
 
 
 def _global_options() -> tuple[_Parser, _Parser]:
@@ -131,5 +134,5 @@ def _global_options() -> tuple[_Parser, _Parser]:
         action="store_true",
         help="show no progress; convert prints warnings and errors only",
     )
-    convert.add_spec_options(spec_options)
+    add_spec_options(spec_options)
     return common_options, spec_options

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 
@@ -23,8 +24,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     with _open_streams():
         try:
+            args = _parsed(argv)  # until then `startup` ends the process: modules are imported
             with signals.raised():
-                code = _run(argv)
+                code = args if isinstance(args, int) else int(args.command.module.run(args))
                 sys.stdout.flush()
         except BrokenPipeError:
             _discard_stdout()
@@ -45,7 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
 
 
-def _run(argv: Sequence[str] | None) -> int:
+def _parsed(argv: Sequence[str] | None) -> Namespace | int:
+    """The arguments, or the exit code if there is nothing to run."""
     with suppress(AttributeError):
         # Characters that the terminal's encoding lacks are shown escaped.
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a TextIO may lack it
@@ -53,7 +56,7 @@ def _run(argv: Sequence[str] | None) -> int:
         args = parse(None if argv is None else list(argv))
     except SystemExit as done:  # --help, --version
         return int(done.code or 0)
-    return BAD_INPUT if args is None else int(args.command.run(args))
+    return BAD_INPUT if args is None else args
 
 
 def _fail(text: str, code: int = BAD_INPUT) -> int:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from ..quantization.table import schemes
-from .command import DONE, Command
+from .command import DONE
 from .output import print_json
 
 
-def _options(parser: ArgumentParser) -> None:
+def options(parser: ArgumentParser) -> None:
+    """Add the options of the command."""
     parser.epilog = (
         "project: the project whose own code each scheme is compared with, bit for bit. decode: "
         "by a kernel of shapejit or by a library. encode: `convert --to SCHEME` quantises floats "
@@ -17,7 +18,8 @@ def _options(parser: ArgumentParser) -> None:
     )
 
 
-def _run(args: Namespace) -> int:
+def run(args: Namespace) -> int:
+    """Run the command."""
     if args.json:
         print_json(
             [
@@ -28,6 +30,3 @@ def _run(args: Namespace) -> int:
     else:
         print(repr(schemes))
     return DONE
-
-
-COMMAND = Command("schemes", "print the table of schemes of quantised weights", _run, _options)

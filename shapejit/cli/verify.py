@@ -14,12 +14,12 @@ from ..errors import escaped, redacted_url
 from ..files import file_formats
 from ..files.configuration import configuration
 from ..files.open_files import release
-from .command import DONE, FAILED, Command, number
-from .convert import SPEC_OPTIONS
+from .command import DONE, FAILED, SPEC_OPTIONS, number
 from .output import print_json
 
 
-def _options(parser: ArgumentParser) -> None:
+def options(parser: ArgumentParser) -> None:
+    """Add the options of the command."""
     parser.epilog = (
         "Weights are compared bit for bit; those that are quantised in different schemes, or on "
         "one side only, as numbers. Exit codes: 0 equal, 1 different, 2 bad input."
@@ -54,7 +54,8 @@ def _weights(path: str, rules: Sequence[str], spec: Mapping[str, Any]) -> Weight
     return Weights(plan.results, plan.config)
 
 
-def _run(args: Namespace) -> int:
+def run(args: Namespace) -> int:
+    """Run the command."""
     spec = {name: value for name, value in vars(args).items() if name in SPEC_OPTIONS}
     a, b = _weights(args.a, args.rules, spec), _weights(args.b, (), {})
     found = []
@@ -77,6 +78,3 @@ def _run(args: Namespace) -> int:
             print(f"{side.upper()}: warning: {escaped(text)}")
     print(f"{len(found) or 'none'} of {count} weights differ")
     return FAILED if found else DONE
-
-
-COMMAND = Command("verify", "compare two checkpoints bit for bit", _run, _options, rules=True)

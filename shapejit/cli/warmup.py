@@ -6,11 +6,12 @@ from argparse import ArgumentParser, Namespace
 
 from ..programs import warming
 from . import progress
-from .command import DONE, Command
+from .command import DONE
 from .output import print_json, print_table
 
 
-def _options(parser: ArgumentParser) -> None:
+def options(parser: ArgumentParser) -> None:
+    """Add the options of the command."""
     parser.add_argument(
         "--only",
         nargs="+",
@@ -30,7 +31,8 @@ def _options(parser: ArgumentParser) -> None:
     )
 
 
-def _run(args: Namespace) -> int:
+def run(args: Namespace) -> int:
+    """Run the command."""
     with progress.clock(args) as line:
         line.set_description_str("compiling kernels")
         taken = warming.warmup(args.only, processes=args.processes)
@@ -39,6 +41,3 @@ def _run(args: Namespace) -> int:
     else:
         print_table({"work": "{0[0]}", "seconds": "{0[1]:.2f}"}, taken.items())
     return DONE
-
-
-COMMAND = Command("warmup", "compile kernels ahead of time, and keep them on disk", _run, _options)

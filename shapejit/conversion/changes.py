@@ -9,8 +9,11 @@ from math import prod
 
 from ..arrays.tensor import Bytes, Tensor
 from ..dtypes.table import DType, dtype
+from ..errors import FileFormatError
+from ..files.checkpoint import Checkpoint
 from ..files.pieces import MOST, new_memory, whole_elements
-from ..files.planned import Planned, View
+from ..files.places import places
+from ..files.planned import Planned, View, first_difference
 from ..files.stored import FileType, Stored
 from ..files.writing import New
 from ..operations.casts import cast
@@ -147,6 +150,21 @@ class Change(Planned):
 def to_write(changes: Iterable[Change], most: int) -> list[New]:
     """The tensors for a writer; about `most` bytes of one are in memory at a time."""
     return [New(c.name, c.dtype, c.shape, partial(c.pieces, most), c.extent) for c in changes]
+
+
+def check_written(changes: Iterable[Change], found: Checkpoint, path: str) -> None:
+    """Compute all bytes again; raise FileFormatError if a file has other ones.
+
+    `path` is the destination's name in errors.
+    """
+    for change in changes:
+        name = change.name if change.name in found.members else next(iter(found.members))
+        stored = found.members[name]
+        alike = (stored.dtype, stored.shape) == (change.dtype, change.shape)
+        if not alike or first_difference(change, stored) is not None:
+            where = places(path).base(found.path)
+            reason = f"its bytes in {where} differ from those computed again"
+            raise FileFormatError(path, change.name, f"{reason}: nothing was published")
 
 
 @lru_cache(maxsize=1024)

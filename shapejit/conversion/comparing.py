@@ -13,17 +13,16 @@ from ..arrays.tensor import Tensor, asarray
 from ..dtypes.table import dtype
 from ..errors import DTypeError, FormatError, about, quoted, shape_text, shown
 from ..files.in_memory import MemoryFile
-from ..files.planned import Planned
+from ..files.planned import Planned, both, first_difference
 from ..files.stored import Stored
+from ..operations import equality
 from ..operations.casts import cast
-from ..operations.equality import array_equal, blocks, place
 from ..quantization.account import Held, Quantised, unaccounted
 from ..quantization.configuration import declared
 from ..quantization.detection import detected
 from ..quantization.parts import Found
 from ..quantization.scheme import DECODED
 from ..runtime.ndarrays import is_a
-from .proof import both, first_difference
 from .weights import LATEST, Decoded
 
 
@@ -252,7 +251,7 @@ class _Near:
 
     def first_apart(self, p: Tensor, q: Tensor) -> tuple[int, ...] | None:
         """The index of the first element that differs by more."""
-        for index, u, v in () if array_equal(p, q) else self._numbers(p, q):
+        for index, u, v in () if equality.array_equal(p, q) else self._numbers(p, q):
             with np.errstate(invalid="ignore", over="ignore"):
                 near = (u == v) | (np.isnan(u) & np.isnan(v))
                 if self.signed:
@@ -260,7 +259,7 @@ class _Near:
                 if self.limit:
                     near |= np.abs(u - v) <= self.limit
             if not near.all():
-                return place(index, u.shape, int(near.argmin()))
+                return equality.place(index, u.shape, int(near.argmin()))
         return None
 
     def largest(self, x: Tensor) -> float:
@@ -271,7 +270,7 @@ class _Near:
     def _numbers(self, *tensors: Tensor) -> Iterator[Any]:
         """The tensors block by block in the wide dtype: the index of a block, and its numbers."""
         bits = max(t.dtype.bits for t in tensors)
-        for index in blocks(tensors[0].shape, bits):
+        for index in equality.blocks(tensors[0].shape, bits):
             yield index, *(np.asarray(cast(t[index], self.wide).numpy()) for t in tensors)
 
 

@@ -1,4 +1,4 @@
-"""The config.json and metadata of a destination: how its weights are stored."""
+"""The config and metadata of a destination: how its weights are stored."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from ..dtypes.table import dtype
@@ -28,13 +29,13 @@ def to(r: Rule, tensors: Tensors) -> None:
     (target,) = r.values
     _refuse_unclear(r, tensors)
     now = tensors.unchanged
-    known, used = dict[Any, Any](), uses(tensors)
+    known, used = dict[Any, Any](), cache(lambda: uses(tensors))
     made: dict[str, list[Change]] = {}
     matched = False
     for weight in tensors.detected:
         codes = now.get(weight.codes)
         if codes is None:
-            _refuse_changed(r, tensors, weight, used.get(weight.codes, ()))
+            _refuse_changed(r, tensors, weight, used().get(weight.codes, ()))
             continue
         if weight.codes in tensors.kept or not r.pattern.fullmatch(weight.renamed(codes.name)):
             continue

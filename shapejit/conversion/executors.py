@@ -14,18 +14,19 @@ from ..files.ahead import read_until
 from ..files.writing import Progress
 from ..runtime.workers import threads
 from .folders import Shard
+from .runs import shard_written
 
 _NAME = re.compile(r"threads(?::([1-9][0-9]{0,3}))?|dask://([^/]+:[0-9]+)")
 
 
 def written_by(
-    executor: Any, here: Callable[[Shard, Progress], None],
-    there: Callable[[Shard], Callable[[], None]], shards: Sequence[Shard], progress: Progress,
+    executor: Any, there: Callable[[Shard], Callable[[], None]],
+    folder: str, shards: Sequence[Shard], progress: Progress,
 ) -> None:  # fmt: skip
-    """Have shards written by an executor.
+    """Have shards written to a folder by an executor.
 
-    Threads call `here`; other executors call what `there` returns, which pickles. The first error
-    ends the run after the current shards; errors other than ShapeJitError and OSError become
+    Threads share this process; other executors call what `there` returns, which pickles. The first
+    error ends the run after the current shards; errors other than ShapeJitError and OSError become
     FormatError with the name of the shard.
     """
     lock, stop, begun = Lock(), Future[None](), dict[Future[None], Shard]()
@@ -37,8 +38,8 @@ def written_by(
             progress(count)
 
     def write(shard: Shard) -> None:
-        with read_until(stop):
-            here(shard, tell)
+        with read_until(stop), shard_written(shard, folder, tell):
+            pass
 
     with _opened(executor) as pool:
         shared = isinstance(pool, ThreadPoolExecutor)

@@ -30,11 +30,15 @@ _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """A safetensors file of a folder, the unit of work: one process writes it as a whole."""
+    """A safetensors file of a folder, the unit of work: one process writes it as a whole.
+
+    About `most` bytes of a tensor are in memory at a time.
+    """
 
     name: str
     changes: tuple[Change, ...]
     placed: Placed
+    most: int
 
     @property
     def nbytes(self) -> int:
@@ -100,9 +104,10 @@ class Folder:
         return "plan"
 
 
-def folder(
-    tensors: Tensors, source: str, path: str, config: Mapping[str, Any], max_shard: int, rules: str
-) -> Folder:
+def planned_folder(
+    tensors: Tensors, source: str, path: str, config: Mapping[str, Any], max_shard: int, most: int,
+    rules: str,
+) -> Folder:  # fmt: skip
     """The planned folder `path`, made of the folder `source`, which may be the same.
 
     `config` is the content of the config after the rules, `rules` is their text. Raises
@@ -112,7 +117,8 @@ def folder(
     _check_apart(home, target, path)
     checkpoint = tensors.checkpoint
     stem = checkpoint.stem
-    files = _shards(path, [*tensors.changes.values()], max_shard, stem, checkpoint.of_files)
+    changes = [*tensors.changes.values()]
+    files = _shards(path, changes, max_shard, most, stem, checkpoint.of_files)
     texts, index = _texts(tensors, files, config, stem), f"{stem}{SUFFIX}"
     telling = {
         CONFIG,
@@ -159,7 +165,7 @@ def _texts(
     made = dict[str, str]()
     if tensors.config.text:
         try:
-            made[CONFIG] = tensors.config.written(config)
+            made[CONFIG] = tensors.config.text_of(config)
         except RecursionError:
             raise FileFormatError(CONFIG, None, "it is nested too deeply") from None
     if len(files) > 1:
@@ -205,19 +211,21 @@ def nbytes_of(given: int | str) -> int:
 
 
 def _shards(
-    folder: str, changes: Sequence[Change], most: int, stem: str, metadata: Mapping[str, str] | None
-) -> list[Shard]:
-    """The tensors in order, in files of at most `most` bytes; a larger tensor has its own file.
+    folder: str, changes: Sequence[Change], max_shard: int, most: int, stem: str,
+    metadata: Mapping[str, str] | None,
+) -> list[Shard]:  # fmt: skip
+    """The tensors in order, in files of at most `max_shard` bytes; a larger one has its own file.
 
     Raises FileFormatError for tensors that a file cannot hold.
     """
-    groups, place = [*_groups(changes, most)], places(folder)
+    groups, place = [*_groups(changes, max_shard)], places(folder)
     count, made = len(groups), list[Shard]()
     for k, group in enumerate(groups, 1):
         name = f"{stem}.safetensors"
         if count > 1:
             name = f"{stem}-{k:05d}-of-{count:05d}.safetensors"
-        made.append(Shard(name, tuple(group), placed(place.join(folder, name), group, metadata)))
+        where = placed(place.join(folder, name), group, metadata)
+        made.append(Shard(name, tuple(group), where, most))
     return made
 
 

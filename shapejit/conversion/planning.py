@@ -26,12 +26,12 @@ from . import single_files
 from .changes import Change
 from .configs import facts_after, rewritten
 from .described import Report, described
-from .folders import MAX_SHARD, Folder, Shard, folder, nbytes_of
+from .folders import MAX_SHARD, Folder, nbytes_of, planned_folder
 from .proof import prove
 from .quantizing import encoding_errors
 from .remaining import check, check_parts, still_quantised
 from .rules import RULES, Given, rules_of
-from .runs import Settings, WriteShards, destination, write_folder, write_shard
+from .runs import Settings, WriteShards, destination, write_folder, write_here
 from .single_files import file_types
 from .tensors import Dialect, Rule, Tensors, dialect
 from .weights import LATEST
@@ -97,48 +97,12 @@ class Conversion:
         stays the same. Raises FileFormatError for tensors that the format cannot hold, OSError for
         errors of the disk.
         """
-        made, settings = self.folder(path, MAX_SHARD), Settings()
-        return self.write_as(path, made, settings, self.report(made, settings), progress)
+        return self.to(path, Settings()).write(progress)
 
-    def write_as(
-        self, path: Path, made: Folder | None, settings: Settings, report: Report,
-        progress: Progress | None = None, write: WriteShards | None = None,
-    ) -> Report:  # fmt: skip
-        """Write the planned folder `made`, or a file; `write` has an executor write the shards."""
-        start = time.perf_counter()
-        try:
-            if made is None:
-                single_files.write(path, self.tensors, progress, self.most, settings.verify)
-            else:
-                written = write_folder(made, settings, progress, self.most, write)
-                read = report.bytes_read * written // max(1, report.bytes_written)
-                report = replace(report, bytes_read=read, bytes_written=written)
-        finally:
-            LATEST.clear()
-        return replace(report, seconds=time.perf_counter() - start)
+    def to(self, path: Path, settings: Settings) -> Output:
+        """What is written to a path.
 
-    def report(self, made: Folder | None, settings: Settings) -> Report:
-        """The Report of all that will be written, or of a part of a folder."""
-        changes, total = self.changes, sum(change.nbytes for change in self.changes)
-        if made is not None:
-            changes = tuple(c for shard in settings.own(made) for c in shard.changes)
-        written = sum(change.nbytes for change in changes)
-        if settings.commit is not None:
-            written = 0
-        return Report(
-            tensors=len(changes),
-            changed=sum(not c.same for c in changes),
-            moved=sum(c.moves for c in changes),
-            bytes_read=self.checkpoint.nbytes * written // max(1, total),
-            bytes_written=written,
-            warnings=(*self.warnings, *still_quantised(self.tensors, self.rules)),
-            left_out=tuple(self.tensors.untold.items()),
-        )
-
-    def folder(self, path: Path, max_shard: int) -> Folder | None:
-        """The planned folder; None if the destination is a file.
-
-        FormatError for what a destination at `path` could not tell any more: parts of
+        Raises FormatError for what a destination at `path` could not tell any more: parts of
         quantised weights which rules have taken apart, blocks of GGUF in a file that names no
         types, and codes whose sizes a node of ONNX told.
         """
@@ -149,11 +113,61 @@ class Conversion:
         if self.checkpoint.format != "sharded" or (suffix and not place.is_folder(name)):
             single_files.check(name, self.tensors)
             check_parts(self.tensors, self.tensors.config.facts, self.results)
-            return None
+            return Output(self, path, None, settings)
         check_parts(self.tensors, self.config, self.results)
         rules = "\n".join([*map(str, self.rules), f"saturate {self.tensors.saturate}"])
         source = source if home.is_folder(source) else home.parent(source) or os.curdir
-        return folder(self.tensors, source, name, self._content, max_shard, rules)
+        content, largest = self._content, settings.max_shard
+        made = planned_folder(self.tensors, source, name, content, largest, self.most, rules)
+        return Output(self, path, made, settings)
+
+
+@dataclass(frozen=True, eq=False)
+class Output:
+    """What a conversion writes: a planned folder, or a file (then `folder` is None)."""
+
+    conversion: Conversion
+    path: Path
+    folder: Folder | None
+    settings: Settings
+
+    @cached_property
+    def report(self) -> Report:
+        """The Report of all that will be written, or of a part of a folder."""
+        found, checkpoint = self.conversion, self.conversion.checkpoint
+        changes, total = found.changes, sum(change.nbytes for change in found.changes)
+        warnings = [*found.warnings, *still_quantised(found.tensors, found.rules)]
+        if self.folder is None:
+            warnings += single_files.untold(file_name(self.path), found.tensors)
+        else:
+            changes = tuple(c for shard in self.settings.own(self.folder) for c in shard.changes)
+        written = sum(change.nbytes for change in changes)
+        if self.settings.commit is not None:
+            written = 0
+        return Report(
+            tensors=len(changes),
+            changed=sum(not c.same for c in changes),
+            moved=sum(c.moves for c in changes),
+            bytes_read=checkpoint.nbytes * written // max(1, total),
+            bytes_written=written,
+            warnings=tuple(warnings),
+            left_out=tuple(found.tensors.untold.items()),
+        )
+
+    def write(self, progress: Progress | None = None, shards: WriteShards = write_here) -> Report:
+        """Write it; `shards` writes those of a folder."""
+        start, found, report = time.perf_counter(), self.conversion, self.report
+        tell, settings = progress or (lambda _: None), self.settings
+        try:
+            if self.folder is None:
+                single_files.write(self.path, found.tensors, tell, found.most, settings.verify)
+            else:
+                written = write_folder(self.folder, settings, tell, shards)
+                read = report.bytes_read * written // max(1, report.bytes_written)
+                report = replace(report, bytes_read=read, bytes_written=written)
+        finally:
+            LATEST.clear()
+        return replace(report, seconds=time.perf_counter() - start)
 
 
 def plan(
@@ -199,16 +213,16 @@ class Job:
     spec: tuple[str, bool, bool]
     saturate: bool
     chunk: int | None
-    max_shard: int
+    settings: Settings
     wanted: str = ""
 
-    def planned(self) -> tuple[Conversion, Folder | None]:
-        """Plan it in this process: the conversion and the destination folder."""
+    def planned(self) -> Output:
+        """Plan it in this process."""
         spec, special_zero, allowzero = self.spec
         reshape = dialect(spec, special_zero=special_zero, allowzero=allowzero)
         source = file_formats.read(self.source)
         found = plan(source, self.rules, reshape, self.saturate, self.chunk)
-        return found, found.folder(self.destination, self.max_shard)
+        return found.to(self.destination, self.settings)
 
 
 def write_planned(job: Job, number: int) -> None:
@@ -217,13 +231,13 @@ def write_planned(job: Job, number: int) -> None:
     Raises FileFormatError if this process plans the conversion differently.
     """
     made = _wanted(job)
-    write_shard(made.shards[number], destination(made).folder, job.chunk or MOST, None)
+    write_here(destination(made).folder, [made.shards[number]], lambda _: None)
 
 
 @lru_cache(maxsize=1)
 def _wanted(job: Job) -> Folder:
     """The planned folder. Raises FileFormatError if its plan has not the hash `wanted`."""
-    _, made = job.planned()
+    made = job.planned().folder
     if made is None or made.hash != job.wanted:
         reason = (
             f"the plan of a worker on {gethostname()} differs: it needs the same source, unchanged"
@@ -296,17 +310,15 @@ def convert(
     given = tuple(rules_of(rules))
     settings = Settings(nbytes_of(max_shard_size), resume, part, commit, verify)
     most = None if chunk is None else nbytes_of(chunk)
-    job = Job(src, dst, given, (spec, special_zero, allowzero), saturate, most, settings.max_shard)
-    found, made = job.planned()
-    if made is None and (part or commit or executor is not None):
+    job = Job(src, dst, given, (spec, special_zero, allowzero), saturate, most, settings)
+    made = job.planned()
+    found, folder = made.conversion, made.folder
+    if folder is None and (part or commit or executor is not None):
         reason = "parts and executors need folders as source and destination"
         raise FileFormatError(dst, None, reason)
     if commit is not None and executor is not None:
         raise FormatError("a commit has no executor: it writes no tensors")
-    report = found.report(made, settings)
-    if made is None:
-        untold = single_files.untold(file_name(dst), found.tensors)
-        report = replace(report, warnings=(*report.warnings, *untold))
+    report = made.report
     if strict and report.warnings:
         raise FormatError(f"{found.tensors.path}: {'; '.join(report.warnings)} (--strict)")
     if planned is not None:
@@ -316,24 +328,18 @@ def convert(
         return replace(report, rows=tuple(described(found.tensors)), errors=errors)
     if proof and commit is None:
         prove(found.changes, found.most)
-    write = None
-    if executor is not None and made is not None:
-        job = replace(job, source=absolute(src), destination=absolute(dst), wanted=made.hash)
-        write = partial(_written_by, executor, job, made)
-    return found.write_as(dst, made, settings, report, progress, write)
+    if executor is None or folder is None:
+        return made.write(progress)
+    return made.write(progress, _by_executor(executor, job, folder))
 
 
-def _written_by(
-    executor: Any, job: Job, made: Folder, folder: str, shards: Sequence[Shard],
-    progress: Progress | None,
-) -> None:  # fmt: skip
-    """Write shards to `folder` by an executor."""
+def _by_executor(executor: Any, job: Job, made: Folder) -> WriteShards:
     from .executors import written_by  # a slow import that most conversions do not need
 
-    def here(shard: Shard, tell: Progress) -> None:
-        write_shard(shard, folder, job.chunk or MOST, tell)
-
-    def there(shard: Shard) -> Callable[[], None]:
-        return partial(write_planned, job, made.shards.index(shard))
-
-    written_by(executor, here, there, shards, progress or (lambda _: None))
+    job = replace(
+        job, source=absolute(job.source), destination=absolute(job.destination), wanted=made.hash
+    )
+    numbers = {shard.name: number for number, shard in enumerate(made.shards)}
+    return partial(
+        written_by, executor, lambda shard: partial(write_planned, job, numbers[shard.name])
+    )

@@ -1,24 +1,16 @@
-"""Results computed twice: samples by NumPy before writing (`--proof`), all after (`--verify`).
-
-Two tensors are compared a few rows at a time: neither is in memory as a whole.
-"""
+"""`--proof`: a sample of each kind of work, computed by NumPy, too, before anything is written."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
-from math import lcm
 
-from ..arrays.tensor import Tensor
 from ..engine import patience
-from ..errors import FileFormatError, FormatError, quoted
-from ..files.checkpoint import Checkpoint
+from ..errors import FormatError, quoted
 from ..files.open_files import release
 from ..files.pieces import MOST
-from ..files.places import places
-from ..files.planned import Planned, bands_of
-from ..operations import equality
+from ..files.planned import Planned
 from .actions import Joined
 from .changes import Change
 from .weights import LATEST
@@ -82,44 +74,3 @@ def _bytes(change: Change, most: int) -> bytes:
     LATEST.clear()
     release()
     return made
-
-
-def both(x: Planned, y: Planned) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """The rows of two tensors of one shape, a few at a time, with the number of the first one."""
-    bits, unit = max(x.dtype.bits, y.dtype.bits), lcm(max(1, x.unit), max(1, y.unit))
-    p, q = (t if t.by_rows else t.tensor() for t in (x, y))
-    for begin, end in bands_of(x.shape, bits, unit):
-        p_rows, q_rows = (
-            t.rows(begin, end) if isinstance(t, Planned) else t[begin:end] for t in (p, q)
-        )
-        yield begin, p_rows, q_rows
-
-
-def first_difference(
-    x: Planned, y: Planned,
-    find: Callable[[Tensor, Tensor], tuple[int, ...] | None] = equality.first_difference,
-) -> tuple[tuple[int, ...], Tensor, Tensor] | None:  # fmt: skip
-    """The index of the first element that differs in two tensors of one shape, and both elements.
-
-    `find` returns its index in some rows of both; by default, all bits count.
-    """
-    for begin, p, q in both(x, y):
-        at = find(p, q)
-        if at is not None:
-            return (at[0] + begin, *at[1:]) if at else at, p[at], q[at]
-    return None
-
-
-def check_written(changes: Iterable[Change], found: Checkpoint, path: str) -> None:
-    """Compute all bytes again; raise FileFormatError if a file has other ones.
-
-    `path` is the destination's name in errors.
-    """
-    for change in changes:
-        name = change.name if change.name in found.members else next(iter(found.members))
-        stored = found.members[name]
-        alike = (stored.dtype, stored.shape) == (change.dtype, change.shape)
-        if not alike or first_difference(change, stored) is not None:
-            where = places(path).base(found.path)
-            reason = f"its bytes in {where} differ from those computed again"
-            raise FileFormatError(path, change.name, f"{reason}: nothing was published")

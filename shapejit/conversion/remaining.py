@@ -13,6 +13,7 @@ from ..quantization.account import Held, Quantised, unaccounted
 from ..quantization.configuration import Declared, declared
 from ..quantization.detection import detected
 from ..quantization.forms import Numbers
+from ..quantization.naming import beginning
 from ..quantization.parts import Found
 from ..quantization.rows import ROWS
 from .changes import Change
@@ -56,10 +57,9 @@ def untouched(tensors: Tensors) -> list[Found]:
 
 def still_quantised(tensors: Tensors, rules: Iterable[Rule]) -> Iterator[str]:
     """Warnings for quantised weights that `--dtype` does not cast."""
-    names = [w.codes for w in untouched(tensors) if w.codes not in tensors.kept]
-    for r in rules:
-        found = [name for name in names if r.option == "dtype" and r.pattern.fullmatch(name)]
-        if found:
+    for r in (r for r in rules if r.option == "dtype"):
+        names = [w.codes for w in untouched(tensors) if w.codes not in tensors.kept]
+        if found := [name for name in names if r.pattern.fullmatch(name)]:
             yield (
                 f"{tensors.path}: {r} casts no quantised weights: {len(found)} stay as they are, "
                 f"such as {quoted(found[0])} (--to {r.values[0]} decodes them)"
@@ -112,8 +112,7 @@ def check_parts(tensors: Tensors, config: Mapping[str, Any], results: Mapping[st
     others are not, and codes that `--repack` stores as no scheme does. `results` are the tensors of
     the destination, `config` is its description of them.
     """
-    same = all(change.same for change in tensors.changes.values())
-    if len(tensors.changes) == len(tensors.checkpoint.members) and same:
+    if _whole_modules(tensors):
         return
     used, moved = uses(tensors), list[Found]()
     for weight in tensors.detected:
@@ -132,6 +131,28 @@ def check_parts(tensors: Tensors, config: Mapping[str, Any], results: Mapping[st
 
 
 _KEEP = " (--keep before that rule allows it)"
+_CODES = {kind for row in ROWS for form in row.forms for kind in form.part(form.codes.part).kinds}
+
+
+def _whole_modules(tensors: Tensors) -> bool:
+    """Whether rules rename modules at most, so that every weight keeps its parts.
+
+    Weights need not be detected for that: all parts of one begin as its codes do, up to their last
+    dot. Where they are renamed otherwise, or something is dropped, weights have to be looked at.
+    """
+    now = tensors.unchanged
+    if not len(now) == len(tensors.changes) == len(tensors.checkpoint.members):
+        return False
+    names, renamed = sorted(now), not all(change.same for change in now.values())
+    codes = (name for name, change in now.items() if renamed and change.dtype.name in _CODES)
+    for module in {*map(_stem, codes)}:
+        new = set[str]()
+        for name in beginning(names, module):
+            own = name.removeprefix(module)
+            new.add(now[name].name.removesuffix(own) if now[name].name.endswith(own) else "?")
+        if len(new) > 1 or not all(each == _stem(each) for each in new):
+            return False
+    return True
 
 
 def _needed(weight: Found) -> Iterator[Stored]:

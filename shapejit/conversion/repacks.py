@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from math import prod
 
 from ..arrays.tensor import Tensor, asarray
 from ..dtypes.table import DType, dtype
@@ -40,6 +41,10 @@ class Repacked(Planned):
     def kind(self) -> tuple[object, ...]:
         """The formats."""
         return self.formats
+
+    def held(self, most: int) -> int:
+        """The memory of both tensors, and of codes with a byte each, several times."""
+        return self.base.held(most) + self.base.nbytes + self.nbytes + 5 * prod(self.elements)
 
     def rows(self, begin: int, end: int) -> Tensor:
         """All rows: the codes of one may be anywhere in the other tensor."""

@@ -111,11 +111,11 @@ class LocalFolder:
                     path = os.path.join(work, name)
                     os.makedirs(os.path.dirname(path), exist_ok=True)
                     _link(found, path)
-        for folder, _, files in os.walk(work):
-            for file in files:
-                path = os.path.join(folder, file)
-                if not os.path.islink(path):
-                    system.sync(path)
+        written = {*self._plan.texts, *(shard.name for shard in self._plan.shards)}
+        for name, path in files_in(work).items():
+            if name not in written and not os.path.islink(path):  # the others have been synced
+                system.sync(path)
+        for folder, *_ in os.walk(work):
             sync_folder(folder)
         os.unlink(os.path.join(work, _PLAN))
         sync_folder(work)

@@ -232,7 +232,10 @@ def rule(option: str, text: str) -> Rule:
 
 
 def rules_of(given: Sequence[Given]) -> list[Rule]:
-    """Parse rules given as `("to", "bf16")`, or as `{"to": "bf16"}` like in TOML."""
+    """Parse rules given as `("to", "bf16")`, or as `{"to": "bf16"}` like in TOML.
+
+    `("rules", path)` stands for those of a file.
+    """
     made = list[Rule]()
     for each_ in given:
         if isinstance(each_, Rule):
@@ -240,7 +243,8 @@ def rules_of(given: Sequence[Given]) -> list[Rule]:
         elif isinstance(each_, Mapping):
             made += [rule(*item) for item in each_.items()]
         elif isinstance(each_, tuple) and len(each_) == 2:
-            made.append(rule(*each_))
+            option, text = each_
+            made += read_rules(text) if option == "rules" else [rule(option, text)]
         else:
             raise FormatError(f"a rule is a pair of its kind and its text, not {each_!r}")
     return made

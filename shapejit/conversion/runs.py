@@ -15,13 +15,12 @@ from ..files.places import places, put, send
 from ..files.safetensors.writer import writing
 from ..files.urls import is_url
 from ..files.writing import Progress
-from .changes import to_write
+from .changes import check_written, to_write
 from .folders import MAX_SHARD, Folder, Shard
-from .proof import check_written
 from .remote_folder import RemoteFolder
 from .replacing import LocalFolder
 
-WriteShards = Callable[[str, Sequence[Shard], Progress | None], None]  # to a folder
+WriteShards = Callable[[str, Sequence[Shard], Progress], None]  # to a folder
 
 
 @dataclass(frozen=True)
@@ -74,16 +73,37 @@ def destination(folder: Folder) -> LocalFolder | RemoteFolder:
     return RemoteFolder(folder) if is_url(folder.path) else LocalFolder(folder)
 
 
+def shard_written(shard: Shard, folder: str, progress: Progress) -> AbstractContextManager[None]:
+    """A context that writes a shard to a folder (see `files.places.writing`).
+
+    It gets its name at the end, when it is completely on disk, or sent.
+    """
+    path = places(folder).join(folder, shard.name)
+    if os.path.islink(path):  # or the file that it points to would be replaced
+        os.unlink(path)
+    return writing(path, shard.placed, to_write(shard.changes, shard.most), progress)
+
+
+def write_here(folder: str, shards: Sequence[Shard], progress: Progress) -> None:
+    """Write shards in order; each is computed while the previous one is synced and renamed."""
+    with ThreadPoolExecutor(1) as other:
+        ended: Future[None] | None = None
+        for shard in shards:
+            with ExitStack() as stack:
+                stack.enter_context(shard_written(shard, folder, progress))
+                if ended is not None:
+                    ended.result()
+                if not is_url(folder):  # some remote file systems support one thread only
+                    ended = other.submit(stack.pop_all().close)
+        if ended is not None:
+            ended.result()
+
+
 def write_folder(
-    folder: Folder,
-    settings: Settings,
-    progress: Progress | None,
-    most: int,
-    write: WriteShards | None = None,
+    folder: Folder, settings: Settings, progress: Progress, write: WriteShards = write_here
 ) -> int:
     """Write a folder, or a part of it, or publish what parts have written.
 
-    About `most` bytes of a tensor are in memory at a time; `write` has an executor write shards.
     Returns the bytes of the tensors that were written, without those of shards finished before. If
     killed at any moment, the destination is the old folder or the new one.
     """
@@ -100,12 +120,9 @@ def write_folder(
         if settings.commit is not None:
             _refuse_missing(folder, left, settings.commit)
         done = sum(shard.nbytes for shard in own if shard not in left)
-        if progress is not None and done:
+        if done:
             progress(done)
-        if write is not None:
-            write(where.folder, left, progress)
-        else:
-            _write_here(where.folder, left, progress, most)
+        write(where.folder, left, progress)
         for shard in own if settings.verify else ():
             written = safetensors.read(places(where.folder).join(where.folder, shard.name))
             check_written(shard.changes, written, where.path)
@@ -117,36 +134,6 @@ def write_folder(
                 put(where.folder, name, text)
             where.publish()
     return sum(shard.nbytes for shard in left)
-
-
-def _write_here(folder: str, shards: Sequence[Shard], progress: Progress | None, most: int) -> None:
-    """Write shards in order; each is computed while the previous one is synced and renamed."""
-    with ThreadPoolExecutor(1) as other:
-        ended: Future[None] | None = None
-        for shard in shards:
-            with ExitStack() as stack:
-                stack.enter_context(_writing(shard, folder, most, progress))
-                if ended is not None:
-                    ended.result()
-                if not is_url(folder):  # some remote file systems support one thread only
-                    ended = other.submit(stack.pop_all().close)
-        if ended is not None:
-            ended.result()
-
-
-def write_shard(shard: Shard, folder: str, most: int, progress: Progress | None) -> None:
-    """Write a shard to a folder; it gets its name when it is completely on disk, or sent."""
-    with _writing(shard, folder, most, progress):
-        pass
-
-
-def _writing(
-    shard: Shard, folder: str, most: int, progress: Progress | None
-) -> AbstractContextManager[None]:
-    path = places(folder).join(folder, shard.name)
-    if os.path.islink(path):  # or the file that it points to would be replaced
-        os.unlink(path)
-    return writing(path, shard.placed, to_write(shard.changes, most), progress)
 
 
 def _copy(found: str, folder: str, name: str) -> None:

@@ -21,9 +21,8 @@ from ..quantization.configuration import CONFIG
 from ..quantization.rows import BY_NAME, ROWS
 from ..shapes.layout import Layout
 from .actions import Joined
-from .changes import Change, to_write
+from .changes import Change, check_written, to_write
 from .configs import facts_after, rewritten, told, told_by_config
-from .proof import check_written
 from .remaining import uses
 from .tensors import Tensors
 from .weights import PartOf

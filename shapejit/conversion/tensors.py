@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib import import_module
 from typing import Any, NamedTuple
 
 from ..arrays.tensor import Tensor
-from ..dialects import onednn, onnx, openvino
 from ..errors import DTypeError, FormatError, ReshapeError, quoted, shown
 from ..files.checkpoint import Checkpoint
 from ..files.configuration import Config
@@ -164,15 +164,24 @@ class Spec(NamedTuple):
     reshape: Callable[[Tensor, tuple[int, ...], bool], Tensor]
 
 
+def _dialect(name: str) -> Any:
+    """A module of dialects; most conversions need none, and all of them take 30 ms to import."""
+    return import_module(f"..dialects.{name}", __package__)
+
+
 SPECS = {
     "array": Spec(None, lambda t, shape, _: reshape(t, shape)),
-    "onnx": Spec("allowzero", lambda t, shape, flag: onnx.reshape(t, shape, allowzero=int(flag))),
+    "onnx": Spec(
+        "allowzero",
+        lambda t, shape, flag: _dialect("onnx").reshape(t, shape, allowzero=int(flag)),
+    ),
     "openvino": Spec(
-        "special_zero", lambda t, shape, flag: openvino.reshape(t, shape, special_zero=flag)
+        "special_zero",
+        lambda t, shape, flag: _dialect("openvino").reshape(t, shape, special_zero=flag),
     ),
     "onednn": Spec(
         "special_zero",
-        lambda t, shape, flag: onednn.static_reshape(t, shape=shape, special_zero=flag),
+        lambda t, shape, flag: _dialect("onednn").static_reshape(t, shape=shape, special_zero=flag),
     ),
 }
 

@@ -15,10 +15,10 @@ from ..errors import FormatError, about, quoted, shape_text
 from ..files.pieces import new_memory
 from ..files.planned import Planned
 from ..files.stored import Stored
-from ..quantization.bands import Band, Slice, bands, cut
+from ..quantization.bands import APART, Band, Slice, bands, cut
 from ..quantization.parts import Found
 from ..quantization.table import schemes
-from ..quantization.transcoding import transcode
+from ..quantization.transcoding import UNPACKED, transcode
 
 BAND = 1 << 22  # elements that are decoded at a time, if the scheme allows it
 
@@ -136,8 +136,12 @@ def converted(weight: Found, scheme: str) -> Whole:
         forms = schemes[scheme].row.forms
         return transcode(weight.group, scheme, forms, {}, partial(read, weight), BAND)
 
-    # Its parts, its codes with a byte each, and the parts of the other scheme.
-    held = 3 * sum(part.nbytes for part in weight.group.tensors.values())
+    # Its parts, those of the other scheme, scales in between; some codes, or those of an expert,
+    # with a byte each and each bit.
+    group = weight.group
+    expert = prod(group.shape[len(group.batch) :]) if group.batch else 0
+    held = 3 * sum(part.nbytes for part in group.tensors.values())
+    held += 16 * min(prod(group.shape), max(expert, APART * UNPACKED))
     return Whole(scheme, weight.parts.weight, weight.scheme, [*stored(weight).values()], held, make)
 
 

@@ -1,4 +1,4 @@
-"""config.json and the config files of quantisers next to a checkpoint: reading, and writing."""
+"""The config of a checkpoint and those of quantisers next to it: reading, and writing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Config:
         """The declarations about weights."""
         return declared(self.facts)
 
-    def written(self, content: Mapping[str, Any]) -> str:
+    def text_of(self, content: Mapping[str, Any]) -> str:
         """The text of the config with this content; the original text if that is the same."""
         return self.text if content == self.content else json.dumps(content, indent=2) + "\n"
 

@@ -8,16 +8,17 @@ read from a file; `conversion` has those that are computed.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from math import prod
+from math import lcm, prod
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from ..arrays.tensor import Bytes, Tensor
 from ..dtypes.table import DType
+from ..operations import equality
 from ..shapes.layout import Layout
 from .pieces import MOST, PIECE_BYTES, filled, parts, pieces
 
@@ -149,6 +150,32 @@ def bands_of(
         return [(0, shape[0] if shape else 1)]
     step = max(1, 8 * most // max(1, prod(shape[1:]) * bits * unit)) * unit
     return [(at, min(at + step, shape[0])) for at in range(0, shape[0], step)]
+
+
+def both(x: Planned, y: Planned) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """The rows of two tensors of one shape, a few at a time, with the number of the first one."""
+    bits, unit = max(x.dtype.bits, y.dtype.bits), lcm(max(1, x.unit), max(1, y.unit))
+    p, q = (t if t.by_rows else t.tensor() for t in (x, y))
+    for begin, end in bands_of(x.shape, bits, unit):
+        p_rows, q_rows = (
+            t.rows(begin, end) if isinstance(t, Planned) else t[begin:end] for t in (p, q)
+        )
+        yield begin, p_rows, q_rows
+
+
+def first_difference(
+    x: Planned, y: Planned,
+    find: Callable[[Tensor, Tensor], tuple[int, ...] | None] = equality.first_difference,
+) -> tuple[tuple[int, ...], Tensor, Tensor] | None:  # fmt: skip
+    """The index of the first element that differs in two tensors of one shape, and both elements.
+
+    `find` returns its index in some rows of both; by default, all bits count.
+    """
+    for begin, p, q in both(x, y):
+        at = find(p, q)
+        if at is not None:
+            return (at[0] + begin, *at[1:]) if at else at, p[at], q[at]
+    return None
 
 
 class _Part(NamedTuple):

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from itertools import islice
 from typing import NamedTuple
 
 from ..dtypes.table import DType
 from ..errors import quoted
-from .naming import parted
+from .naming import beginning, parted
 from .rows import BY_NAME
 
 __all__ = ["BUFFERS", "IRRELEVANT", "Held", "Quantised", "holds_codes", "unaccounted"]
@@ -99,9 +97,7 @@ def unaccounted(
     for weight in decoded:
         base, separator, _ = parted(BY_NAME[weight.scheme], weight.codes)
         start = base + separator if separator else f"{weight.codes}_"
-        for name in islice(names, bisect_left(names, start), None):
-            if not name.startswith(start):
-                break
+        for name in beginning(names, start):
             last = name.removeprefix(start)
             own = "." not in last or name.startswith(f"{weight.codes}.")  # fc.weight.absmax
             if own and name not in weight.names and last not in IRRELEVANT:

@@ -13,7 +13,7 @@ from . import decoding, sizes
 from .groups import Group
 
 # Bands that are not contiguous in a part are so many times as large.
-_APART = 16
+APART = 16
 
 
 class Slice(NamedTuple):
@@ -64,7 +64,7 @@ def bands(
     if not slices or not rows or not row:
         return [Band(0, rows, group, {})]
     if any(at for at, _ in slices.values()):
-        limit *= _APART
+        limit *= APART
     unit = lcm(unit, *(unit_of(token, group.known) for _, token in slices.values()))
     step = max(1, limit // row // unit) * unit
     last = rows if end is None else min(rows, -(-end // unit) * unit)

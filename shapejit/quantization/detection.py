@@ -16,7 +16,7 @@ from .contradictions import contradictions
 from .forms import Form, Part, Row
 from .groups import Group, any_of
 from .matching import fitted, group_of, sizes_of
-from .naming import weight_name
+from .naming import beginnings, beside, weight_name
 from .parts import Found, Parts, WeightNode
 from .rows import ROWS
 
@@ -96,7 +96,7 @@ def detect(tensors: Mapping[str, Any], config: Mapping[str, Any] | None = None) 
     """The quantised weights among the tensors of a checkpoint, by names, dtypes, shapes, config.
 
     `tensors` maps names to Tensors, ndarrays or tensors of gguf.GGUFReader. `config` is the content
-    of the model's config.json (or of a quantiser's file, or a file's metadata); it may also contain
+    of the model's JSON config (or of a quantiser's file, or a file's metadata); it may also contain
     the content of quantisers' files, under their names. For an ONNX model, pass the result of
     `sj.load_file`, which knows the nodes of its weights.
 
@@ -203,10 +203,8 @@ def _fits(name: str, tensors: _Tensors, said: Declared, node: WeightNode | None)
             if row.file_type is not None:
                 if kind is not None and kind.name == row.file_type:
                     base, (_, *others) = name.removesuffix("weight"), form.parts
-                    beside = {
-                        p.key: base + p.name for p in others if base + p.name in tensors.names
-                    }
-                    own = {"weight": name, **beside}
+                    found = {p.key: beside(base, p, tensors.names) for p in others}
+                    own = {"weight": name, **{key: n for key, n in found.items() if n}}
                     yield _fit(row, form, own, {key: key for key in own}, tensors, said)
                 continue
             if kind is not None or (names.codes.name and not dotted.endswith(names.ends)):
@@ -228,10 +226,14 @@ def _named(
 ) -> tuple[dict[str, str], dict[str, str]] | None:
     """The names of all parts that belong to codes of this name, and their keys in `Parts`."""
     form, codes = names.form, names.codes
-    for base in _bases(name, codes, separators):
-        if not all(_fills(_there(base, part, tensors), part, tensors) for part in names.needed):
+    if not codes.name and name.rpartition(".")[2] == "weight":
+        return None
+    known = tensors.names
+    for base in beginnings(name, codes, separators):
+        if not all(_fills(beside(base, part, known), part, tensors) for part in names.needed):
             continue
-        found = {part.key: _there(base, part, tensors) for part in form.parts} | {codes.key: name}
+        found = {part.key: beside(base, part, known) for part in form.parts}
+        found[codes.key] = name
         if not codes.name and tensors.look(name).dtype.name not in codes.kinds:
             continue  # any tensor may have one beside it that is called its scale
         stem, own = base[: base.rfind(".") + 1], {k: full for k, full in found.items() if full}
@@ -242,21 +244,6 @@ def _named(
 def _fills(name: str | None, part: Part, tensors: _Tensors) -> bool:
     """Whether a part exists; a single number is no table, as other forms have."""
     return name is not None and (part.dims != "1" or tensors.look(name).ndim < 2)
-
-
-def _bases(name: str, codes: Part, separators: str) -> Iterator[str]:
-    """The beginnings of the names of other parts of codes with this name."""
-    if not codes.name:
-        if name.rpartition(".")[2] != "weight":
-            yield f"{name}_"
-        return
-    for alias in codes.name.split("|"):
-        if name == alias or any(name.endswith(separator + alias) for separator in separators):
-            yield name.removesuffix(alias)
-
-
-def _there(base: str, part: Part, tensors: _Tensors) -> str | None:
-    return next((base + n for n in part.name.split("|") if base + n in tensors.names), None)
 
 
 def _fit_of_node(row: Row, node: WeightNode, tensors: _Tensors) -> _Fit:

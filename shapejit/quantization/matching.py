@@ -15,7 +15,7 @@ from ..shapes.request import integers
 from . import sizes
 from .forms import Form, Part
 from .groups import Group, any_of, fault
-from .naming import fused_key
+from .naming import beginnings, beside
 
 _LETTERS = {"N": " rows", "K": " columns", "b": " bits"}  # of the weight, of a code
 _SHARED = re.compile(
@@ -50,15 +50,16 @@ def matched(
 
 def _keys(form: Form, parts: Mapping[str, Tensor]) -> tuple[dict[str, str], list[str]]:
     """The given keys of the parts of a form, by the keys of the form, or what is missing."""
-    keys, left = dict[str, str](), dict(parts)
-    for part in form.parts:
-        key = _key(part, left)
-        if key is not None:
-            keys[part.key] = key
-            del left[key]
-        elif not part.optional:
-            return {}, (part.name or "codes whose name others begin with").split("|")
-    return keys, []
+    codes, lacks = form.part(form.codes.part), list[Part]()
+    for name in sorted(parts, key=len):
+        for base in beginnings(name, codes, "._"):
+            keys = {part.key: beside(base, part, parts) for part in form.parts} | {codes.key: name}
+            missing = [part for part in form.parts if not part.optional and not keys[part.key]]
+            if not missing:
+                return {part: key for part, key in keys.items() if key}, []
+            lacks = lacks or missing
+    (wanted, *_) = lacks or [codes]
+    return {}, (wanted.name or "codes whose name others begin with").split("|")
 
 
 def fitted(
@@ -89,18 +90,6 @@ def fitted(
     if form.codes.format and group.packing(form.codes).blocks:
         group.stored(form.codes, group.kind(form.codes))
     return group
-
-
-def _key(part: Part, parts: Mapping[str, Tensor]) -> str | None:
-    """The given key of a part: one of its names, or a longer one that ends in it."""
-    if not part.name:
-        return fused_key(parts)
-    names = part.name.split("|")
-    for name in names:
-        if name in parts:
-            return name
-    ends = [sign + name for sign in "._" for name in names]
-    return next((key for end in ends for key in parts if key.endswith(end)), None)
 
 
 def _sizes(

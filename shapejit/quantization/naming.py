@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Container, Sequence
 
-from .forms import Row
+from .forms import Part, Row
 
 _WEIGHT = "weight"
 
@@ -32,13 +33,27 @@ def parted(row: Row, codes: str) -> tuple[str, str, str]:
     ('mlp.experts.down_proj', '_', 'blocks')
     """
     for form in row.forms:
-        for alias in filter(None, form.part(form.codes.part).name.split("|")):
-            if codes == alias:
-                return "", "", alias
-            for separator in row.separators:
-                if codes.endswith(separator + alias):
-                    return codes.removesuffix(separator + alias), separator, alias
+        for base in beginnings(codes, form.part(form.codes.part), row.separators):
+            if codes.startswith(base):
+                return base[:-1], base[-1:], codes.removeprefix(base)
     return codes, "", ""
+
+
+def beginnings(codes: str, part: Part, separators: str) -> list[str]:
+    """What the names of other parts may begin with beside codes of this name.
+
+    Names of others begin with the name of codes that have none of their own.
+
+    >>> from .rows import BY_NAME as rows
+    >>> beginnings("layers.0.q.qweight", rows["awq"].forms[0].part("qweight"), ".")
+    ['layers.0.q.']
+    >>> beginnings("experts.down_proj", rows["fp8:block"].forms[2].part(""), ".")
+    ['experts.down_proj_']
+    """
+    if not part.name:
+        return [f"{codes}_"]
+    bases = [codes[: -len(alias)] for alias in part.name.split("|") if codes.endswith(alias)]
+    return [base for base in bases if not base or base[-1] in separators]
 
 
 def part_name(row: Row, weight: str, key: str) -> str:
@@ -56,12 +71,16 @@ def part_name(row: Row, weight: str, key: str) -> str:
     return base + key
 
 
-def fused_key(keys: Iterable[str]) -> str | None:
-    """The key of codes without a name of their own: the names of other parts begin with it.
+def beside(base: str, part: Part, names: Container[str]) -> str | None:
+    """The name of a part after such a beginning, if there is one."""
+    return next((base + name for name in part.name.split("|") if base + name in names), None)
 
-    >>> fused_key(["gate_up_proj_scale_inv", "gate_up_proj"])
-    'gate_up_proj'
+
+def beginning(names: Sequence[str], start: str) -> Sequence[str]:
+    """Those of sorted names that begin with `start`.
+
+    >>> beginning(["a", "b.c", "b.d", "bc"], "b.")
+    ['b.c', 'b.d']
     """
-    given = list(keys)
-    least = min(given, key=len, default=None)
-    return least if all(key == least or key.startswith(f"{least}_") for key in given) else None
+    first = bisect_left(names, start)
+    return names[first : bisect_right(names, start, first, key=lambda name: name[: len(start)])]

@@ -170,6 +170,12 @@ class Scheme:
         return transcode(group, target.name, target.row.forms, wanted, read, sys.maxsize)
 
     def _group(self, parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Group:
+        found: Group | None = getattr(parts, "group", None)
+        if found is not None and not settings and found.scheme == self.name:
+            given = {part: parts.get(key) for part, key in found.keys.items()}
+            same = len(given) == len(parts)
+            if same and all(x is found.tensors[part] for part, x in given.items()):
+                return found  # as `detect` has matched them
         return group_of(self.name, self.row.forms, parts, settings)
 
     def _decoded(self, kind: object) -> Any:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Set as AbstractSet
 from dataclasses import replace
-from math import prod
+from math import lcm, prod
 
-from ..arrays.tensor import Tensor
+import numpy as np
+
+from ..arrays.tensor import Tensor, asarray
 from ..packings.repacking import copy_codes
-from .bands import Slice, bands
+from .bands import Slice, bands, cut, sliced, unit_of
 from .content import codes_of, content_of
 from .forms import Form
 from .groups import Group
 from .parts import Parts
-from .writing import put_codes, written
+from .writing import put_codes, stored_as
 
 UNIT = 128  # rows: a multiple of those of words of codes and of tiles
+UNPACKED = 1 << 16  # codes that are unpacked at a time, where they cannot be copied in place
 
 # Parts of a weight by the keys of its form: all of each, or slices.
 Read = Callable[[AbstractSet[str], Mapping[str, Slice]], Mapping[str, Tensor]]
@@ -28,21 +31,40 @@ def transcode(
     """The parts of a weight in the scheme `to` with the sizes `known`; `read` reads the old parts.
 
     About `limit` codes are in memory at a time, beside the result; all if they lie beside other
-    numbers, or in several planes. Raises FormatError as `Scheme.convert` does.
+    numbers. Raises FormatError as `Scheme.convert` does.
     """
     codes, *others = group.form.numbers
     apart = {codes.part} - {numbers.part for numbers in others}
-    group = replace(group, tensors={**group.tensors, **read(group.tensors.keys() - apart, {})})
-    target = written(to, forms, content_of(group), known)
-
-    def with_codes(some: Group, slices: Mapping[str, Slice]) -> Group:
-        return replace(some, tensors={**group.tensors, **read(apart, slices)})
-
-    for band in bands(group, limit if apart else sys.maxsize, axis="N", unit=UNIT):
-        if not _moved(with_codes(band.group, band.slices), target, band.begin):
-            put_codes(target, codes_of(with_codes(group, {})))
-            break
+    whole = group.tensors.keys() - apart
+    group = replace(group, tensors={**group.tensors, **read(whole, {})})
+    target = stored_as(to, forms, content_of(group), known)
+    along = sliced(target, "N") or {}
+    rows = lcm(*(unit_of(token, target.known) for _, token in along.values()))
+    both = target.batch or along
+    for band in bands(group, limit if both else sys.maxsize, axis="N", unit=UNIT):
+        tensors = {**cut(group, whole, band.slices), **read(apart, band.slices)}
+        some = replace(band.group, tensors=tensors)
+        if not _moved(some, target, band.begin):
+            _unpacked(some, target, band.begin, UNPACKED if both else sys.maxsize, rows)
     return Parts(target.tensors, target.settings)
+
+
+def _unpacked(source: Group, target: Group, begin: int, limit: int, rows: int) -> None:
+    """Store the codes of rows or experts from `begin` on, with a byte each in between.
+
+    About `limit` at a time, in multiples of `rows`. So go codes in several planes, of 5 and 7 bits,
+    and those whose dims have no common ones.
+    """
+    key = target.form.codes.part
+    for band in bands(source, limit, axis="N", unit=rows):
+        first, last = begin + band.begin, begin + band.end
+        (place,) = bands(target, sys.maxsize, first, last, axis="N")
+        (into,) = cut(target, {key}, place.slices).values()
+        new = asarray(np.array(into.numpy()))  # contiguous, and with what lies beside the codes
+        tensors = cut(source, source.tensors.keys(), band.slices)
+        codes = codes_of(replace(band.group, tensors=tensors))
+        put_codes(replace(place.group, tensors={**place.group.tensors, key: new}), codes)
+        into.numpy()[...] = new.numpy()
 
 
 def _moved(source: Group, target: Group, begin: int) -> bool:

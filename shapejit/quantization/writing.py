@@ -22,7 +22,7 @@ from .groups import Group, any_of, axes_of, fault
 Array = NDArray[Any]
 
 
-def written(
+def stored_as(
     scheme: str, forms: tuple[Form, ...], content: Content, known: Mapping[str, int]
 ) -> Group:
     """The parts of a Content in the first form that can hold it. Raises FormatError if none can.

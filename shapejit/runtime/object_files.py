@@ -119,7 +119,7 @@ def trusted(path: Path) -> bool:
     return found.st_uid in (os.getuid(), 0) and not found.st_mode & 0o002
 
 
-class Stored(NamedTuple):
+class ObjectFile(NamedTuple):
     """An object file: its path, the name of its function, and its code."""
 
     path: Path
@@ -127,7 +127,7 @@ class Stored(NamedTuple):
     code: bytes
 
 
-def read(name: Name) -> Stored | None:
+def read(name: Name) -> ObjectFile | None:
     """The object file of a kernel, if it exists and is intact.
 
     Objects of a wheel, for a level of processors, are used if there is none for this processor.
@@ -143,7 +143,7 @@ def read(name: Name) -> Stored | None:
             if stored[:CHECKSUM] != _checksum(name, level, content):
                 continue
             if trusted(place) and trusted(path):
-                return Stored(path, label, content)
+                return ObjectFile(path, label, content)
     return None
 
 
