@@ -16,9 +16,10 @@ from views import packed_bytes
 import shapejit as sj
 from shapejit.__main__ import main
 from shapejit.bench import comparison, measure, packed, peers, pipe, random_copies, suites, ttc
-from shapejit.bench.cases import MIB, OURS, Call, Copy, pattern
+from shapejit.bench.cases import MIB, OURS, Call, Copy
 from shapejit.bench.casts import Cast
 from shapejit.bench.reshapes import RESHAPES
+from shapejit.bench.worker import pattern
 
 ALONE = ("busy", "first-call")  # suites whose cases start processes
 ALL = [case for name in suites.SUITES if name not in ALONE for case in suites.select((name,))]
@@ -63,7 +64,7 @@ def test_names_are_unique_and_sizes_count():
     for case in COPIES:
         seen = case.view(np.broadcast_to(np.empty((), f"V{case.itemsize}"), case.shape))
         assert case.moved == seen.nbytes
-        assert case.group == "random" or 48 * MIB < case.moved <= 260 * MIB, case.id
+        assert case.group == "tiers" or 48 * MIB < case.moved <= 260 * MIB, case.id
 
 
 @pytest.mark.parametrize("case", ALL, ids=lambda case: case.id)

@@ -12,8 +12,6 @@ import re
 import sys
 from hashlib import blake2b
 from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
 from time import process_time
 from typing import NamedTuple
 
@@ -178,10 +176,7 @@ def emitted(isa, patterns, everything=False):
     os.environ |= {"NUMBA_CPU_NAME": isa.cpu, "NUMBA_CPU_FEATURES": isa.features}
     os.environ |= {"NUMBA_NUM_THREADS": "1", "SHAPEJIT_PATIENCE": "0"}
     os.environ["SHAPEJIT_TARGET"] = isa.triple
-    spec = spec_from_file_location("tables", Path(__file__).with_name("tables.py"))
-    tables = module_from_spec(spec)
-    spec.loader.exec_module(tables)
-    failed = {}
+    tables, failed = import_module("tables"), {}
     with import_module(f"{OURS}.runtime.kernels").recorded() as names:
         for suite in tables.suites.SUITES:
             for case in tables.suites.recorded(suite, everything).values():
@@ -208,5 +203,4 @@ def main():
 if __name__ == "__main__":
     from main_loops import main_loop
 
-    del sys.path[0]  # this folder
     main()

@@ -100,9 +100,8 @@ def main(argv=None):
     for name, row in figures.items():
         print(f"{name[:60]:60}", *(f"{row[processor]:12}" for processor in ISAS))
     if args.record:
-        lines = ",\n".join(f"  {json.dumps(n)}: {json.dumps(row)}" for n, row in figures.items())
-        commit = json.dumps(git("rev-parse", "HEAD").strip())
-        RECORD.write_text(f'{{"commit": {commit}, "kernels": {{\n{lines}}}}}\n')
+        record = {"commit": git("rev-parse", "HEAD"), "kernels": figures}
+        RECORD.write_text(json.dumps(record, indent=1) + "\n")
     for name in unexplained(figures):
         print(f"TOO MANY INSTRUCTIONS: {name}")
     return WORSE if unexplained(figures) else SAME
