@@ -18,7 +18,6 @@ import pytest
 import shapejit as sj
 from benchmarks.suite import counters, emission, tables
 from benchmarks.suite.machine_code import ISAS
-from benchmarks.suite.main_loops import main_loop
 from benchmarks.tools import (
     ablation,
     check,
@@ -30,7 +29,6 @@ from benchmarks.tools import (
     machines,
     peers,
     picture,
-    processors,
     readme,
     record,
     repository,
@@ -49,7 +47,6 @@ COMMANDS = (
     figures,
     machine_code,
     peers,
-    processors,
     readme,
     record,
     tiers,
@@ -556,74 +553,6 @@ def test_more_spills_in_a_tile_kernel_are_worse():
     assert [c.spilling for c in found] == [True, False, False]
     assert machine_code.Compared(found, ({}, {})).worse
     assert not machine_code.Compared(found[1:], ({}, {})).worse
-
-
-LOOP_X86 = """
-f:
-# %bb.0:                                # %entry
-\tvmovdqu\t(%rsi), %ymm0
-\tjmp\t.LBB0_2
-.LBB0_1:                                # %elsewhere
-                                        #   in Loop: Header=BB0_2 Depth=1
-\tnop
-\tnop
-\tvmovdqu\t%ymm0, -64(%rbp)            # 32-byte Spill
-\tjmp\t.LBB0_4
-.LBB0_2:                                # %body
-                                        # =>This Inner Loop Header: Depth=1
-\tvmovdqu\t(%rsi,%rax), %ymm0
-\tvmovdqu\t%ymm0, 32(%rsp)                # 32-byte Spill
-\ttestq\t%rcx, %rcx
-\tjs\t.LBB0_1
-# %bb.3:                                #   in Loop: Header=BB0_2 Depth=1
-\tvmovdqu\t%ymm0, (%rdi,%rax)
-.LBB0_4:                                #   in Loop: Header=BB0_2 Depth=1
-\tvpmovdw\t%ymm0, 64(%rdi)
-\taddq\t$32, %rax
-\tjne\t.LBB0_2
-\tjmp\t.LBB0_6
-# %bb.5:
-\tmovb\t$1, (%rdi)
-.LBB0_6:
-\tretq
-"""
-LOOP_ARM = """
-.LBB0_1:                                // =>This Loop Header: Depth=1
-                                        //     Child Loop BB0_2 Depth 2
-\tmov\tx4, x5
-.LBB0_2:                                //   Parent Loop BB0_1 Depth=1
-                                        // =>  This Loop Header: Depth=2
-                                        //       Child Loop BB0_3 Depth 3
-\tldp\tq0, q1, [x0], #32
-\tstp\tq0, q1, [x1], #32
-\tst1\t{ v0.h }[0], [x2]
-\tsub\tx3, x3, #1
-.LBB0_3:                                //   Parent Loop BB0_1 Depth=1
-                                        //     Parent Loop BB0_2 Depth=2
-                                        // =>    This Inner Loop Header: Depth=3
-\tprfm\tpldl1keep, [x0, x5]
-\tcbnz\tx5, .LBB0_3
-// %bb.4:                               //   in Loop: Header=BB0_2 Depth=2
-\tcbnz\tx3, .LBB0_2
-// %bb.5:                               //   in Loop: Header=BB0_1 Depth=1
-\tstr\tq0, [x1, #4]
-\tb.ne\t.LBB0_1
-"""
-
-
-def test_the_main_loop_of_a_kernel():
-    found = main_loop(LOOP_X86, arm=False)  # not the way that stores less, nor what is spilled
-    assert found == {"loop instructions": 8, "loop bytes": 32 + 16}
-    found = main_loop(LOOP_ARM, arm=True)  # a loop in it stores nothing, and is gone through once
-    assert found == {"loop instructions": 7, "loop bytes": 32 + 2}
-
-
-def test_what_has_more_instructions_on_arm_has_a_line_that_says_why():
-    kernels = json.loads(processors.RECORD.read_text())["kernels"]
-    assert len(kernels) > 15
-    assert processors.unexplained(kernels) == []
-    for begin in processors.WHY:
-        assert any(name.startswith(begin) for name in kernels), begin
 
 
 def test_kernels_are_compiled_for_another_processor():

@@ -2,7 +2,7 @@
 
 README.md gets the table of `conversion`, a table of lines, what first calls take, the list of
 names and, in benchmarks/, its picture; shapejit/README.md the list of modules; benchmarks/README.md
-the table of all suites, and that of other processors (`processors`).
+the table of all suites, those of `peers` and `tiers`, and what the history has.
 """
 
 import json
@@ -12,7 +12,7 @@ import textwrap
 import time
 from statistics import geometric_mean
 
-from . import conversion, lines, names, picture, processors, timelines
+from . import conversion, lines, names, picture, timelines
 from .exits import ending, parser_of
 from .figures import recorded
 from .lines import numpys
@@ -33,7 +33,6 @@ PARTS = {
         "measured": lambda figures: table(figures),
         "newest": lambda figures: newest(),
         "peers": lambda figures: f"```text\n{last(PEERS, '.txt')}```",
-        "processors": lambda figures: processors.table(),
         "tiers": lambda figures: timelines.table(timelines.recorded()),
     },
 }
