@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from argparse import ArgumentParser
-from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from math import isfinite, log
 from pathlib import Path
@@ -556,22 +555,13 @@ def test_more_spills_in_a_tile_kernel_are_worse():
 
 
 def test_kernels_are_compiled_for_another_processor():
-    """One case's; the same source twice has the same figures but for seconds."""
+    """One case's; that the same source has the same figures, `check` shows with every commit."""
     from benchmarks.suite.machine_code import emitted, totals
 
-    isa = "neoverse-v1"
-    with ThreadPoolExecutor(2) as two:
-        found = list(
-            two.map(lambda _: emitted([isa], patterns=["^ttc/ttc-01"], folder=str(ROOT)), "12")
-        )
-    one, two = (each[isa] for each in found)
-    assert one["failed"] == {}
-    assert totals(one)["instructions"] > 100
-    assert totals(one)["objects cached"] > 0
-    for each in (one, two):
-        for row in each["kernels"].values():
-            row.pop("compile seconds", None)
-    assert one["kernels"] == two["kernels"]
+    (found,) = emitted(["neoverse-v1"], patterns=["^ttc/ttc-01"], folder=str(ROOT)).values()
+    assert found["failed"] == {}
+    assert totals(found)["instructions"] > 100
+    assert totals(found)["objects cached"] > 0
 
 
 @pytest.mark.parametrize(
@@ -724,9 +714,9 @@ def test_timelines_are_measured_in_new_processes(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(timelines, "TIERS", tmp_path)
     monkeypatch.setattr(tiers, "TIERS", tmp_path)
     monkeypatch.setattr(readme, "main", lambda argv: 0)
-    monkeypatch.setattr(tiers, "ROUNDS", 1)
-    monkeypatch.setattr(tiers, "REPEATS", 1)
-    words = ["--busy", "--record", "--seconds", "0.3", "--rows", "32x32"]
+    for name, value in {"ROUNDS": 1, "REPEATS": 1, "KERNELS": 0.1}.items():
+        monkeypatch.setattr(tiers, name, value)
+    words = ["--busy", "--record", "--seconds", "0.3", "--rows", "concat"]
     assert tiers.main(words) in (0, 1)
     (row,) = timelines.recorded()["rows"].values()
     assert row["kernels"] > 0
