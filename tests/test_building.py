@@ -269,8 +269,8 @@ def test_no_command_imports_numba(tmp_path):
     commands = (
         ["convert", str(source), str(target), *rules],
         ["warmup", "--only", "programs"],
-        ["bench", "--quick", "--size", "1e-6", "--rounds", "1", "--peer", "numpy"],
-        ["demo"],
+        ["bench", "--suite", "small", "--quick", "--rounds", "1", "--peer", "numpy"],
+        ["verify", str(target), str(target)],
         ["inspect", str(target)],
     )
     places = [str(tmp_path), os.environ.get("PYTHONPATH", "")]

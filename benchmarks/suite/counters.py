@@ -54,6 +54,15 @@ class Allocated:
     track_bytes.unit = "bytes"
 
 
+def allocated():
+    """What every call allocates, in this process."""
+    found, counter = {}, Allocated()
+    for call in CALLS:
+        counter.setup(call)
+        found[call] = counter.track_bytes(call)
+    return found
+
+
 class Memory:
     """Peak memory of a process: a copy, or an iterator of tensors, however many come"""
 

@@ -1,6 +1,6 @@
 """The machine code of a package's kernels for one instruction set, on whatever processor.
 
-`machine_code` runs it, by a Python that has the package: `python emission.py ISA [--all] [REGEX]`.
+`machine_code` runs it, by a Python that has the package: `python emission.py ISA [REGEX]`.
 Cases of the benchmarks are called; what they ask for the package's builder compiles for the
 instruction set, and is counted.
 """
@@ -12,8 +12,6 @@ import re
 import sys
 from hashlib import blake2b
 from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
 from time import process_time
 from typing import NamedTuple
 
@@ -42,7 +40,6 @@ ISAS = {
     "x86-64-v4": Isa(X86, "x86-64-v4", _AVX512),
     # Without vectors of any length: LLVM ends with an assertion where it meets ours among them.
     "neoverse-v1": Isa(ARM, "neoverse-v1", "+neon,-sve,-sve2"),
-    "apple-m2": Isa(ARM, "apple-m2", "+neon"),
 }
 
 COLUMNS = (
@@ -116,7 +113,7 @@ class Emission:
         from llvmlite import binding
 
         text = self.machine.emit_assembly(module.clone())
-        figures = counted(text, self.arm) | main_loop(text, self.arm)
+        figures = counted(text, self.arm)
         data = self.machine.emit_object(module)
         sections = binding.ObjectFileRef.from_data(data).sections()
         figures["code bytes"] = sum(
@@ -173,18 +170,15 @@ def built(isa, names):
     return rows, failed
 
 
-def emitted(isa, patterns, everything=False):
+def emitted(isa, patterns):
     """The figures of all kernels that the cases ask for, by name, and what fails."""
     os.environ |= {"NUMBA_CPU_NAME": isa.cpu, "NUMBA_CPU_FEATURES": isa.features}
     os.environ |= {"NUMBA_NUM_THREADS": "1", "SHAPEJIT_PATIENCE": "0"}
     os.environ["SHAPEJIT_TARGET"] = isa.triple
-    spec = spec_from_file_location("tables", Path(__file__).with_name("tables.py"))
-    tables = module_from_spec(spec)
-    spec.loader.exec_module(tables)
-    failed = {}
+    tables, failed = import_module("tables"), {}
     with import_module(f"{OURS}.runtime.kernels").recorded() as names:
         for suite in tables.suites.SUITES:
-            for case in tables.suites.recorded(suite, everything).values():
+            for case in tables.suites.recorded(suite).values():
                 if suite in LEFT_OUT or not all(re.search(p, case.id) for p in patterns):
                     continue
                 try:
@@ -200,13 +194,10 @@ def emitted(isa, patterns, everything=False):
 
 
 def main():
-    isa, *patterns = (word for word in sys.argv[1:] if word != "--all")
+    isa, *patterns = sys.argv[1:]
     gc.disable()  # as the builder: a tenth of every compilation
-    print(json.dumps(emitted(ISAS[isa], patterns, "--all" in sys.argv)))
+    print(json.dumps(emitted(ISAS[isa], patterns)))
 
 
 if __name__ == "__main__":
-    from main_loops import main_loop
-
-    del sys.path[0]  # this folder
     main()

@@ -18,25 +18,24 @@ ISAS = ("x86-64-v3", "x86-64-v4", "neoverse-v1")  # that are recorded with every
 TIMEOUT = 900  # seconds for one instruction set
 
 
-def emitted(isas=None, python=sys.executable, patterns=(), folder="", everything=False):
-    """{instruction set: what `emission` says} of the package that a Python, or a folder, has.
+def emitted(isas=None, patterns=(), folder=""):
+    """{instruction set: what `emission` says} of the package that this Python, or a folder, has.
 
-    Of the cases that all `patterns` match: those that the history has, or `everything`.
+    Of the cases that the history has and all `patterns` match.
     """
-    words = [*(("--all",) if everything else ()), *patterns]
     names = list(isas or ISAS)
     with ThreadPoolExecutor(max_workers=len(names)) as pool:  # or a core waits for the last one
-        made = pool.map(lambda isa: _process(isa, python, words, folder), names)
+        made = pool.map(lambda isa: _process(isa, patterns, folder), names)
         return dict(zip(names, made, strict=True))
 
 
-def _process(isa, python, words, folder):
+def _process(isa, patterns, folder):
     with tempfile.TemporaryDirectory(prefix="shapejit-emission-") as cache:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("NUMBA_", "PYTHONPATH"))}
         kept |= {"PYTHONHASHSEED": "0", "NUMBA_CACHE_DIR": cache}
         if folder:
             kept["PYTHONPATH"] = folder
-        command = [python, EMISSION, isa, *words]
+        command = [sys.executable, EMISSION, isa, *patterns]
         options = {"capture_output": True, "text": True, "timeout": TIMEOUT, "check": False}
         try:
             done = subprocess.run(command, cwd=cache, env=kept, **options)

@@ -10,11 +10,10 @@ cases that differ by more than the noise. Exit code 1: a suite loses 3 % or a ca
 import ast
 import sys
 
-from .compare import WORSE, means, of_places, tell, text
+from .compare import WORSE, means, tell, text, timed
 from .exits import SAME, WORSE as LOST, MeasureError, ending, parser_of
-from .installs import Place
 from .repository import ROOT
-from .trials import items
+from .trials import Place, chosen
 
 LEAST = 0.03  # of a suite's geometric mean
 
@@ -38,10 +37,10 @@ def main(argv=None):
     parser.add_argument("--bench", action="append", default=[], metavar="REGEX")
     parser.add_argument("--all", action="store_true", help="all cases, not only those recorded")
     args = parser.parse_args(argv)
-    here = Place(sys.executable, str(ROOT))
-    without = here._replace(ablated=dict(map(given, args.values)))
-    chosen = [item for item in items(args.bench, args.all) if not item.counter]
-    found = of_places({"first": here, "again": here, "second": without}, chosen, tell, WORSE)
+    here = Place(str(ROOT))
+    places = {"first": here, "again": here}
+    places["second"] = here._replace(ablated=dict(map(given, args.values)))
+    found = timed(chosen(args.bench, args.all), places, tell, WORSE)
     if not found.verdicts:
         raise MeasureError("nothing could be measured")
     print(text(found))

@@ -53,14 +53,19 @@ def now():
         if not one["kernels"]:
             raise MeasureError(f"{isa}: {one['failed']}")
         found |= {f"{isa} {name}": n for name, n in totals(one).items() if name in FIGURES}
-    code = "import sys; sys.path[:0] = [sys.argv[1]]; from benchmarks.tools.worker import count; "
-    code += "print(*(count('Allocated', call) for call in sys.argv[2:]))"
-    command = [sys.executable, "-c", code, str(ROOT), *counters.CALLS]
+    return found | {f"bytes of {call}": value for call, value in allocated().items()}
+
+
+def allocated():
+    """What every call of `counters` allocates in a new process."""
+    code = (
+        "import json; from benchmarks.suite.counters import allocated as a; print(json.dumps(a()))"
+    )
+    command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         raise MeasureError(done.stderr.strip()[-300:])
-    made = zip(counters.CALLS, map(int, done.stdout.split()), strict=True)
-    return found | {f"bytes of {call}": value for call, value in made}
+    return json.loads(done.stdout)
 
 
 def steps(before, after):

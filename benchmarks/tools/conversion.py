@@ -17,10 +17,11 @@ from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 
-from .checkpoints import make
+import numpy as np
+
 from .exits import SAME, WORSE, MeasureError, ending, parser_of
-from .machines import QUIET, entry
-from .repository import ROOT, git
+from .machines import described, keep, last, must_be_quiet
+from .repository import ROOT
 
 CONVERSIONS = ROOT / "benchmarks" / "measured" / "conversion"
 BY_TORCH = """
@@ -45,6 +46,25 @@ WAYS = {
 }
 
 
+def checkpoint(folder, nbytes):
+    """Write a folder of FP8 weights of about so many bytes, at least of one: their number."""
+    sj, pattern = import_module("shapejit"), import_module("shapejit.bench.worker").pattern
+    codes = pattern(2048 * 7168) & 0x77  # small numbers, no NaNs
+    scale = np.ldexp(np.float32(1), pattern(16 * 56).astype(np.int32) % 8 - 12).reshape(16, 56)
+    weight, tensors = sj.Tensor.frombuffer(codes, "float8_e4m3fn", (2048, 7168)), {}
+    count = max(1, round(nbytes / codes.size))
+    for k in range(count):
+        layer, expert = divmod(k, 256)
+        name = f"model.layers.{layer}.mlp.experts.{expert}.up_proj.weight"
+        tensors |= {name: weight, f"{name}_scale_inv": scale}
+    folder.mkdir()
+    sj.save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    config = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    config = {"torch_dtype": "bfloat16", "quantization_config": config}
+    (folder / "config.json").write_text(json.dumps(config))
+    return count * (codes.size + scale.nbytes)
+
+
 def taken(way, source, target):
     """The seconds and the peak of resident bytes of a process that converts a folder."""
     command = [sys.executable, *WAYS[way], str(source), str(target)]
@@ -62,7 +82,7 @@ def measured(size, rounds):
     found = {way: [] for way in WAYS}
     with tempfile.TemporaryDirectory(prefix="shapejit-") as folder:
         source = Path(folder, "fp8")
-        nbytes = make("deepseek-v3", str(source), size)
+        nbytes = checkpoint(source, size)
         targets = {way: Path(folder, way) for way in WAYS}
         for _ in range(rounds + 1):
             for way, target in targets.items():
@@ -82,16 +102,9 @@ def _same(first, second):
     return not [*found(load(str(first)), load(str(second)))]
 
 
-def last():
-    """The last record; None if there is none."""
-    paths = sorted(CONVERSIONS.glob("*.json"))
-    return json.loads(paths[-1].read_text()) if paths else None
-
-
-def table(record):
-    """The lines of a README."""
-    if record is None:
-        return "None is recorded yet."
+def table(record=None):
+    """The lines of a README, of the last record if of no other."""
+    record = record or json.loads(last(CONVERSIONS))
     (ours, own), (theirs, other) = (record["ways"][way] for way in WAYS)
     torch = f"torch {record['torch']} and safetensors, file by file"
     convert = "`shapejit convert model-fp8 model-bf16 --to bf16`"
@@ -113,15 +126,12 @@ def main(argv=None):
     parser.add_argument("--record", action="store_true")
     parser.add_argument("--busy", action="store_true", help="even if others have the cores")
     args = parser.parse_args(argv)
-    if os.getloadavg()[0] > QUIET and not args.busy:
-        raise MeasureError(f"load average {os.getloadavg()[0]:.1f}: other programs have the cores")
-    facts = import_module("shapejit.bench.machine").machine()
+    must_be_quiet(args.busy)
     size = import_module("shapejit.conversion").nbytes_of(args.size)
-    record = {"commit": git("rev-parse", "HEAD"), "cpu": facts["cpu"], "threads": facts["threads"]}
-    record |= {"torch": version("torch"), **measured(size, args.rounds)}
+    record = described() | {"torch": version("torch"), **measured(size, args.rounds)}
     print(table(record), f"the results are {'' if record['same'] else 'NOT '}the same", sep="\n")
     if args.record:
-        entry(CONVERSIONS, ".json").write_text(json.dumps(record, indent=1) + "\n")
+        keep(CONVERSIONS, ".json", json.dumps(record, indent=1) + "\n")
     return SAME if record["same"] else WORSE
 
 

@@ -5,33 +5,31 @@ and machine; `readme` writes the last one. Options that are not of this command 
 `shapejit bench`, such as --peer.
 """
 
+import io
 import json
-import os
-import subprocess
 import sys
+from contextlib import redirect_stdout
+from importlib import import_module
 
 from .exits import ending, parser_of
-from .machines import QUIET, entry
+from .machines import keep, last, must_be_quiet
 from .repository import ROOT, RecordError, git
 
 FIGURES = ROOT / "benchmarks" / "measured"
 
 
-def recorded(folder=None):
+def recorded():
     """The last entry."""
-    paths = sorted((folder or FIGURES).glob("*.json"))
-    if not paths:
-        raise RecordError("no figures are recorded: python -m benchmarks.tools.figures")
-    return json.loads(paths[-1].read_text())
+    return json.loads(last(FIGURES))
 
 
 def measured(options):
-    """What `shapejit bench` of all suites prints."""
-    command = [sys.executable, "-m", "shapejit", "bench", "--json", *options]
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode:
-        raise RecordError(f"{' '.join(command[1:])}: exit code {done.returncode}")
-    return json.loads(done.stdout)
+    """What `shapejit bench` prints as JSON."""
+    with redirect_stdout(io.StringIO()) as out:
+        code = import_module("shapejit.__main__").main(["bench", "--json", *options])
+    if code:
+        raise RecordError(f"shapejit bench {' '.join(options)}: exit code {code}")
+    return json.loads(out.getvalue())
 
 
 def text(found):
@@ -56,13 +54,10 @@ def main(argv=None):
     args, options = parser.parse_known_args(argv)
     if git("status", "--porcelain", "--", "shapejit"):
         raise RecordError("shapejit/ has changes that are not committed")
-    if os.getloadavg()[0] > QUIET and not args.busy:
-        raise RecordError(f"load average {os.getloadavg()[0]:.1f}: other programs have the cores")
+    must_be_quiet(args.busy)
     options += [word for suite in args.suite or ["all"] for word in ("--suite", suite)]
     found = {"commits": [git("rev-parse", "HEAD")], **measured(options)}
-    path = entry(FIGURES, ".json", args.machine)
-    path.write_text(text(found))
-    print(path)
+    print(keep(FIGURES, ".json", text(found), args.machine))
     return 0
 
 

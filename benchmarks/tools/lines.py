@@ -5,6 +5,8 @@ The table at the top of the README and the picture above it are made of these ro
 
 from typing import NamedTuple
 
+from .picture import Bars
+
 
 class Line(NamedTuple):
     """One row: what it does, both lines, and the recorded case (suite and name).
@@ -94,6 +96,21 @@ def table(figures):
             cells.append(_times(taken["torch"] / own) if "torch" in taken else "-")
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows)
+
+
+def chart(figures):
+    """The bars of the README's picture: 1 is the speed of memcpy."""
+    rows = []
+    for line in LINES:
+        taken = seconds(figures, line) if line.bar else None
+        if taken and "memcpy" in taken:
+            ours, theirs = (taken["memcpy"] / s for s in (taken["shapejit"], numpys(taken)))
+            rows.append((line.bar, ours, theirs, f"{ours / theirs:.0f}x"))
+    title, series = (
+        "Speed as a share of memcpy's, and how many times NumPy's",
+        ("shapejit", "NumPy"),
+    )
+    return Bars(title, series, rows, figures["machine"]["cpu"], 1.3, "memcpy")
 
 
 def _code(text):

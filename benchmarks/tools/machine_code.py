@@ -2,25 +2,20 @@
 
 The kernels that the recorded cases ask for are compiled for x86-64-v3, x86-64-v4 and, by
 cross-compilation, neoverse-v1, by this Python's numba. Exit code 1: a tile kernel has got more
-spills, or all that both have takes 25 % longer to compile; 2: bad arguments, or nothing could be
-compiled.
+spills; 2: bad arguments, or nothing could be compiled.
 """
 
-import io
 import json
-import subprocess
 import sys
-import tarfile
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
 from ..suite.machine_code import emitted, totals
 from .exits import SAME, WORSE, MeasureError, ending, parser_of
-from .repository import ROOT, RecordError, commit_named
+from .repository import ROOT, commit_named, extract
 
 SECONDS = "compile seconds"
-LONGER = 0.25  # the fraction by which compiling may take longer
 TILES = "tiles."  # what the names of kernels contain that move blocks in registers
 
 
@@ -47,16 +42,9 @@ class Change(NamedTuple):
 
 def emitted_of(commits, repository=ROOT, **options):
     """Figures of the sources of commits: {instruction set: figures} of each."""
-    made = []
     with tempfile.TemporaryDirectory(prefix="shapejit-sources-") as folder:
-        for k, commit in enumerate(commits):
-            command = ["git", "archive", commit, "shapejit"]
-            done = subprocess.run(command, cwd=repository, capture_output=True, check=False)
-            if done.returncode:
-                raise RecordError(done.stderr.decode().strip())
-            with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
-                archive.extractall(Path(folder, str(k)), filter="data")
-            made.append(emitted(folder=str(Path(folder, str(k))), **options))
+        places = [extract(one, Path(folder, str(k)), repository) for k, one in enumerate(commits)]
+        made = [emitted(folder=place, **options) for place in places]
     for found in made:
         if not any(one["kernels"] for one in found.values()):
             reasons = sorted({why for one in found.values() for why in one["failed"].values()})
@@ -82,29 +70,16 @@ def changes(first, second):
     return sorted(found, key=lambda change: (not change.spilling, change.isa, change.kernel))
 
 
-def longer(first, second):
-    """The fraction by which compiling takes longer, of the kernels that both have."""
-    pairs = [
-        (row.get(SECONDS, 0), second[isa]["kernels"][name].get(SECONDS, 0))
-        for isa, one in first.items()
-        for name, row in one["kernels"].items()
-        if name in second.get(isa, {"kernels": {}})["kernels"]
-    ]
-    before, after = (sum(seconds) for seconds in zip(*pairs, strict=True)) if pairs else (0, 0)
-    return after / before - 1 if before else 0.0
-
-
 class Compared(NamedTuple):
     """What two commits differ by."""
 
     changes: list
     totals: tuple
-    longer: float
 
     @property
     def worse(self):
         """Whether this is a failure."""
-        return any(c.spilling for c in self.changes) or self.longer > LONGER
+        return any(c.spilling for c in self.changes)
 
     def __str__(self):
         lines = [str(change) for change in self.changes]
@@ -113,8 +88,6 @@ class Compared(NamedTuple):
             parts = (f"{name} {before[isa][name]} -> {n}" for name, n in after[isa].items()
                      if before[isa][name] != n)  # fmt: skip
             lines.append(f"{isa}: {', '.join(parts) or 'the same'}")
-        marked = "LONGER TO COMPILE: " if self.longer > LONGER else "compiling takes "
-        lines.append(f"{marked}{self.longer:+.0%}")
         spilling = sum(c.spilling for c in self.changes)
         lines.append(f"{len(self.changes)} figures differ, {spilling} are spills of tiles")
         return "\n".join(lines)
@@ -124,7 +97,7 @@ def compare_commits(first, second, repository=ROOT, **options):
     """Figures of two commits side by side."""
     made = emitted_of((first, second), repository, **options)
     sums = tuple({isa: totals(one) for isa, one in found.items()} for found in made)
-    return Compared(changes(*made), sums, longer(*made))
+    return Compared(changes(*made), sums)
 
 
 @ending

@@ -1,13 +1,35 @@
-"""The machine at hand: what it is called in the history, and whether it is quiet."""
+"""The machine at hand: its name in the history, whether it is quiet, what was measured on it."""
 
 import json
 import os
 import platform
+import re
 import time
 
-from .repository import RESULTS
+from shapejit.bench.machine import fact, machine as described_machine, processor
+from shapejit.runtime.cpu_caches import data_caches
+
+from .exits import MeasureError
+from .repository import RESULTS, RecordError, git
 
 QUIET = 0.5  # load average of a machine that measures nothing but itself
+_VENDORS = {"GenuineIntel": "intel", "AuthenticAMD": "amd", "0x41": "arm", "0xc0": "ampere"}
+_WIDEST = {"avx512f": "avx512", "avx2": "avx2", "sve": "sve"}  # the first that it has
+
+
+def name_of_this():
+    """What tells machines with other figures apart: processor, vectors, caches, cores.
+
+    Vendor, family and model, the widest vectors, the caches that a core sees from the second
+    level on, and the number of cores; no frequency, which is calibrated anew at each boot.
+    """
+    vendor = _VENDORS.get(fact("vendor"), fact("vendor")) or processor()
+    flags = fact("flags").split()
+    vectors = next((text for flag, text in _WIDEST.items() if flag in flags), "128-bit")
+    caches = [f"l{level} {size >> 10}K" for level, size in data_caches() if level > 1]
+    cores = f"{os.cpu_count()} cores"
+    parts = [vendor, fact("family"), fact("model"), vectors, *caches, cores]
+    return re.sub(r"[^a-z0-9]+", "-", " ".join(parts).lower()).strip("-")
 
 
 def machine(name=None):
@@ -16,20 +38,41 @@ def machine(name=None):
     The name says what it is, so that another machine of the kind has the same
     curves, and no other; facts that change with an update of the system are left out.
     """
-    from shapejit.bench import machine as machines
-
-    name = name or machines.name()
+    name = name or name_of_this()
     known = RESULTS / name / "machine.json"
     if known.is_file():
         facts = json.loads(known.read_text())
         facts.pop("version", None)
         return facts
     facts = {"machine": name, "os": platform.system(), "arch": platform.machine()}
-    return {**facts, "cpu": machines.processor(), "num_cpu": str(os.cpu_count()), "ram": ""}
+    return {**facts, "cpu": processor(), "num_cpu": str(os.cpu_count()), "ram": ""}
 
 
-def entry(folder, suffix, name=None):
-    """Where that is kept which is measured today on this machine."""
+def must_be_quiet(busy=False):
+    """Raise where other programs have the cores, unless that does not matter."""
+    load = os.getloadavg()[0]
+    if load > QUIET and not busy:
+        raise MeasureError(f"load average {load:.1f}: other programs would be measured; or --busy")
+
+
+def described():
+    """What a record says of the commit and the machine."""
+    facts = described_machine()
+    return {"commit": git("rev-parse", "HEAD"), "cpu": facts["cpu"], "threads": facts["threads"]}
+
+
+def keep(folder, suffix, text, name=None):
+    """Write what was measured today on this machine: the path."""
     folder.mkdir(parents=True, exist_ok=True)
     day = time.strftime("%Y-%m-%d", time.gmtime())
-    return folder / f"{day}-{machine(name)['machine']}{suffix}"
+    path = folder / f"{day}-{machine(name)['machine']}{suffix}"
+    path.write_text(text)
+    return path
+
+
+def last(folder, suffix=".json"):
+    """The text of the last record."""
+    paths = sorted(folder.glob(f"*{suffix}"))
+    if not paths:
+        raise RecordError(f"nothing is recorded in {folder}")
+    return paths[-1].read_text()

@@ -7,18 +7,15 @@ take turns with memcpy. The table is printed, and with --record kept in benchmar
 and written into benchmarks/README.md.
 """
 
+import re
 import sys
-from importlib import import_module
 from statistics import geometric_mean
 
-from shapejit.bench import peers, suites, worker
-from shapejit.bench.comparison import measure, use_threads
-from shapejit.bench.machine import machine as described
-from shapejit.engine import patience
+from shapejit.bench import suites, worker
 
-from . import readme
-from .exits import SAME, MeasureError, ending, parser_of
-from .machines import entry
+from . import figures, readme
+from .exits import SAME, ending, parser_of
+from .machines import keep
 from .readme import PEERS, aligned
 from .repository import git
 
@@ -42,14 +39,16 @@ def text(rows, ways):
     return "\n".join(aligned(lines))
 
 
-def measured(chosen, others, rounds, size):
-    """{case: {way: its time over memcpy's}}."""
-    sj, rows = import_module("shapejit"), {}
-    for case in chosen:
-        seconds = measure(sj, case.scaled(size), others, rounds).seconds
-        ways = {way: s / seconds["memcpy"] for way, s in seconds.items() if "memcpy" not in way}
-        rows[case.id] = {way: round(ratio, 3) for way, ratio in ways.items()}
-    return rows
+def measured(chosen, options):
+    """{case: {way: its time over memcpy's}}, and the facts of the machine."""
+    names = "|".join(re.escape(case.id) for case in chosen)
+    words = ["--suite", "workloads", "--suite", "xla", "--case", f"^({names})$"]
+    found, rows = figures.measured([*words, "--threads", str(THREADS), *options]), {}
+    for row in found["rows"]:
+        taken = {way: s for way, s in row["seconds"].items() if "memcpy" not in way}
+        ratios = {way: round(s / row["seconds"]["memcpy"], 3) for way, s in taken.items()}
+        rows[f"{row['suite']}/{row['name']}"] = ratios
+    return rows, found["machine"]
 
 
 @ending
@@ -63,22 +62,17 @@ def main(argv=None):
     add("--size", type=float, default=1.0, metavar="F", help="F times the bytes")
     add("--record", action="store_true")
     args = parser.parse_args(argv)
-    use_threads(THREADS)
-    try:
-        with patience.force_kernels(), peers.started(tuple(args.peer)) as others:
-            rows = measured(cases(), others, args.rounds, args.size)
-            versions = {peer.name: peer.version for peer in others}
-    except peers.PeerError as fault:
-        raise MeasureError(fault) from None
+    options = [word for peer in args.peer for word in ("--peer", peer)]
+    options += ["--rounds", str(args.rounds), "--size", str(args.size)]
+    rows, facts = measured(cases(), options)
     ways = list(dict.fromkeys(way for row in rows.values() for way in row))
-    facts = described()
-    versions |= {name: facts[name] for name in ("numpy", "shapejit")}
+    versions = facts["peers"] | {name: facts[name] for name in ("numpy", "shapejit")}
     where = f"{facts['cpu']}, {THREADS} threads; "
     where += ", ".join(f"{name} {version}" for name, version in versions.items())
     made = f"{text(rows, ways)}\n\n{git('rev-parse', '--short=8', 'HEAD')} on {where}\n"
     print(made, end="")
     if args.record:
-        entry(PEERS, ".txt").write_text(made)
+        keep(PEERS, ".txt", made)
         readme.main([])
     return SAME
 

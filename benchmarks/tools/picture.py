@@ -1,64 +1,62 @@
-"""The bar chart at the top of the README, light and dark, as SVG without a library."""
+"""Bar charts of the READMEs, light and dark, as SVG without a library."""
 
 from html import escape
-
-from .lines import LINES, numpys, seconds
+from typing import NamedTuple
 
 WIDTH, LEFT, RIGHT, TOP, ROW, BAR = 760, 210, 70, 58, 46, 15
-# Ink, faint ink, and the bars of shapejit and NumPy; the background is the page's.
+# Ink, faint ink, and the bars of both series; the background is the page's.
 THEMES = {
     "light": ("#1f2328", "#59636e", "#1f6feb", "#afb8c1"),
     "dark": ("#e6edf3", "#9198a1", "#58a6ff", "#6e7681"),
 }
 
 
-def bars(figures):
-    """(name, speed of shapejit, speed of NumPy) of each bar; 1 is the speed of memcpy."""
-    found = []
-    for line in LINES:
-        taken = seconds(figures, line) if line.bar else None
-        if taken and "memcpy" in taken:
-            ours, theirs = (taken["memcpy"] / s for s in (taken["shapejit"], numpys(taken)))
-            found.append((line.bar, ours, theirs))
-    return found
+class Bars(NamedTuple):
+    """A chart: each row has a name, a bar of both series, and what stands beside the first one.
+
+    A dotted line stands at 1, where `line` says what it is; bars end at `most`, or beyond it.
+    """
+
+    title: str
+    series: tuple[str, str]
+    rows: list[tuple[str, float, float, str]]
+    note: str
+    most: float
+    line: str = ""
 
 
-def svg(figures, theme):
-    """The chart as text: two bars per row, which end at 1.3 times memcpy's speed."""
-    ink, faint, own, other = THEMES[theme]
-    found = bars(figures)
-    height = TOP + ROW * len(found) + 26
-    scale = (WIDTH - LEFT - RIGHT) / max(1.3, *(max(pair) for _, *pair in found))
-    cpu = figures["machine"]["cpu"]
-    bottom = TOP + ROW * len(found) - 8
+def svg(chart, theme):
+    """The chart as text: two bars per row."""
+    ink, faint, *colours = THEMES[theme]
+    height = TOP + ROW * len(chart.rows) + 26
+    ends = (max(first, second) for _, first, second, _ in chart.rows)
+    scale = (WIDTH - LEFT - RIGHT) / max(chart.most, *ends)
+    one, bottom = f"{LEFT + scale:.1f}", TOP + ROW * len(chart.rows) - 8
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
         f'width="{WIDTH}" height="{height}" font-family="system-ui, sans-serif" font-size="13">',
-        "<title>Speed of shapejit and NumPy; 1 is the speed of memcpy</title>",
-        label(12, 22, "Speed as a share of memcpy's, and how many times NumPy's", ink, size=15),
-        *_key(own, other, ink),
-        f'<line x1="{LEFT + scale:.1f}" y1="{TOP - 8}" x2="{LEFT + scale:.1f}" y2="{bottom}" '
-        f'stroke="{faint}" stroke-dasharray="3 3"/>',
-        label(LEFT + scale, bottom + 14, "memcpy", faint, anchor="middle", size=11),
-        label(12, height - 6, cpu, faint, size=11),
+        f"<title>{escape(chart.title)}</title>",
+        _label(12, 22, chart.title, ink, size=15),
+        _label(12, height - 6, chart.note, faint, size=11),
     ]
-    for k, (name, ours, theirs) in enumerate(found):
+    for x, name, colour in zip((LEFT, LEFT + 130), chart.series, colours, strict=True):
+        parts.append(f'<rect x="{x}" y="34" width="10" height="10" rx="2" fill="{colour}"/>')
+        parts.append(_label(x + 15, 43, name, ink, size=12))
+    if chart.line:
+        parts.append(
+            f'<line x1="{one}" y1="{TOP - 8}" x2="{one}" y2="{bottom}" '
+            f'stroke="{faint}" stroke-dasharray="3 3"/>'
+        )
+        parts.append(_label(LEFT + scale, bottom + 14, chart.line, faint, anchor="middle", size=11))
+    for k, (name, first, second, beside) in enumerate(chart.rows):
         y = TOP + ROW * k
         parts += [
-            label(LEFT - 10, y + BAR + 5, name, ink, anchor="end"),
-            _bar(y, ours * scale, own),
-            _bar(y + BAR + 2, theirs * scale, other),
-            label(LEFT + ours * scale + 6, y + 12, f"{ours / theirs:.0f}x", ink, weight=600),
+            _label(LEFT - 10, y + BAR + 5, name, ink, anchor="end"),
+            _bar(y, first * scale, colours[0]),
+            _bar(y + BAR + 2, second * scale, colours[1]),
+            _label(LEFT + first * scale + 6, y + 12, beside, ink, weight=600),
         ]
     return "\n".join([*parts, "</svg>", ""])
-
-
-def _key(own, other, ink):
-    parts = []
-    for x, name, colour in ((LEFT, "shapejit", own), (LEFT + 90, "NumPy", other)):
-        parts.append(f'<rect x="{x}" y="34" width="10" height="10" rx="2" fill="{colour}"/>')
-        parts.append(label(x + 15, 43, name, ink, size=12))
-    return parts
 
 
 def _bar(y, width, colour):
@@ -68,7 +66,7 @@ def _bar(y, width, colour):
     )
 
 
-def label(x, y, text, colour, *, anchor="start", size=13, weight=400):
+def _label(x, y, text, colour, *, anchor="start", size=13, weight=400):
     return (
         f'<text x="{x:.1f}" y="{y}" fill="{colour}" text-anchor="{anchor}" '
         f'font-size="{size}" font-weight="{weight}">{escape(text)}</text>'

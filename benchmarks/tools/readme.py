@@ -2,7 +2,7 @@
 
 README.md gets the table of `conversion`, a table of lines, what first calls take, the list of
 names and, in benchmarks/, its picture; shapejit/README.md the list of modules; benchmarks/README.md
-the table of all suites, and that of other processors (`processors`).
+the table of all suites, those of `peers` and `tiers`, and what the history has.
 """
 
 import json
@@ -12,28 +12,28 @@ import textwrap
 import time
 from statistics import geometric_mean
 
-from . import conversion, names, picture, processors, timelines
+from . import conversion, lines, names, picture, timelines
 from .exits import ending, parser_of
 from .figures import recorded
-from .lines import numpys, table as lines_table
+from .lines import numpys
+from .machines import last
 from .repository import RESULTS, ROOT, RecordError
 
 MARKER = "<!-- {}: written by python -m benchmarks.tools.readme -->\n{}<!-- /{} -->"
 # What stands between the markers of each file.
 PARTS = {
     "README.md": {
-        "conversion": lambda figures: conversion.table(conversion.last()),
-        "lines": lambda figures: "\n\n".join([lines_table(figures), _beside(figures)]),
-        "first": lambda figures: timelines.sentence(timelines.last()),
+        "conversion": lambda figures: conversion.table(),
+        "lines": lambda figures: "\n\n".join([lines.table(figures), _beside(figures)]),
+        "first": lambda figures: timelines.sentence(timelines.recorded()),
         "names": lambda figures: names.listed(),
     },
     "shapejit/README.md": {"modules": lambda figures: names.modules()},
     "benchmarks/README.md": {
         "measured": lambda figures: table(figures),
         "newest": lambda figures: newest(),
-        "peers": lambda figures: last(PEERS),
-        "processors": lambda figures: processors.table(),
-        "tiers": lambda figures: timelines.table(timelines.last()),
+        "peers": lambda figures: f"```text\n{last(PEERS, '.txt')}```",
+        "tiers": lambda figures: timelines.table(timelines.recorded()),
     },
 }
 PEERS = ROOT / "benchmarks" / "measured" / "peers"
@@ -94,12 +94,6 @@ def _beside(figures):
     return textwrap.fill(text, 100, break_on_hyphens=False)
 
 
-def last(folder):
-    """The last entry of a folder."""
-    texts = [path.read_text() for path in sorted(folder.glob("*.txt"))]
-    return f"```text\n{texts[-1]}```" if texts else "None is recorded yet."
-
-
 def newest(results=RESULTS):
     """Of which commit and day the newest point of the history is, on each machine."""
     lines = []
@@ -126,10 +120,11 @@ def written(name, text, figures):
 def files(figures):
     """Every file that is written, and its text."""
     texts = {name: written(name, (ROOT / name).read_text(), figures) for name in PARTS}
-    pictures = {f"benchmarks/speed-{t}.svg": picture.svg(figures, t) for t in picture.THEMES}
-    if record := timelines.last():
-        pictures |= {f"benchmarks/tiers-{t}.svg": timelines.svg(record, t) for t in picture.THEMES}
-    return texts | pictures
+    charts = {"speed": lines.chart(figures), "tiers": timelines.chart(timelines.recorded())}
+    for name, chart in charts.items():
+        for theme in picture.THEMES:
+            texts[f"benchmarks/{name}-{theme}.svg"] = picture.svg(chart, theme)
+    return texts
 
 
 @ending

@@ -1,7 +1,7 @@
 """Add commits to the recorded history: asv runs them, in an environment of its own.
 
-Without arguments HEAD is recorded, with --steps N so many of the commits that are missing, spread
-evenly over the history. What is recorded already is left out. Results go to
+Without arguments HEAD is recorded, with --steps N so many of the commits that are missing, which
+asv spreads evenly over the history. What is recorded already is left out. Results go to
 benchmarks/results/MACHINE, where plain `asv run` on this machine puts its own from then on.
 """
 
@@ -12,8 +12,8 @@ import sys
 
 from . import readme
 from .exits import SAME, UNKNOWN, ending, parser_of
-from .machines import QUIET, machine
-from .repository import MEASURED, RESULTS, ROOT, RecordError, commit_named, git, main_branch
+from .machines import machine, must_be_quiet
+from .repository import MEASURED, RESULTS, ROOT, commit_named, git, main_branch
 
 
 def values(path):
@@ -43,14 +43,6 @@ def missing(name, since=None):
     return [commit for commit in found if commit[:8] not in have]
 
 
-def spread(commits, count):
-    """So many of them, the last one among them, as far apart as that goes."""
-    if count >= len(commits):
-        return commits
-    step = (len(commits) - 1) / max(1, count - 1)
-    return [commits[len(commits) - 1 - round(k * step)] for k in reversed(range(count))]
-
-
 def record(commits, facts, everything=False, more=()):
     """Run asv for the commits: 0, or 2 where it or a benchmark of it failed."""
     from asv.machine import MachineCollection
@@ -76,7 +68,6 @@ def main(argv=None):
     add("commits", nargs="*", metavar="COMMIT", help="HEAD if there is none")
     add("--steps", type=int, metavar="N", help="so many of the commits that are missing")
     add("--since", metavar="COMMIT", help="all that are missing behind it, or --steps of them")
-    add("--list", action="store_true", help="only say which commits these are")
     add("--all", action="store_true", help="all cases, not the choice that is made in suites.py")
     add("--bench", action="append", default=[], metavar="REGEX")
     add("--quick", action="store_true", help="a turn each, to see what works")
@@ -86,20 +77,17 @@ def main(argv=None):
     facts = machine(args.machine)
     commits = [commit_named(name) for name in args.commits]
     if args.steps or args.since:
-        found = missing(facts["machine"], args.since)
-        commits += spread(found, args.steps or len(found))
+        commits += missing(facts["machine"], args.since)
     elif not commits:
         commits = [commit_named("HEAD")]
     if not (args.bench or args.all):
         have = recorded(facts["machine"])
         commits = [commit for commit in commits if commit[:8] not in have]
-    if args.list or not commits:
-        print(*commits, sep="\n", end="\n" * bool(commits))
+    if not commits:
         return SAME
-    load = os.getloadavg()[0]
-    if load > QUIET and not args.busy:
-        raise RecordError(f"load average {load:.1f}: other programs would be measured; or --busy")
+    must_be_quiet(args.busy)
     more = [word for regex in args.bench for word in ("--bench", regex)]
+    more += ["--steps", str(args.steps)] if args.steps else []
     return record(commits, facts, args.all, more + ["--quick"] * args.quick)
 
 

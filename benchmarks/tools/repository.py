@@ -1,6 +1,8 @@
 """The repository whose commits are measured: where it is, what git says of it."""
 
+import io
 import subprocess
+import tarfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -48,3 +50,14 @@ def places():
     except (RecordError, OSError):
         return {}
     return {commit: k for k, commit in enumerate(commits)}
+
+
+def extract(commit, folder, repository=None):
+    """The folder, with the sources of the package at a commit in it."""
+    command = ["git", "archive", commit, "shapejit"]
+    done = subprocess.run(command, cwd=repository or ROOT, capture_output=True, check=False)
+    if done.returncode:
+        raise RecordError(done.stderr.decode().strip())
+    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
+        archive.extractall(folder, filter="data")
+    return str(folder)

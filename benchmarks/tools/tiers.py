@@ -20,16 +20,17 @@ import tempfile
 from array import array
 from importlib import import_module
 from itertools import pairwise
-from operator import itemgetter
 from statistics import median
 from time import perf_counter
 
 import numpy as np
 
+from shapejit.bench.cases import OURS
+
 from . import readme
 from .exits import SAME, WORSE, MeasureError, ending, parser_of
-from .machines import QUIET, entry
-from .repository import ROOT, git
+from .machines import described, keep, must_be_quiet
+from .repository import ROOT
 from .timelines import CACHES, TIERS, settled, table, unmet
 
 ROUNDS, REPEATS = 3, 3  # of a row; so many more rounds, so often, while a limit is not met
@@ -64,16 +65,14 @@ def measured(name, seconds):
 
 
 def middle(rounds):
-    """Medians, and the curves of the rounds that settled in the median."""
+    """The medians."""
     row = {"kernels": median(found["kernels"] for found in rounds), "rounds": len(rounds)}
     for cache in CACHES:
         lines = [dict(found[cache]) for found in rounds]
         for line in lines:
             here, other = line["later"], row["kernels"]
             line["settled"] = settled(line["curve"], min(max(here, other), PROCESSES * other))
-        lines.sort(key=itemgetter("settled"))
-        values = {key: median(map(itemgetter(key), lines)) for key in VALUES}
-        row[cache] = lines[len(rounds) // 2] | values
+        row[cache] = {key: median(line[key] for line in lines) for key in VALUES}
     return row
 
 
@@ -105,7 +104,8 @@ def calls(case, sj, seconds, before=0):
     when the last of its calls ended, their median, and the longest. `sixth` is the longest call
     but five, `last` the median of the last tenth of the time. All are seconds.
     """
-    ours, numpys = list(case.ways(sj, np).values())[:2]
+    ways = case.ways(sj, np)
+    ours, numpys = ways[OURS], ways["numpy"]
     taken = array("d")
     while len(taken) < 3 or (sum(taken) < NUMPYS and len(taken) < 1000):
         taken.append(_seconds(numpys))
@@ -163,27 +163,18 @@ def main(argv=None):
     args = parser.parse_args(argv)
     if args.one:
         return one(args.one, args.seconds)
-    if os.getloadavg()[0] > QUIET and not args.busy:
-        raise MeasureError(f"load average {os.getloadavg()[0]:.1f}: other programs have the cores")
+    must_be_quiet(args.busy)
     names = [case.name for case in import_module("shapejit.bench.tiers").cases()]
     chosen = [name for name in names if re.search(args.rows, name)]
     if not chosen:
         raise MeasureError(f"--rows {args.rows} matches no row")
-    facts = import_module("shapejit.bench.machine").machine()
-    record = {"commit": git("rev-parse", "HEAD"), "cpu": facts["cpu"], "threads": facts["threads"]}
-    record |= {"rows": {name: measured(name, args.seconds) for name in chosen}}
+    record = described() | {"rows": {name: measured(name, args.seconds) for name in chosen}}
     print(table(record), *unmet(record), sep="\n")
     if args.record:
-        entry(TIERS, ".json").write_text(_text(record))
+        short = json.loads(json.dumps(record), parse_float=lambda text: float(f"{float(text):.4g}"))
+        keep(TIERS, ".json", json.dumps(short, indent=1) + "\n")
         readme.main([])
     return WORSE if unmet(record) else SAME
-
-
-def _text(record):
-    """JSON with four digits, and a line a row."""
-    short = json.loads(json.dumps(record), parse_float=lambda text: float(f"{float(text):.4g}"))
-    rows = ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in short.pop("rows").items())
-    return f'{json.dumps(short)[:-1]}, "rows": {{\n{rows}\n}}}}\n'
 
 
 if __name__ == "__main__":

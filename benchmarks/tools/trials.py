@@ -1,50 +1,39 @@
-"""Two commits measured interleaved: a process for each side, asked by pipe."""
+"""Two sources of the package measured interleaved: a process for each side, asked by pipe."""
 
 import os
 import re
+import sys
 from dataclasses import dataclass
 from math import log
 from statistics import median
+from typing import NamedTuple
 
-from ..suite.counters import CALLS
 from ..suite.tables import measure, pipe, suites
 from .exits import MeasureError
-from .installs import Place
 from .worker import __file__ as WORKER
 
 SIDES = ("first", "again", "second")
 TURNS, SECONDS = 6, 0.003
 
 
-@dataclass(frozen=True)
-class Item:
-    """What is compared: a case beside its baseline, or a counter."""
+class Place(NamedTuple):
+    """A folder that the package is imported from, and names that have other values there."""
 
-    case: str
-    baseline: str = ""
-    counter: str = ""
-
-    def __str__(self):
-        return f"{self.counter}({self.case})" if self.counter else self.case
-
-    @property
-    def unit(self):
-        """Of what is compared."""
-        return "bytes" if self.counter else f"time / {self.baseline}'s"
+    folder: str
+    ablated: dict = {}
 
 
-def items(patterns=(), everything=False):
-    """The cases that the history has, or all of them; and the counters."""
+def chosen(patterns=(), everything=False):
+    """The cases that the history has, or all of them: {id: baseline}."""
     # Processes are slow to start, again and again; busy ones disturb the other side.
     left_out = {"busy", "first-call"}
-    found = [
-        Item(case.id, suites.SUITES[name].baseline)
-        for name in suites.SUITES
+    return {
+        case.id: suite.baseline
+        for name, suite in suites.SUITES.items()
         if name not in left_out
         for case in suites.recorded(name, everything).values()
-    ]
-    found += [Item(call, counter="Allocated") for call in CALLS]
-    return [item for item in found if all(re.search(p, str(item)) for p in patterns)]
+        if all(re.search(p, case.id) for p in patterns)
+    }
 
 
 class CaseError(Exception):
@@ -57,16 +46,12 @@ class CaseError(Exception):
 
 
 class Side(pipe.Process):
-    """A process in which one commit is measured."""
+    """A process in which the package of one place is measured."""
 
     def __init__(self, name, place):
-        place = place if isinstance(place, Place) else Place(place)
         environment = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_CACHE")}
-        environment |= {"PYTHONHASHSEED": "0"}
-        environment.pop("PYTHONPATH", None)
-        if place.folder:
-            environment["PYTHONPATH"] = place.folder
-        super().__init__(place.python, WORKER, environment=environment)
+        environment |= {"PYTHONHASHSEED": "0", "PYTHONPATH": place.folder}
+        super().__init__(sys.executable, WORKER, environment=environment)
         self.name = name
         found = self.ask(ablate=place.ablated) if place.ablated else {}
         if "failed" in found:
@@ -88,9 +73,9 @@ class Side(pipe.Process):
 class Sides(dict):
     """The processes by name, within a with-statement; those that ended are begun anew."""
 
-    def __init__(self, pythons, names=SIDES):
+    def __init__(self, places):
         super().__init__()
-        self._pythons = {name: pythons[name] for name in names}
+        self._places = places
 
     def __enter__(self):
         try:
@@ -102,11 +87,11 @@ class Sides(dict):
 
     def revive(self):
         """Let every process be one that answers."""
-        for name, python in self._pythons.items():
+        for name in SIDES:
             if name in self and self[name].ended:
                 self.pop(name).close()
             if name not in self:
-                self[name] = Side(name, python)
+                self[name] = Side(name, self._places[name])
 
     def __exit__(self, *_):
         for side in self.values():
@@ -115,24 +100,24 @@ class Sides(dict):
 
 @dataclass(frozen=True)
 class Left:
-    """Why a benchmark was not compared; `fails`: on the second commit alone."""
+    """Why a case was not compared; `fails`: on the second side alone."""
 
     benchmark: str
     reason: str
     fails: bool
 
 
-def left(item, replies):
+def left(case, replies):
     """What stands in the way of comparing, by the sides' replies; None where nothing does."""
     for name in (name for name in SIDES if name in replies):
         reply = replies[name]
         which = "second" if name == "second" else "first"
         if "failed" in reply:
             reason = f"fails on the {which} commit: {reply['failed']}"
-            return Left(str(item), reason, fails=name == "second")
+            return Left(case, reason, fails=name == "second")
         if "missing" in reply:
             reason = f"the {which} commit lacks it: {reply['missing']}"
-            return Left(str(item), reason, fails=False)
+            return Left(case, reason, fails=False)
     return None
 
 
@@ -145,20 +130,20 @@ class Trial:
     first: float
 
 
-def trial(item, sides):
+def trial(case, baseline, sides):
     """All sides are interleaved at one case, in new memory: a Trial, or what is Left."""
     try:
         for side in sides.values():
-            side.send(take=item.case, baseline=item.baseline)
+            side.send(take=case, baseline=baseline)
         replies = {name: side.reply() for name, side in sides.items()}
-        hindrance = left(item, replies)
+        hindrance = left(case, replies)
         if hindrance is not None:
             return hindrance
         ways = ("ours", "baseline")
         clocks = {(name, way): sides[name].clock(way) for way in ways for name in sides}
         taken = measure.samples(clocks, TURNS, SECONDS)
     except CaseError as fault:
-        return left(item, {fault.side: {"failed": fault.reason}})
+        return left(case, {fault.side: {"failed": fault.reason}})
     finally:
         for side in sides.values():
             side.ask()
@@ -170,21 +155,20 @@ def trial(item, sides):
     return Trial(log(second / both), abs(log(again / first)), both / base)
 
 
-def measured(chosen, pythons, times, fresh, tell):
-    """Trials by item, and what is Left by item. `fresh`: each trial in new processes."""
-    found, hindered = {item: [] for item in chosen}, {}
-    rounds = [1] * times if fresh else [times]
-    for repeats in rounds:
-        with Sides(pythons) as sides:
-            for item in found:
-                tell(item)
+def measured(cases, places, times, fresh, tell):
+    """Trials by case, and what is Left by case. `fresh`: each trial in new processes."""
+    found, hindered = {case: [] for case in cases}, {}
+    for repeats in [1] * times if fresh else [times]:
+        with Sides(places) as sides:
+            for case, trials in found.items():
+                tell(case)
                 for _ in range(repeats):
-                    if item in hindered:
+                    if case in hindered:
                         break
                     sides.revive()
-                    made = trial(item, sides)
+                    made = trial(case, cases[case], sides)
                     if isinstance(made, Left):
-                        hindered[item] = made
+                        hindered[case] = made
                     else:
-                        found[item].append(made)
-    return {item: made for item, made in found.items() if item not in hindered}, hindered
+                        trials.append(made)
+    return {case: made for case, made in found.items() if case not in hindered}, hindered

@@ -1,16 +1,13 @@
-"""One side of a comparison, run through `pipe` by a Python that has one commit installed.
+"""One side of a comparison, run through `pipe` by a Python that imports the package of one commit.
 
-Requests: take a case of this checkout, run one of its ways so many times, count, drop what was
+Requests: take a case of this checkout, run one of its ways so many times, ablate, drop what was
 taken.
 """
 
 import gc
 import sys
 import time
-from functools import cache
 from importlib import import_module
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 # After a parallel copy its threads wait busily for 1 ms, on the other side's cores.
@@ -18,32 +15,15 @@ REST = 0.003
 SUITE = Path(__file__).resolve().parents[1] / "suite"
 
 
-@cache
-def load(path):
-    """A Python file as a module."""
-    loader = SourceFileLoader(Path(path).stem, str(path))
-    spec = spec_from_file_location(loader.name, path, loader=loader)
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def ways_of(case, baseline):
     """The way that is measured and its baseline, each called once."""
-    tables = load(SUITE / "tables.py")
+    if str(SUITE) not in sys.path:
+        sys.path.append(str(SUITE))
+    tables = import_module("tables")  # of this checkout, whose package need not be measured
     group, name = case.split("/", 1)
     found = {one.name: one for one in tables.suites.SUITES[group].cases()}[name]
     ours, theirs = tables.pair(found, baseline).values()
     return {"ours": ours, "baseline": theirs}
-
-
-def count(kind, call):
-    """What a counter of the history says."""
-    sys.modules.setdefault("suite", module_from_spec(spec_from_file_location(
-        "suite", SUITE / "__init__.py", submodule_search_locations=[str(SUITE)])))  # fmt: skip
-    made = getattr(import_module("suite.counters"), kind)()
-    made.setup(call)
-    return made.track_bytes(call)
 
 
 def ablate(values):
@@ -75,11 +55,6 @@ def answer(request, held):
             if seconds > REST / 10:
                 time.sleep(REST)
             return {"seconds": seconds}
-        case {"count": kind, "call": call}:
-            try:
-                return {"value": count(kind, call)}
-            except NotImplementedError as fault:
-                return {"missing": str(fault)}
         case {"ablate": values}:
             ablate(values)
         case _:

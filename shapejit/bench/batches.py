@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .cases import MIB, OURS, Call, Make, Ways, assigned, filled, permuted, rows
+from .cases import MIB, OURS, Call, Case, Copy, Make, Ways, filled, permuted, rows
 
 KIB = 1024
 
@@ -153,13 +153,10 @@ def batches() -> tuple[Call, ...]:
     return (*made, *rows("batch", others, 32 * MIB))
 
 
-def _busy_copy(
-    look: Callable[[Any], Any], inner: tuple[int, ...], sj: Any, np: Any, n: int
-) -> Ways:
-    shape = (max(1, n // (4 * prod(inner))), *inner) if inner else (max(4, isqrt(n // 4)),) * 2
-    view = look(filled(shape, np.float32))
-    out = np.ones(view.shape, view.dtype)
-    return {OURS: partial(sj.ascontiguous, view, out=out), "numpy": partial(assigned, out, view)}
+class BusyCopy(Copy):
+    """A copy beside NumPy's alone: a memcpy on all threads waits for the cores."""
+
+    moved = 0
 
 
 def _busy_concat(sj: Any, np: Any, nbytes: int) -> Ways:
@@ -169,23 +166,27 @@ def _busy_concat(sj: Any, np: Any, nbytes: int) -> Ways:
     return {OURS: ours, "numpy": partial(np.concatenate, parts, out=out)}
 
 
-def busy() -> tuple[Call, ...]:
+def busy() -> tuple[Case, ...]:
     """Copies, joins and batches while one process per core computes without end."""
     sizes = {"64KiB": 64 * KIB, "1MiB": MIB, "4MiB": 4 * MIB, "64MiB": 64 * MIB}
-    views: dict[str, tuple[Callable[[Any], Any], tuple[int, ...]]] = {
-        "transposed": (lambda x: x.T, ()),
-        "sliced": (lambda x: x[:, 12:-12], (1024,)),
-        "channels": (lambda x: x.transpose(2, 0, 1), (64, 3)),
-    }
-    made = [
-        Call("busy", f"{name}-{text}", partial(_busy_copy, *row), nbytes)
-        for name, row in views.items()
-        for text, nbytes in sizes.items()
-    ]
-    made.append(Call("busy", "concat-16x4MiB", _busy_concat, 64 * MIB))
-    made.append(Call("busy", "reshape-out", partial(_unlike, 1, True), 16 * MIB))
-    mapped = partial(_map, (256, 256), (1, 0), "float32")
-    return (*made, Call("busy", "map-64x256KiB", mapped, 16 * MIB))
+    copies = []
+    for text, nbytes in sizes.items():
+        side, count = isqrt(nbytes // 4), nbytes // 4
+        views: dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]] = {
+            "transposed": ((side, side), lambda x: x.T),
+            "sliced": ((count // 1024, 1024), lambda x: x[:, 12:-12]),
+            "channels": ((count // 192, 64, 3), lambda x: x.transpose(2, 0, 1)),
+        }
+        copies += [
+            BusyCopy("busy", f"{name}-{text}", "float32", shape, look=look)
+            for name, (shape, look) in views.items()
+        ]
+    return (
+        *copies,
+        Call("busy", "concat-16x4MiB", _busy_concat, 64 * MIB),
+        Call("busy", "reshape-out", partial(_unlike, 1, True), 16 * MIB),
+        Call("busy", "map-64x256KiB", partial(_map, (256, 256), (1, 0), "float32"), 16 * MIB),
+    )
 
 
 SPIN = """

@@ -8,8 +8,9 @@ from itertools import count
 from math import prod
 from typing import Any
 
-from .cases import MIB, OURS, Call, Make, Read, Ways, assigned, filled, pattern, permuted, rows
+from .cases import MIB, OURS, Call, Make, Read, Ways, assigned, filled, permuted, rows
 from .reshapes import RESHAPES, Reshape
+from .worker import pattern
 
 Look = Callable[[Any, Any], Any]
 

@@ -14,6 +14,8 @@ import ml_dtypes  # noqa: F401  # lets NumPy know its names of dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from .worker import pattern
+
 MIB = 1024 * 1024
 OURS = "shapejit"  # the way that is measured beside the others
 
@@ -216,13 +218,6 @@ def bits_of(dtype: str) -> int:
     found = re.search(r"\d+", dtype)
     assert found is not None
     return int(found[0])
-
-
-def pattern(nbytes: int) -> NDArray[np.uint8]:
-    """Bytes that look random and are made at the speed of memory (Fibonacci hashing)."""
-    words = np.arange(1, nbytes // 8 + 2, dtype=np.uint64)
-    words *= np.uint64(0x9E3779B97F4A7C15)
-    return words.view(np.uint8)[:nbytes]
 
 
 def filled(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:

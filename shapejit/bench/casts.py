@@ -12,7 +12,8 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from .cases import OURS, Copy, Ways, bits_of, pattern
+from .cases import OURS, Copy, Ways, bits_of
+from .worker import numbers, scales
 
 GROUP = "casts"
 
@@ -35,27 +36,21 @@ class Cast(Copy):
     @property
     def moved(self) -> int:
         """Half the bytes that are read and written, scales and zero points among them."""
-        numbers = 8 * prod(self._counts) if self.blocks else 0
+        pairs = zip(self.shape, self.blocks, strict=False)
+        operands = 8 * prod(-(-size // block) for size, block in pairs) if self.blocks else 0
         result = prod(self.shape) * bits_of(self.target) // 8
-        return (self.source_nbytes + numbers + result) // 2
-
-    @property
-    def _counts(self) -> tuple[int, ...]:
-        return tuple(-(-size // block) for size, block in zip(self.shape, self.blocks, strict=True))
+        return (self.source_nbytes + operands + result) // 2
 
     def ways(self, sj: Any, np: Any) -> Ways:
         """Ours, and by ml_dtypes and NumPy: converted, scaled, put in order."""
-        numbers = pattern(prod(self.shape)).view(np.int8).astype(np.float32) / 4
-        if "int" in self.dtype:
-            numbers = np.abs(numbers)
-        base = sj.cast(sj.asarray(numbers.reshape(self.shape)), self.dtype)
+        base = sj.cast(sj.asarray(numbers(self.job)), self.dtype)
         seen = base.permute_dims(self.axes)
         nbytes = prod(self.shape) * bits_of(self.target) // 8
         out = sj.Tensor.frombuffer(np.full(nbytes, 0, np.uint8), self.target, seen.shape)
         values, call = base.unpack(), partial(sj.cast, seen, self.target, out=out)
         if self.blocks:
             assert self.axes is not None
-            scale, zero = (x.transpose(self.axes) for x in self._scales())
+            scale, zero = (x.transpose(self.axes) for x in scales(self.job))
             blocks = tuple(self.blocks[axis] for axis in self.axes)
             more = {"zero_point": zero, "block_shape": blocks, "dtype": self.target}
             call = partial(sj.dequantize, seen, scale, out=out, **more)
@@ -69,15 +64,10 @@ class Cast(Copy):
         return {OURS: call, "ml_dtypes": theirs}
 
     @property
-    def job(self) -> dict[str, Any] | None:
+    def job(self) -> dict[str, Any]:
         """The cast, and the scales, that a peer is asked for."""
         facts = {"dtype": self.dtype, "target": self.target, "shape": self.shape}
         return {"work": "cast", **facts, "axes": self.axes, "blocks": self.blocks}
-
-    def _scales(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Scales that are powers of two, and zero points."""
-        numbers = pattern(prod(self._counts)).reshape(self._counts)
-        return np.ldexp(np.float32(1), numbers.astype(np.int32) % 8 - 4), numbers % np.float32(3)
 
     def _converted(self, x: NDArray[Any]) -> NDArray[Any]:
         if "int" in self.target:
@@ -87,7 +77,7 @@ class Cast(Copy):
         if not self.blocks:
             whole = bits_of(self.dtype) < 16 and bits_of(self.target) < 32
             return (x.astype(np.float32) if whole else x).astype(self.target)
-        scale, zero = self._scales()
+        scale, zero = scales(self.job)
         for axis, (size, block) in enumerate(zip(self.shape, self.blocks, strict=True)):
             at = np.arange(size) // block
             scale, zero = scale.take(at, axis), zero.take(at, axis)

@@ -2,7 +2,7 @@
 
 A checkpoint as DeepSeek's are, of random codes, is written, converted by the code that
 `shapejit convert` runs, and compared by that of `shapejit verify`. What a conversion does to a
-tensor is done by NumPy and ml_dtypes, too, to compare the results and the times.
+tensor is measured as small cases of `shapejit bench`, beside NumPy and ml_dtypes.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from math import isqrt
 from statistics import median
 from time import perf_counter
-from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .. import files
 from ..arrays.tensor import Tensor, asarray
@@ -35,7 +34,12 @@ from ..quantization.table import schemes
 from ..runtime import building
 from ..runtime.system import usable_cores
 from ..runtime.workers import threads
+from .cases import OURS, Case, Copy, Ways
+from .casts import Cast
+from .comparison import prove
 from .measure import clock, samples
+from .packed import Packed
+from .schemes import Scheme
 
 BYTES = 256 * 1024 * 1024  # of the codes of all weights
 COPIED = 4 * 1024 * 1024  # bytes of each tensor that is copied beside NumPy
@@ -44,19 +48,7 @@ _LAYERS, _BLOCK = 16, 128
 _SCHEME = schemes["fp8:block"]
 _CONFIG = declaration(_SCHEME.name, {"weight_block_size": (_BLOCK, _BLOCK)}, {"dtype": "float32"})
 _DISTURBED = 1.5  # times the fastest round; without other programs it is well below
-_BFLOAT16, _FLOAT8, _FLOAT4 = map(dtype, ("bfloat16", "float8_e4m3fn", "float4_e2m1fn"))
-
-Array = NDArray[Any]
-
-
-class _Copy(NamedTuple):
-    """What is done to tensors of so many bytes, by shapejit and by NumPy, each to its result."""
-
-    name: str
-    nbytes: int
-    out: Tensor
-    by_shapejit: Callable[[Tensor], object]
-    by_numpy: Callable[[Array], object]
+_BFLOAT16, _FLOAT8 = map(dtype, ("bfloat16", "float8_e4m3fn"))
 
 
 @dataclass(frozen=True)
@@ -109,7 +101,7 @@ def run(progress: Callable[[str], object] | None = None, keep: str | None = None
     `progress` is called with a description of each step. `keep` is a new folder for the
     checkpoints, which stay there. Raises FileExistsError.
     """
-    tell = progress or (lambda _: None)
+    tell, sj = progress or (lambda _: None), import_module("shapejit")
     with _folder(keep) as folder:
         source, target = (os.path.join(folder, name) for name in ("fp8", "bf16"))
         tell("writing an FP8 checkpoint")
@@ -118,21 +110,21 @@ def run(progress: Callable[[str], object] | None = None, keep: str | None = None
         files.save_file(weights, os.path.join(source, "model.safetensors"))
         with open(os.path.join(source, CONFIG), "w") as file:
             json.dump(_CONFIG, file)
-        copies = _copies(weights)
+        copies = [(name, case, case.ways(sj, np)) for name, case in _cases().items()]
         tell("compiling kernels that are not on disk")
         start = perf_counter()
         with _kernels_only(), ThreadPoolExecutor(threads()) as pool:
-            [*pool.map(lambda copy: copy.by_shapejit(copy.out), copies)]
+            [*pool.map(lambda copy: copy[2][OURS](), copies)]
         compiled = perf_counter() - start
         tell("converting the checkpoint to bfloat16")
         report = files.convert(source, target, [("to", "bf16")])
         tell("verifying the conversion")
         found = tuple(map(str, differences(Weights(weights, _CONFIG), files.load_file(target))))
         rows = []
-        for copy in copies:
-            tell(f"checking and timing: {copy.name}")
+        for name, case, ways in copies:
+            tell(f"checking and timing: {name}")
             with _kernels_only():
-                rows.append(_row(copy))
+                rows.append(_row(name, case, ways))
         paths = (source, target) if keep else ("SRC", "DST")
         commands = ("shapejit", "convert", *paths, "--to", "bf16"), ("shapejit", "verify", *paths)
         return Demo(report, found, tuple(rows), commands, compiled)
@@ -170,77 +162,33 @@ def _checkpoint() -> dict[str, Tensor]:
     return made
 
 
-def _copies(weights: dict[str, Tensor]) -> list[_Copy]:
-    """What is done beside NumPy, the first one to rows of the last weight of the checkpoint."""
-    whole, scales = (weights[name] for name in [*weights][-2:])
-    blocks = max(1, COPIED // whole.shape[1] // _BLOCK)
-    codes, scale = whole[: blocks * _BLOCK], scales[:blocks]
-    parts = {"weight": codes, "weight_scale_inv": scale}
-    random = np.random.default_rng(6)
-    data = random.integers(0, 256, COPIED, np.uint8)
-    halves = Tensor.frombuffer(data, _BFLOAT16, (COPIED // 2048, 1024))
-    pairs = Tensor.frombuffer(data, _FLOAT4, (COPIED // 512, 1024))
-    floats = random.standard_normal((COPIED // 4096, 1024), np.float32)
-
-    def transposed(x: Tensor, by_numpy: Callable[[Array], object]) -> _Copy:
-        shape = x.shape[::-1]
-        out = Tensor.frombuffer(np.empty(x.nbytes, np.uint8), x.dtype, shape)
-        name = f"transpose {x.dtype}{', packed' * x.dtype.packed}"
-        return _Copy(name, 2 * x.nbytes, out, lambda out: x.T.ascontiguous(out=out), by_numpy)
-
-    return [
-        _Copy(
-            "decode FP8 with block scales to bfloat16", 3 * codes.nbytes,
-            _result(codes.shape, _BFLOAT16),
-            lambda out: _SCHEME.decode(parts, out=out),
-            lambda out: _decode(codes.numpy(), scale.numpy(), out),
+def _cases() -> dict[str, Case]:
+    """What is done beside NumPy; the first one to as many rows as wide as the checkpoint's."""
+    columns = isqrt(BYTES // _LAYERS)
+    rows = max(1, COPIED // columns // _BLOCK) * _BLOCK
+    bf16, fp4, fp8 = "bfloat16", "float4_e2m1fn", "float8_e4m3fn"
+    return {
+        "decode FP8 with block scales to bfloat16": Scheme("demo", _SCHEME.name, (rows, columns)),
+        f"transpose {bf16}": Copy("demo", bf16, bf16, (COPIED // 2048, 1024), (1, 0)),
+        f"transpose {fp4}, packed": Packed("demo", fp4, fp4, (COPIED // 512, 1024), (1, 0)),
+        f"cast float32 to {fp8}": Cast(
+            "demo", fp8, "float32", (COPIED // 4096, 1024), (0, 1), target=fp8
         ),
-        transposed(halves, lambda out: np.copyto(out, halves.numpy().T)),
-        transposed(pairs, lambda out: _transpose_packed(pairs, out)),
-        _Copy(
-            "cast float32 to float8_e4m3fn", floats.nbytes * 5 // 4,
-            _result(floats.shape, _FLOAT8),
-            lambda out: cast(asarray(floats), _FLOAT8, out=out),
-            lambda out: np.copyto(out, floats, casting="unsafe"),
-        ),
-    ]  # fmt: skip
+    }
 
 
-def _result(shape: tuple[int, ...], kind: Any) -> Tensor:
-    """Memory for a result."""
-    return asarray(np.zeros(shape, kind.numpy))
-
-
-def _decode(codes: Array, scale: Array, out: Array) -> None:
-    """Codes times the scales of their blocks, in float32."""
-    rows, columns = scale.shape
-    values = codes.astype(np.float32).reshape(rows, _BLOCK, columns, _BLOCK)
-    values *= scale[:, None, :, None]
-    np.copyto(out, values.reshape(out.shape), casting="unsafe")
-
-
-def _transpose_packed(x: Tensor, out: Array) -> None:
-    """Packed elements are unpacked, moved, and packed again."""
-    raw = x.buffer
-    codes = np.empty((raw.size, 2), np.uint8)
-    np.bitwise_and(raw, 15, out=codes[:, 0])
-    np.right_shift(raw, 4, out=codes[:, 1])
-    pairs = np.ascontiguousarray(codes.reshape(x.shape).T).reshape(-1, 2)
-    np.bitwise_or(pairs[:, 0], pairs[:, 1] << 4, out=out)
-
-
-def _row(copy: _Copy) -> Row:
+def _row(name: str, case: Case, ways: Ways) -> Row:
     """Compare a copy with NumPy's, and time both in memory."""
-    wanted = np.empty_like(copy.out.buffer if copy.out.dtype.packed else copy.out.numpy())
-    times = interleaved(lambda: copy.by_shapejit(copy.out), lambda: copy.by_numpy(wanted))
-    mine_s, numpy_s = map(typical, times)
+    _, differing, _ = prove(case, import_module("shapejit"), ways)
+    times = interleaved(*ways.values())
+    nbytes, (mine_s, numpy_s) = 2 * case.moved, map(typical, times)
     return Row(
-        copy.name,
-        copy.out.shape,
-        copy.nbytes,
-        same=copy.out.tobytes() == wanted.tobytes(),
-        gb_per_s=copy.nbytes / 1e9 / mine_s,
-        numpy_gb_per_s=copy.nbytes / 1e9 / numpy_s,
+        name,
+        ways[OURS]().shape,
+        nbytes,
+        same=not differing,
+        gb_per_s=nbytes / 1e9 / mine_s,
+        numpy_gb_per_s=nbytes / 1e9 / numpy_s,
         disturbed=any(typical(own) > _DISTURBED * min(own) for own in times),
     )
 

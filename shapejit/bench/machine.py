@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from ..runtime import system
-from ..runtime.cpu_caches import data_caches
 from .memcpy import thread_count
 
 # The settings of numba that compile for processors of lesser vectors: their name and features.
@@ -26,12 +25,10 @@ _FACTS = {
     "model": "model|CPU part",
     "flags": "flags|Features",
 }
-_VENDORS = {"GenuineIntel": "intel", "AuthenticAMD": "amd", "0x41": "arm", "0xc0": "ampere"}
-_WIDEST = {"avx512f": "avx512", "avx2": "avx2", "sve": "sve"}  # the first that it has
 CPUINFO = Path("/proc/cpuinfo")
 
 
-def _fact(name: str) -> str:
+def fact(name: str) -> str:
     """What the system says of the processor; nothing where it says nothing."""
     try:
         found = re.search(rf"^(?:{_FACTS[name]})\s*: *(.+)$", CPUINFO.read_text(), re.M)
@@ -42,32 +39,7 @@ def _fact(name: str) -> str:
 
 def processor() -> str:
     """The processor's name, as Linux or Python knows it."""
-    return _fact("name") or platform.processor() or platform.machine()
-
-
-def name() -> str:
-    """What tells machines with other figures apart: processor, vectors, caches, cores.
-
-    Vendor, family and model, the widest vectors, the caches that a core sees from the second
-    level on, and the number of cores; no frequency, which is calibrated anew at each boot.
-    """
-    vendor = _VENDORS.get(_fact("vendor"), _fact("vendor")) or processor()
-    flags = _fact("flags").split()
-    vectors = next((text for flag, text in _WIDEST.items() if flag in flags), "128-bit")
-    parts = [
-        vendor,
-        _fact("family"),
-        _fact("model"),
-        vectors,
-        *_caches(),
-        f"{os.cpu_count()} cores",
-    ]
-    return re.sub(r"[^a-z0-9]+", "-", " ".join(parts).lower()).strip("-")
-
-
-def _caches() -> list[str]:
-    """Level and size of the caches for data, from the second level on."""
-    return [f"l{level} {size >> 10}K" for level, size in data_caches() if level > 1]
+    return fact("name") or platform.processor() or platform.machine()
 
 
 def use_vectors(name: str | None) -> None:

@@ -30,21 +30,10 @@ def wait_shortly() -> None:
         os.environ.setdefault(name, value)
 
 
-def interleaved(
-    ways: Mapping[str, Callable[[], object]], rounds: int = 15, seconds: float = 0.002
-) -> dict[str, float]:
-    """Median seconds a call of each way, interleaved in every round.
+def turns(clocks: Mapping[str, Clock], rounds: int, seconds: float = 0.002) -> dict[str, float]:
+    """Median seconds a call of each way, interleaved in every round; slow ones sit late ones out.
 
     Each turn repeats its way for about `seconds`, at least once.
-
-    >>> sorted(interleaved({"a": lambda: None, "b": lambda: 1}, rounds=3, seconds=1e-5))
-    ['a', 'b']
-    """
-    return turns({name: clock(way) for name, way in ways.items()}, rounds, seconds)
-
-
-def turns(clocks: Mapping[str, Clock], rounds: int, seconds: float = 0.002) -> dict[str, float]:
-    """As `interleaved`, of ways that are timed elsewhere; a slow one sits late rounds out.
 
     >>> turns({"a": lambda calls: 2.0 * calls, "b": lambda calls: 3.0 * calls}, rounds=5)
     {'a': 2.0, 'b': 3.0}

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import ttc, workloads
-from .cases import MIB, OURS, Copy, Ways, bits_of, pattern, permuted
+from .cases import MIB, OURS, Copy, Ways, bits_of, permuted
+from .worker import pattern
 
 GROUP = "packed"
 NBYTES = 32 * MIB

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .cases import OURS, Case, Copy, Ways, pattern
+from .cases import OURS, Case, Copy, Ways
 from .packed import packed_by_numpy, unpacked_by_numpy
+from .worker import pattern
 
 GROUP = "repack"
 _EVEN = 128  # what dims of smaller cases are multiples of
@@ -97,9 +98,8 @@ class Repack(Copy):
 
     @property
     def job(self) -> dict[str, Any] | None:
-        """The repacking that a peer is asked for."""
-        names = {"source": self.source_format, "target": self.target_format}
-        return {"work": "repack", "shape": self._shape_of(self.source_format, ""), **names}
+        """None: no peer has formats of packed codes."""
+        return None
 
     def _words(self, source: str, target: str) -> dict[str, Any]:
         block = 32 if "onnx:matmulnbits" in (source, target) else None

@@ -156,9 +156,7 @@ def select(names: Sequence[str] = (), quick: bool = False, seed: int = 0) -> tup
         suite = SUITES[name]
         cases = suite.cases(seed) if suite.seeded else suite.cases()
         chosen += (
-            [_at_most(QUICK_BYTES, case) for case in _evenly(cases, suite.quick)]
-            if quick
-            else cases
+            [_at_most(QUICK_BYTES, case) for case in evenly(cases, suite.quick)] if quick else cases
         )
     return tuple(chosen)
 
@@ -176,7 +174,7 @@ def _at_most(nbytes: int, case: Case) -> Case:
     return case.scaled(nbytes / case.moved) if case.moved > nbytes else case
 
 
-def _evenly(cases: Sequence[Case], count: int) -> Sequence[Case]:
+def evenly(cases: Sequence[Case], count: int) -> Sequence[Case]:
     """So many of them, the first, the last, and as far apart as that goes."""
     if len(cases) <= count:
         return cases

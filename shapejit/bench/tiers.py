@@ -11,11 +11,13 @@ from math import isqrt
 from typing import Any
 
 from . import batches
-from .cases import MIB, OURS, Call, Make, Ways, filled
+from .cases import MIB, OURS, Call, Case, Copy, Make, Ways, filled
+from .copies import SmallCopy
 from .packed import packed_by_numpy, unpacked_by_numpy
 from .plain_schemes import DECODED
 from .repacks import LOOKS
 
+GROUP = "tiers"
 SMALL: tuple[tuple[tuple[int, ...], tuple[int, ...], str], ...] = (
     ((8, 8), (1, 0), "float32"),
     ((16, 12), (1, 0), "uint8"),
@@ -26,12 +28,6 @@ SMALL: tuple[tuple[tuple[int, ...], tuple[int, ...], str], ...] = (
     ((4, 4, 4, 4), (0, 2, 1, 3), "float32"),
     ((5, 7), (1, 0), "int64"),
 )
-
-
-def _transposed(kind: str, sj: Any, np: Any, nbytes: int) -> Ways:
-    side = isqrt(nbytes // np.dtype(kind).itemsize)
-    view = filled((side, side), kind).T
-    return {OURS: partial(sj.ascontiguous, view), "numpy": partial(np.ascontiguousarray, view)}
 
 
 def _cast(sj: Any, np: Any, nbytes: int) -> Ways:
@@ -53,17 +49,6 @@ def _images(sj: Any, np: Any, nbytes: int) -> Ways:
 def _concat(sj: Any, np: Any, nbytes: int) -> Ways:
     parts = list(filled((16, nbytes // 16), np.uint8))
     return {OURS: partial(sj.concat, parts), "numpy": partial(np.concatenate, parts)}
-
-
-def _small(sj: Any, np: Any, nbytes: int) -> Ways:
-    view = filled((32, 32), np.float32).T
-    out = np.zeros(view.shape, view.dtype)
-
-    def numpys() -> Any:
-        np.copyto(out, view)
-        return out
-
-    return {OURS: partial(sj.ascontiguous, view, out=out), "numpy": numpys}
 
 
 def _kinds(sj: Any, np: Any, nbytes: int) -> Ways:
@@ -95,19 +80,22 @@ def _repack(sj: Any, np: Any, nbytes: int) -> Ways:
     return {OURS: partial(sj.repack, codes, **words), "numpy": numpys}
 
 
-def cases() -> tuple[Call, ...]:
+def cases() -> tuple[Case, ...]:
     """Work of all kinds and sizes."""
     (batch,) = (case for case in batches.batches() if case.name == "reshape-transposed")
     table: dict[str, tuple[Make, int]] = {
-        "transposed-4096x4096/bfloat16": (partial(_transposed, "bfloat16"), 32 * MIB),
-        "transposed-4096x4096/float32": (partial(_transposed, "float32"), 64 * MIB),
         "reshape-batch-10000": (batch.make, 10_000 * 4096),
         "cast-8M/bfloat16-float32": (_cast, 16 * MIB),
         "map-64-images": (_images, 3 * MIB),
         "concat-16x512KiB": (_concat, 8 * MIB),
-        "transposed-32x32/float32-out": (_small, 0),
         "small-arrays-of-eight-kinds": (_kinds, 0),
         "decode/fp8:block": (_decode, 16 * MIB),
         "repack/lsb-gptq:qweight": (_repack, 8 * MIB),
     }
-    return tuple(Call("tiers", name, make, nbytes) for name, (make, nbytes) in table.items())
+    large = (
+        Copy(GROUP, f"transposed-4096x4096/{kind}", kind, (4096, 4096), (1, 0), fresh=True)
+        for kind in ("bfloat16", "float32")
+    )
+    calls = (Call(GROUP, name, make, nbytes) for name, (make, nbytes) in table.items())
+    small = SmallCopy(GROUP, "transposed-32x32/float32-out", "float32", (32, 32), (1, 0))
+    return (*large, *calls, small)

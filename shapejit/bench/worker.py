@@ -13,6 +13,7 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 CHECKED = 4 * 1024 * 1024  # bytes of the result that the reply's checksum covers
 UNCHECKED = -1  # the checksum of a result that is not to be compared
@@ -29,10 +30,11 @@ class UnableError(Exception):
     """This peer has no such work."""
 
 
-def pattern(count: int) -> Any:
-    """The bytes of cases.py's pattern."""
-    words = np.arange(1, count // 8 + 2, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    return words.view(np.uint8)[:count]
+def pattern(nbytes: int) -> Any:
+    """Bytes that look random and are made at the speed of memory (Fibonacci hashing)."""
+    words = np.arange(1, nbytes // 8 + 2, dtype=np.uint64)
+    words *= np.uint64(0x9E3779B97F4A7C15)
+    return words.view(np.uint8)[:nbytes]
 
 
 def _memory(job: Job) -> tuple[Any, Any]:
@@ -147,15 +149,14 @@ def numbers(job: Job) -> Any:
     if "int" in job["dtype"]:
         top = {"int4": 7, "uint4": 15}.get(job["dtype"], 32)
         found = np.trunc(np.abs(found)).clip(max=top)
-    return torch().from_numpy(found.reshape(job["shape"]))
+    return found.reshape(job["shape"])
 
 
-def scales(job: Job) -> tuple[Any, Any]:
-    """The scales and zero points of a case of casts."""
+def scales(job: Job) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """The scales of a case of casts, which are powers of two, and zero points."""
     counts = [-(-n // block) for n, block in zip(job["shape"], job["blocks"], strict=True)]
     found = pattern(prod(counts)).reshape(counts)
-    scale = np.ldexp(np.float32(1), found.astype(np.int32) % 8 - 4)
-    return torch().from_numpy(scale), torch().from_numpy(found % np.float32(3))
+    return np.ldexp(np.float32(1), found.astype(np.int32) % 8 - 4), found % np.float32(3)
 
 
 def _cast(job: Job) -> Work:
@@ -167,7 +168,7 @@ def _cast(job: Job) -> Work:
         raise UnableError(f"torch has no cast of {job['dtype']} to {job['target']}")
     if job["blocks"]:
         return _images(job)
-    source = numbers(job).to(kinds[0])
+    source = module.from_numpy(numbers(job)).to(kinds[0])
     cast = module.zeros(source.shape, dtype=kinds[1])
     # What is out of range is undefined in torch: there are negative numbers.
     defined = job["target"] != "uint8" or job["dtype"] == "uint8"
@@ -190,8 +191,8 @@ def _images(job: Job) -> Work:
     """
     if len(job["shape"]) != 4:
         raise UnableError("torch has no blocks of scales")
-    images = numbers(job).to(getattr(torch(), job["dtype"]))
-    scale, zero = (x.reshape(-1, 1, 1) for x in scales(job))
+    images = torch().from_numpy(numbers(job)).to(getattr(torch(), job["dtype"]))
+    scale, zero = (torch().from_numpy(x).reshape(-1, 1, 1) for x in scales(job))
     seen = images.permute(job["axes"])
     out = torch().zeros(seen.shape, dtype=getattr(torch(), job["target"]))
 

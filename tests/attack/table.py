@@ -28,22 +28,22 @@ ATTACKS = {
     "batches": Attack(
         "attack.batches.case",
         "every operation on every dtype, one tensor to 2000, at guarded pages",
-        30,
+        12,
     ),
     "casts": Attack(
-        "attack.casts.case", "casts, dequantizing and quantizing of any view, at guarded pages", 12
+        "attack.casts.case", "casts, dequantizing and quantizing of any view, at guarded pages", 6
     ),
     "operations": Attack(
         "attack.operations.case",
         "operations on ndarrays, Tensors and torch's tensors, beside NumPy's",
-        60,
+        40,
     ),
     "programs": Attack(
-        "attack.programs.case", "programs that convert, of ndarrays, Tensors and torch tensors", 60
+        "attack.programs.case", "programs that convert, of ndarrays, Tensors and torch tensors", 25
     ),
-    "aliases": Attack("attack.aliases.case", "outputs that overlap sources and one another", 200),
+    "aliases": Attack("attack.aliases.case", "outputs that overlap sources and one another", 50),
     "checkpoints": Attack(
-        "attack.checkpoints.case", "configs with unknown keys, and stray tensors of few bits", 40
+        "attack.checkpoints.case", "configs with unknown keys, and stray tensors of few bits", 25
     ),
     "hostile": Attack("attack.hostile.case", "arguments that nobody should pass", 200),
     "layouts": Attack(
@@ -52,7 +52,7 @@ ATTACKS = {
     "lies": Attack(
         "attack.lies.case", "tensors, programs and pickles of facts that do not fit", 100
     ),
-    "pretenders": Attack("attack.pretenders.case", "subclasses and objects that lie", 150),
+    "pretenders": Attack("attack.pretenders.case", "subclasses and objects that lie", 100),
     "entries": Attack(
         "attack.entries.case",
         "small calls of kinds that compiled code knows, and what only seems so",
@@ -64,7 +64,7 @@ ATTACKS = {
     "nested": Attack(
         "attack.nested.case", "calls from signal handlers and threads while others run", 2
     ),
-    "caches": Attack("attack.caches.case", "shapes that never repeat, and the memory they take", 1),
+    "caches": Attack("attack.caches.case", "shapes that never repeat, and the memory they take", 0),
     "crossings": Attack(
         "attack.crossings.case", "sources and outputs that lie between one another", 3
     ),
