@@ -208,8 +208,10 @@ def sees_native_arrays(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def call_with_any_array(*args: Any, **named: Any) -> Any:
-        if args and type(args[0]) in _NATIVE:
-            return function(*args, **named)
+        if args:
+            x = args[0]
+            if type(x[0] if type(x) in (list, tuple) and x else x) in _NATIVE:
+                return function(*args, **named)
         if not args and names[0] in named:
             args = (named.pop(names[0]),)
         if args and issubclass(type(args[0]), np.generic):  # NumPy's 0-D results

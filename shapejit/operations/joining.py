@@ -88,6 +88,13 @@ def _concatenated(parts: list[Any], axis: int | None, out: Any, asked_by: str) -
     else:
         shape, at = _joined_shape(parts, axis, asked_by)
         lead, sizes = (slice(None),) * at, [x.shape[at] for x in parts]
+    kinds = {x.dtype for x in parts}
+    numpys = len(kinds) > 1 and not any(map(beyond_numpy, (kind, *kinds)))
+    if numpys and max(x.ndim for x in parts) <= MAX_RANK:
+        target, _ = outputs.target(out, kind, shape, parts)
+        *arrays, made = (x.numpy() if isinstance(x, Tensor) else x for x in (*parts, target))
+        np.concatenate(arrays, None if axis is None else len(lead), made, casting="unsafe")
+        return target if out is None else out
     boxes = [(*lead, slice(*ends)) for ends in pairwise(accumulate(sizes, initial=0))]
     return joined(parts, boxes, shape, kind, out)
 
@@ -108,12 +115,10 @@ def joined(
     for x, box in zip(parts, boxes, strict=True):
         if x.size == 0:
             continue
-        converts = x.dtype is not kind and x.dtype != kind
-        numpys = converts and not (beyond_numpy(x.dtype) or beyond_numpy(kind))
-        if only_numpy or (numpys and max(x.ndim, whole.ndim) <= MAX_RANK):
+        if only_numpy:
             _assign(x, target, box)
             continue
-        moved = cast(x, kind) if converts else x
+        moved = x if x.dtype is kind or x.dtype == kind else cast(x, kind)
         source, layout = byte_of(moved)
         into = _narrowed(whole, box, x.shape)
         at = begin + into.offset
@@ -160,6 +165,8 @@ def _alike(parts: tuple[Any, ...], axis: Any, new: bool, out: Any, asked_by: str
 
     Parts are checked together, not one by one.
     """
+    if parts[0].dtype is not parts[-1].dtype:
+        return None
     made = fast_joins.join(parts, axis, new, out) if type(parts[0]) is np.ndarray else None
     return _planned(parts, axis, new, out, asked_by) if made is None else made
 
