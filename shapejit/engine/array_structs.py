@@ -40,8 +40,9 @@ from .patience import Kind, kind_named
 
 READ_ALIKE = Call("array_structs.read_alike", ("o", "i", "a", "i", "a"), "i", held=True)
 READ_SHAPES = Call("array_structs.read_shapes", ("o", "i", "a", "a", "a"), "i", held=True)
-RUN_ROUTE = Call("array_structs.run_route", ("o", "o", "a"), "o", held=True)
-SLOT_OF = Call("array_structs.slot_of", ("o", "i"), "i", held=True)
+RUN_ROUTE = Call("array_structs.run_route", ("o", "o", "o", "a"), "o", held=True)
+RUN_FOUND = Call("array_structs.run_found", ("o", "o", "a", "a"), "o", held=True)
+SLOT_OF = Call("array_structs.slot_of", ("o", "o", "a"), "i", held=True)
 PLAN_WHOLE = Call("array_structs.plan_whole", ("o", "o", "i", "a"), "", held=True)
 COPY_PLANNED = Call("array_structs.copy_planned", ("a", "i"), "", held=False)
 SURVEY = Call("array_structs.survey", ("o", "o", "i", *"aaaaa"), "", held=True)
@@ -50,7 +51,7 @@ RESOLVE_ALL = Call("shapes.resolve_all", ("o", *"aaaaai", *"ataat"), "i", held=T
 MATCH = Call("shapes.match", ("o", "o", *"aaaaa"), "", held=True)
 
 # Kernels that are used together are one kind of work.
-SMALL_NAMES = (PLAN_WHOLE, COPY_PLANNED, RUN_ROUTE, SLOT_OF, PLANE_MOVER)
+SMALL_NAMES = (PLAN_WHOLE, COPY_PLANNED, RUN_ROUTE, RUN_FOUND, SLOT_OF, PLANE_MOVER)
 _BATCHES = (RESOLVE_ALL, SURVEY, MATCH)
 _GROUP: dict[Call | Function, tuple[Call | Function, ...]] = {
     name: group for group in (SMALL_NAMES, _BATCHES) for name in group

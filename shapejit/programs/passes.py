@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,8 +68,17 @@ class Pass(NamedTuple):
             return None
         return route.work_for(count, fresh=True) if route.ready else None
 
-    def run(self, sources: Addresses, targets: Addresses, fresh: bool) -> None:
-        """Run it from every source to its target; these are bit addresses."""
+    def run(
+        self,
+        sources: Addresses,
+        targets: Addresses,
+        fresh: bool,
+        instead: Callable[[], object] | None = None,
+    ) -> None:
+        """Run it from every source to its target; these are bit addresses.
+
+        NumPy may copy the elements `instead`.
+        """
         apart = low_bits(targets)
         for bit in np.unique(targets & 7).tolist() if apart else [0]:
             src, dst = sources, targets
@@ -81,7 +90,7 @@ class Pass(NamedTuple):
             into = Layout.row_major(self.layout.shape, self.unit).at(bit) if bit else None
             if self.conversion is None:
                 made = routes.compiled(self.layout, into=into, count=len(src))
-                routes.run(made, src, dst, fresh)
+                routes.run(made, src, dst, fresh, (0, 0), instead)
             elif self.layout.size:
                 there = (a for a in self.operands if a is not None)
                 at = [address_of(a) + n for a, n in zip(there, self.begins, strict=True)]
