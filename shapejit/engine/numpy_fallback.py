@@ -34,6 +34,7 @@ Layouts = Sequence[Layout]
 
 
 STACKED_MAX_BYTES = 2 * 1024  # of a tensor that is copied to a stack of them
+CONVERTED_MAX_BYTES = 32 * 1024  # the same, if its elements are converted
 STACK_MAX_BYTES = 128 * 1024  # of a stack, which stays in a cache
 
 
@@ -42,7 +43,7 @@ def copy(sources: Where, seen: Layout, targets: Where, into: Layout, bias: int =
 
     Wider ones get zeros above. `bias` is added to each code, modulo the range of the source's.
     """
-    for source, one, target, to, _ in _stacked(sources, seen, targets, into):
+    for source, one, target, to, _ in _stacked(sources, seen, targets, into, STACKED_MAX_BYTES):
         for src, dst in _parts(*_ordered((one, to), (source & 7, target & 7), not bias)):
             codes = read(source, src)
             if bias:
@@ -65,7 +66,9 @@ def convert(
     in_floats = conversion.step == "dequantize" and _dtype_of(conversion.target) == floats
     if in_floats and conversion.source.kind != "float" and conversion.zeros != "offset":
         scaled = _dtype_of(conversion.source)
-    for source, one, target, to, count in _stacked(sources, seen, targets, into):
+    for source, one, target, to, count in _stacked(
+        sources, seen, targets, into, CONVERTED_MAX_BYTES
+    ):
         layouts = one, to, *(lie.stacked(count, 0) if count else lie for _, lie in numbers)
         found, most = _ordered(layouts, (source & 7, target & 7), False)
         for src, dst, *lies in _parts(found, to.size if scaled else most):
@@ -93,20 +96,25 @@ def convert(
 
 
 def _stacked(
-    sources: Where, seen: Layout, targets: Where, into: Layout
+    sources: Where, seen: Layout, targets: Where, into: Layout, most: int
 ) -> Iterator[tuple[int, Layout, int, Layout, int]]:
     """The place and Layout of each source and its target; or those of stacks of so many tensors.
 
-    Small tensors are copied to stacks, by one call of NumPy's for many, and from stacks of results:
-    at 8 x 8 floats in a third of the time of a loop over arrays.
+    Tensors of at most `most` bytes are copied to stacks, by one call of NumPy's for many, and from
+    stacks of results: at 8 x 8 floats in a third of the time of a loop over arrays.
     """
-    low, nbytes, stacks = seen.span[0] >> 3, into.size * into.bits // 8, False
-    width = ((seen.span[1] + 7) >> 3) - low
+    if len(sources) < SHORT:
+        for source, target in zip(sources, targets, strict=True):
+            yield int(source), seen, int(target), into, 0
+        return
     src, dst = np.asarray(sources, np.int64), np.asarray(targets, np.int64)
-    if len(src) >= SHORT and into.contiguous and not (into.size * into.bits | into.offset) & 7:
-        dense = 0 < width <= min(STACKED_MAX_BYTES, seen.size * seen.bits // 4)
-        stacks = dense and not (np.bitwise_or.reduce(src) | np.bitwise_or.reduce(dst)) & 7
-    if not stacks:
+    low, high, nbytes = seen.span[0] >> 3, (seen.span[1] + 7) >> 3, into.size * into.bits // 8
+    width = high - low
+    # Gaps of less than a page are memory of the process.
+    gaps = 8 * width > seen.size * seen.bits
+    few = 0 < width <= (min(most, STACKED_MAX_BYTES) if gaps else most) and into.contiguous
+    places = np.bitwise_or.reduce(src | dst) | into.offset | into.size * into.bits
+    if not few or places & 7:
         for source, target in zip(src.tolist(), dst.tolist(), strict=True):
             yield source, seen, target, into, 0
         return
@@ -179,6 +187,14 @@ def _by_assignment(made: Conversion) -> tuple[str, str] | None:
     if target[0] == "b":
         return (source, target) if source == "f4" else None
     return (source, target) if target[0] == "f" or whole_numbers else None
+
+
+@lru_cache(maxsize=64)
+def _scaled_in_place(made: Conversion) -> str:
+    """The dtype of integers that are scaled in the memory of their results; "" for others."""
+    floats = f"f{made.arithmetic // 8}"
+    plain = made.step == "dequantize" and made.source.kind != "float" and made.zeros != "offset"
+    return _dtype_of(made.source) if plain and _dtype_of(made.target) == floats else ""
 
 
 def _dtype_of(number: Number) -> str:
