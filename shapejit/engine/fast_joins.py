@@ -16,6 +16,7 @@ from ..runtime.cpu_caches import LINE
 from ..runtime.kernel_names import Call
 from ..runtime.kernels import called
 from ..runtime.launches import Addresses
+from ..runtime.result_memory import FROM
 from . import array_structs
 from .copying import is_numpys
 from .outputs import new_array
@@ -47,7 +48,7 @@ def join(parts: tuple[np.ndarray[Any, Any], ...], axis: Any, new: bool, out: Any
     if type(axis) is not int or (out is not None and type(out) is not np.ndarray):
         return None
     first = parts[0]
-    if not _KIND.ready and array_structs.kernel(JOIN_ALIKE) is None:
+    if not (_KIND.ready or (array_structs.verified() and _KIND.by_kernels(lambda: (JOIN_ALIKE,)))):
         if len(parts) * first.nbytes >= thresholds.PLAN_ON_FIRST_USE_FROM:
             return None
         start = now()
@@ -60,7 +61,11 @@ def join(parts: tuple[np.ndarray[Any, Any], ...], axis: Any, new: bool, out: Any
         how = _of(first, len(parts), axis, new) or False
         FOUND.put(key, how)
     if how:
-        target = new_array(how.dtype, how.shape)[0] if out is None else out
+        target = out
+        if out is None and how.rows * how.run * len(parts) < FROM:
+            target = np.empty(how.shape, how.dtype)  # a quarter of the time of `new_array`
+        elif out is None:
+            target, _ = new_array(how.dtype, how.shape)
         call = parts, target, len(parts), how.kind, how.whole, how.rows, how.run
         return target if _join_alike()(*call) else None
     # A launch each takes ten times as long.
