@@ -283,6 +283,16 @@ class CheckedCall:
         return ENTRY + sum(way.weight for way in found) + 2 * ROUTE_BYTES
 
 
+def key_of(x: Any, *asked: object) -> tuple[object, ...] | None:
+    """A key for arrays like this one, and what is asked for; None for objects that are none."""
+    if type(x) is np.ndarray:
+        return x.dtype, x.shape, x.strides, *asked
+    if type(x) is Tensor:
+        layout = x.layout
+        return x.dtype.name, layout.shape, layout.strides, layout.offset, *asked
+    return None
+
+
 def keep(
     key: object,
     way: Work | Route,

@@ -14,7 +14,7 @@ from ..arrays.tensor import Tensor
 from ..dtypes.table import DType, fixed_width
 from ..engine import outputs, small_calls
 from ..engine.converting import Array, Operands, cast_conversion, convert
-from ..engine.routes import follow, keep
+from ..engine.routes import follow, keep, key_of
 from ..engine.small_calls import TABLE
 from ..errors import DTypeError
 from ..kernels.numbers import Conversion
@@ -72,7 +72,7 @@ def cast(
             x = x[...]  # another thread may give `x` another shape
             key = x.dtype, x.shape, x.strides, "cast", dtype
         else:
-            key = _key(x, "cast", dtype)
+            key = key_of(x, "cast", dtype)
         done = follow(key, x, out)
         if done is not None:
             return done
@@ -141,7 +141,7 @@ def dequantize(
     if lies and out is zero_point is block_shape is None and type(dtype) in (str, NoneType):
         begin = scale.__array_interface__["data"][0]
         of_scale = scale.dtype, scale.shape, scale.strides, begin
-        key = _key(codes, "dequantize", dtype, *of_scale)
+        key = key_of(codes, "dequantize", dtype, *of_scale)
     return _scaled(dequantize_operands, codes, scale, zero_point, block_shape, out, key, dtype)
 
 
@@ -190,7 +190,7 @@ def _scaled(
     values: Any = key is out is block_shape is None and (_value(scale), _value(zero_point))
     by_value = values and all(values)
     if by_value:
-        key = _key(x, find, values, asked, *map(type, asked))
+        key = key_of(x, find, values, asked, *map(type, asked))
     try:
         done = follow(key, x, out)
     except TypeError:  # an argument that has no hash
@@ -215,16 +215,6 @@ def _value(x: Any) -> object:
     if type(x) is np.ndarray or isinstance(x, np.generic):
         return x.nbytes <= BY_VALUE_MAX_BYTES and (x.dtype, x.shape, x.tobytes())
     return (x is None or type(x) in (int, float)) and repr(x)
-
-
-def _key(x: Any, *asked: object) -> tuple[object, ...] | None:
-    """The key of the Route for an array; None if it has no Route."""
-    if type(x) is np.ndarray:
-        return x.dtype, x.shape, x.strides, *asked
-    if type(x) is Tensor:
-        layout = x.layout
-        return x.dtype.name, layout.shape, layout.strides, layout.offset, *asked
-    return None
 
 
 def _result(

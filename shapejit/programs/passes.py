@@ -74,12 +74,12 @@ class Pass(NamedTuple):
         targets: Addresses,
         fresh: bool,
         instead: Callable[[], object] | None = None,
-    ) -> None:
+    ) -> tuple[Work | routes.Route, routes.Move] | None:
         """Run it from every source to its target; these are bit addresses.
 
-        NumPy may copy the elements `instead`.
+        NumPy may copy the elements `instead`. Returns what did the last ones, as `keep` takes it.
         """
-        apart = low_bits(targets)
+        apart, done = low_bits(targets), None
         for bit in np.unique(targets & 7).tolist() if apart else [0]:
             src, dst = sources, targets
             if apart:
@@ -90,13 +90,15 @@ class Pass(NamedTuple):
             into = Layout.row_major(self.layout.shape, self.unit).at(bit) if bit else None
             if self.conversion is None:
                 made = routes.compiled(self.layout, into=into, count=len(src))
-                routes.run(made, src, dst, fresh, (0, 0), instead)
+                done = routes.run(made, src, dst, fresh, (0, 0), instead), routes.moves(made)
             elif self.layout.size:
                 there = (a for a in self.operands if a is not None)
                 at = [address_of(a) + n for a, n in zip(there, self.begins, strict=True)]
                 given = self.layout, self.unit, into, self.scales, routes.rounded(len(src))
                 made = routes.casts(*given, self.conversion, fresh)
-                routes.run(made, src, dst, fresh, (sum(at[:1]), sum(at[1:])))
+                places = sum(at[:1]), sum(at[1:])
+                done = routes.run(made, src, dst, fresh, places), routes.moves(made, places)
+        return done
 
 
 def aligned(layouts: Sequence[Layout]) -> list[Layout] | None:

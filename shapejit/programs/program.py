@@ -18,9 +18,10 @@ from ..dtypes.table import DType
 from ..engine import outputs, small_calls
 from ..engine.addresses import byte_of, located, place_of
 from ..engine.copying import copy_view
-from ..engine.routes import FOUND, follow
+from ..engine.routes import FOUND, follow, keep, key_of
 from ..engine.small_calls import TABLE
 from ..errors import DTypeError, FormatError, ReshapeError, about, shape_text
+from ..planning import thresholds
 from ..planning.cast_plans import CastPlan
 from ..planning.plans import Plan
 from ..runtime.ndarrays import is_a, is_sequence, unwrapped
@@ -262,9 +263,10 @@ class Program:
         array([0., 3., 1., 4., 2., 5.], dtype=float32)
         """
         done = small_calls.run(x, out, self._key, TABLE)
-        if done is None and type(x) is np.ndarray:
-            x = x[...]  # another thread may give `x` another shape
-            done = follow((self._key, x.dtype, x.shape, x.strides), x, out)
+        if done is None:
+            if type(x) is np.ndarray:
+                x = x[...]  # another thread may give `x` another shape
+            done = follow(key_of(x, self._key), x, out)
         if done is not None:
             return done
         if type(x) is not np.ndarray and foreign.is_foreign(x):
@@ -285,8 +287,18 @@ class Program:
         see = special.one_view
         if see is not None and (out is not None or special.route.whole):
             target, fresh = outputs.target(out, special.kind, special.shape, (array,))
-            kind = key, array.dtype, array.shape, array.strides
+            kind = key_of(array, key)
             copy_view(array, see, target, fresh, kind, key, special.route.whole)
+            return target if out is None else out
+        one = special.one_pass(out is None)
+        if one is not None:
+            target, fresh = outputs.target(out, special.kind, special.shape, (array,))
+            places = np.array([begin]), np.array([place_of(target)[0]])
+            done = one.run(*places, fresh) if target.size else None
+            if done is not None:
+                both = target.nbytes < thresholds.STREAM_FROM  # else the kernel differs
+                ways = {True, False} if both else {fresh}
+                keep(key_of(array, key), *done, array, target, *ways, alive=one.operands)
             return target if out is None else out
         if out is None:
             (made,) = special.results((array,), [begin])
@@ -398,6 +410,8 @@ class Program:
     def _stack(self, stack: Any, out: Any) -> Any:
         """`map` of an array of stacked tensors."""
         done = small_calls.run(stack, out, self._stack_key, TABLE)
+        if done is None:
+            done = follow(key_of(stack, self._stack_key), stack, out)
         if done is not None:
             return done
         if stack.dtype != (self.dtype if isinstance(stack, Tensor) else self.dtype.numpy):

@@ -72,6 +72,12 @@ class Specialization:
         kept = one and steps[0].layout.ndim <= MAX_RANK
         return view_of(self.source, steps[0].layout) if kept else None
 
+    def one_pass(self, new: bool) -> Pass | None:
+        """The pass that makes all of a `new` result, or fills an `out`, if that is one."""
+        steps = self.route.copies if new else self.route.fills
+        whole = self.route.whole and not self.route.read_only
+        return steps[0] if len(steps) == 1 and (whole or not new) else None
+
     @cached_property
     def _seen(self) -> View:
         """The result as a view of an ndarray."""
@@ -166,6 +172,7 @@ class Specialization:
 
 def view_of(source: Layout, seen: Layout) -> View:
     """What makes ndarrays at `source`, of whole bytes, the view `seen`."""
+    check_possible(seen.shape, seen.bits // 8)
     order = sorted(range(seen.ndim), key=lambda axis: -abs(seen.strides[axis]))
     sizes = [seen.shape[axis] for axis in order]
     for made in (source, source.reshape(sizes) if source.size == seen.size else None):
@@ -205,15 +212,11 @@ def _view(
     shape: tuple[int, ...], offset: int, strides: tuple[int, ...], x: NDArray[Any]
 ) -> NDArray[Any]:
     """A view of the elements `offset` bytes after the first one of `x`."""
-    try:
-        if x.flags.c_contiguous:
-            return np.ndarray(shape, x.dtype, x, offset, strides)
-        at, writeable = address_of(x) + offset, x.flags.writeable
-        lent = Lent(at, shape, strides, f"|V{x.itemsize}", owner=x, writeable=writeable)
-        return np.asarray(lent).view(x.dtype)
-    except (ValueError, OverflowError):
-        check_possible(shape, x.itemsize)
-        raise
+    if x.flags.c_contiguous:
+        return np.ndarray(shape, x.dtype, x, offset, strides)
+    at, writeable = address_of(x) + offset, x.flags.writeable
+    lent = Lent(at, shape, strides, f"|V{x.itemsize}", owner=x, writeable=writeable)
+    return np.asarray(lent).view(x.dtype)
 
 
 def rows(stack: NDArray[Any]) -> list[NDArray[Any]]:
