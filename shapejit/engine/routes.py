@@ -351,7 +351,8 @@ def _followed(call: CheckedCall, x: Any, target: Any) -> Any:
     """The memory of the result, `target` or new, written; None if `target` is not fit for it."""
     dtype: Any = call.dtype
     shape: Any = call.layout.shape
-    if type(dtype) is DType:
+    tensor = type(dtype) is DType
+    if tensor:
         shape, dtype = (call.nbytes,), BYTES
     made, fresh = target, target is None
     if made is None:
@@ -360,7 +361,7 @@ def _followed(call: CheckedCall, x: Any, target: Any) -> Any:
         memory, fresh = (large and result_memory.kept().take(call.nbytes)) or (None, True)
         new = memory is None  # np.empty takes half of the time
         made = np.empty(shape, dtype) if new else np.ndarray(shape, dtype, memory)
-        if dtype is BYTES:
+        if tensor:
             made[-1] = 0
     elif not (
         type(made) is np.ndarray
