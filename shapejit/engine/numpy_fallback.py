@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import Context
 from functools import lru_cache
-from math import gcd
+from math import gcd, prod
 from typing import Any
 
 import numpy as np
@@ -110,8 +110,10 @@ def _stacked(
     src, dst = np.asarray(sources, np.int64), np.asarray(targets, np.int64)
     low, high, nbytes = seen.span[0] >> 3, (seen.span[1] + 7) >> 3, into.size * into.bits // 8
     width = high - low
-    # Gaps of less than a page are memory of the process.
-    gaps = 8 * width > seen.size * seen.bits
+    # Within two pages all bytes are memory of the process, those between elements, too.
+    gaps = 8 * width > seen.bits * prod(
+        n for n, s in zip(seen.shape, seen.strides, strict=True) if s
+    )
     few = 0 < width <= (min(most, STACKED_MAX_BYTES) if gaps else most) and into.contiguous
     places = np.bitwise_or.reduce(src | dst) | into.offset | into.size * into.bits
     if not few or places & 7:
