@@ -258,3 +258,8 @@ def typed(function: Callable[Concatenate[Any, P], Any]) -> KeepsDtype[P]:
 def typed_converting(function: Callable[Concatenate[Any, P], Any]) -> ChangesDtype[P]:
     """The type of `converts_any_array`, for a function that takes any array by itself."""
     return cast(ChangesDtype[P], function)
+
+
+def typed_joining(function: Callable[Concatenate[Any, P], Any]) -> JoinsArrays[P]:
+    """The type of `joins_any_arrays`, for a function that takes any arrays by itself."""
+    return cast(JoinsArrays[P], function)

@@ -39,15 +39,20 @@ class FastJoin(NamedTuple):
     dtype: np.dtype[Any]  # the kernel knows it by its address
 
 
-def join(parts: tuple[np.ndarray[Any, Any], ...], axis: Any, new: bool, out: Any) -> Any:
+def join(arrays: Any, axis: Any, new: bool, out: Any) -> Any:
     """Join small contiguous ndarrays, all like the first, along `axis`: a `new` dim, or their own.
 
     NumPy joins them until the kernel is ready, and a few bytes of others. Returns None for any
     other arrays, and if anything is wrong.
     """
-    if type(axis) is not int or (out is not None and type(out) is not np.ndarray):
+    if type(arrays) not in (list, tuple) or type(axis) is not int:
+        return None
+    parts = tuple(arrays)
+    if len(parts) < 2 or type(parts[0]) is not np.ndarray or type(parts[-1]) is not np.ndarray:
         return None
     first = parts[0]
+    if first.dtype is not parts[-1].dtype or not (out is None or type(out) is np.ndarray):
+        return None
     if not (_KIND.ready or (array_structs.verified() and _KIND.by_kernels(lambda: (JOIN_ALIKE,)))):
         if len(parts) * first.nbytes >= thresholds.PLAN_ON_FIRST_USE_FROM:
             return None
