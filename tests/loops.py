@@ -2,8 +2,7 @@
 
 from contextlib import contextmanager
 
-from shapejit.engine import copying, routes
-from shapejit.operations import casts
+from shapejit.engine import routes, small_calls
 from shapejit.planning import boxes, casts as cast_planning, thresholds, tiles
 from shapejit.planning.strategies import Strategy
 from shapejit.runtime import result_memory
@@ -83,5 +82,5 @@ def no_tile(loops, width):
 
 def forget_plans():
     """Empty the caches of plans."""
-    for known in (copying.routes, *casts.routes.values(), routes):
+    for known in (small_calls.KNOWN, small_calls.COPIES, routes):
         known.clear()

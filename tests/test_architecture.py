@@ -193,6 +193,7 @@ def test_constants_are_defined_once():
 # tables and caches, and how NumPy and Python do their part.
 SIZES = {
     "engine/addresses": {"RUNS"},
+    "engine/numpy_fallback": {"STACKED_MAX_BYTES"},
     "engine/patience": {"LOOKED_FOR", "_forced"},
     "planning/boxes": {"MATRIX"},
     "planning/casts": {"RUN", "VECTOR"},

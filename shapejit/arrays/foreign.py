@@ -208,8 +208,10 @@ def sees_native_arrays(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def call_with_any_array(*args: Any, **named: Any) -> Any:
-        if args and type(args[0]) in _NATIVE:
-            return function(*args, **named)
+        if args:
+            x = args[0]
+            if type(x[0] if type(x) in (list, tuple) and x else x) in _NATIVE:
+                return function(*args, **named)
         if not args and names[0] in named:
             args = (named.pop(names[0]),)
         if args and issubclass(type(args[0]), np.generic):  # NumPy's 0-D results
@@ -256,3 +258,8 @@ def typed(function: Callable[Concatenate[Any, P], Any]) -> KeepsDtype[P]:
 def typed_converting(function: Callable[Concatenate[Any, P], Any]) -> ChangesDtype[P]:
     """The type of `converts_any_array`, for a function that takes any array by itself."""
     return cast(ChangesDtype[P], function)
+
+
+def typed_joining(function: Callable[Concatenate[Any, P], Any]) -> JoinsArrays[P]:
+    """The type of `joins_any_arrays`, for a function that takes any arrays by itself."""
+    return cast(JoinsArrays[P], function)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ..arrays.tensor import Tensor
 from ..errors import about
 from ..kernels.object_layouts import CONTIGUOUS_WRITEABLE
+from ..planning.thresholds import SHORT
 from ..runtime.launches import Addresses, address_of
 from ..runtime.ndarrays import unwrapped
 from ..shapes.layout import Layout
@@ -192,12 +193,16 @@ def read_alike(
     writable.
     """
     addresses = np.empty(len(items), np.int64)
+    flags = CONTIGUOUS_WRITEABLE if to_fill else 0
+    expected = array_structs.kind_of(dtype, shape, strides)
     read = array_structs.kernel(array_structs.READ_ALIKE)
     if read is not None:
-        flags = CONTIGUOUS_WRITEABLE if to_fill else 0
-        expected = array_structs.kind_of(dtype, shape, strides)
         return addresses, read(items, len(items), expected, flags, addresses)
     with by_numpy(array_structs.work_of(array_structs.READ_ALIKE)):
+        if array_structs.verified() and len(items) >= SHORT:
+            found = array_structs.read_by_numpy(items, expected, flags)
+            if len(found):
+                return found, len(items)
         for i, x in enumerate(items):
             like = type(x) is np.ndarray and x.dtype == dtype and x.shape == shape
             same = like and (x.strides == strides or x.size <= 1)

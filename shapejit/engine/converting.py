@@ -23,10 +23,9 @@ from ..planning.cast_plans import Scales
 from ..runtime.launches import address_of
 from ..shapes.layout import Layout
 from . import numpy_fallback
-from .addresses import byte_of, layout_of
+from .addresses import byte_of
 from .execution import Work
 from .routes import Move, Route, casts, moves, run
-from .small_calls import Routes
 
 Array = NDArray[Any] | Tensor
 
@@ -171,20 +170,6 @@ def convert(
     plain = isinstance(source, np.ndarray) and isinstance(target, np.ndarray)
     move = numpy_fallback.assignment(conversion) if plain else None
     return way, move or moves(route, begins)
-
-
-def remember(routes: Routes, x: NDArray[Any], target: NDArray[Any], conversion: Conversion) -> None:
-    """Make a Route, so that compiled code casts later arrays like `x` as it became `target`."""
-
-    def find() -> Work | None:
-        layout, into = layout_of(x), layout_of(target)
-        if fixed_width(x.dtype).kind == "complex":
-            layout, into = parts_of(layout), parts_of(into)
-        route = casts(layout, into.bits, into, None, 1, conversion, True)
-        return route.work if route.ready else None
-
-    if x.size and routes.met(x):
-        routes.learn(x, target, find, target.dtype)
 
 
 def parts_of(layout: Layout) -> Layout:

@@ -6,6 +6,7 @@ Plan; the thresholds are the planner's.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
 
@@ -20,30 +21,33 @@ from ..planning.small_plans import small_plan
 from ..runtime import result_memory
 from ..runtime.cpu_caches import LINE
 from ..runtime.launches import Addresses, address_of
-from ..shapes.layout import Layout
 from . import array_structs
 from .addresses import byte_of, layout_of, place_of
 from .execution import Work
 from .patience import forced
 from .routes import NUMPY, WHOLE, Route, compiled, copies, keep, moves, run
-from .small_calls import Routes
-
-routes = Routes()  # of `ascontiguous`
+from .small_calls import KNOWN, Routes
 
 
 def copy(
-    x: NDArray[Any] | Tensor, target: Any, fresh: bool, key: object = None, known: Routes = routes
+    x: NDArray[Any] | Tensor,
+    target: Any,
+    fresh: bool,
+    key: object = None,
+    asked: object = None,
+    known: Routes = KNOWN,
 ) -> None:
     """Copy the elements of `x`, in row-major order, into the row-major `target` of the same size.
 
     Both are ndarrays of one dtype or Tensors; or `x` is a packed Tensor, and `target` an ndarray
     for its codes. A `fresh` target is newly allocated memory. Later calls with the same `key`, for
-    arrays of the same kind, follow a Route; small ones follow one of `known`.
+    arrays of the same kind, follow a Route; small ones follow one of `known` for what was `asked`,
+    see `small_calls`.
     """
     if x.size == 0:
         return
     if isinstance(x, np.ndarray):
-        _copy_array(x, target, fresh, key, known)
+        _copy_array(x, target, fresh, key, asked, known)
         return
     whole = not x.dtype.packed and max(x.ndim, target.ndim) <= MAX_RANK
     if whole:
@@ -91,14 +95,33 @@ def choose(x: NDArray[Any], met: bool, region: NDArray[Any] | None = None) -> Ro
     return WHOLE if whole and (route.by_numpy or not route.slower_whole) else route
 
 
+def copy_view(
+    x: NDArray[Any],
+    see: Callable[[NDArray[Any]], NDArray[Any]],
+    target: NDArray[Any],
+    fresh: bool,
+    key: object,
+    asked: object,
+    new: bool,
+) -> None:
+    """`copy` the elements that `see` shows of `x`; `new`: results may be new arrays."""
+    if target.size:
+        _copy_array(see(x), target, fresh, key, asked, KNOWN, x, see, new)
+
+
 def _copy_array(
     x: NDArray[Any],
     target: NDArray[Any],
     fresh: bool,
     key: object = None,
-    known: Routes = routes,
+    asked: object = None,
+    known: Routes = KNOWN,
+    given: NDArray[Any] | None = None,
+    see: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
+    new: bool = True,
 ) -> None:
-    met = known.met(x)
+    given = x if given is None else given
+    met = known.met(given, asked)
     route = choose(x, met or forced())
     way = None
     if route is WHOLE and route.ready:
@@ -108,11 +131,20 @@ def _copy_array(
         way = run(route, *places, fresh, instead=partial(assign, x, target))
     if not met or not key or x.dtype is not target.dtype or is_numpys(x.dtype):
         return  # no more calls of this kind will come
+    shift = 0 if see is None else address_of(x) - address_of(given)
     if way is None:
-        new = not x.flags.c_contiguous and x.nbytes < result_memory.FROM
-        known.learn(x, target, lambda: small_plan(layout_of(x)), x.dtype if new else None)
+
+        def find() -> Addresses:
+            plan = small_plan(layout_of(x))
+            plan[[SHIFT, NEAR]] += shift
+            return plan
+
+        new = new and bool(asked or not x.flags.c_contiguous)
+        made = x.dtype if new and x.nbytes < result_memory.FROM else None
+        known.learn(given, target, find, made, asked)
     else:
-        keep(key, way, assign, x, target, True, False)
+        move = assign if see is None else partial(_assign_view, see)
+        keep(key, way, move, given, target, True, False, shift=8 * shift)
 
 
 def assign(x: NDArray[Any], target: NDArray[Any], _: int = 0) -> None:
@@ -120,20 +152,16 @@ def assign(x: NDArray[Any], target: NDArray[Any], _: int = 0) -> None:
     (target if target.shape == x.shape else target.reshape(x.shape))[...] = x
 
 
+def _assign_view(
+    see: Callable[[NDArray[Any]], NDArray[Any]], x: NDArray[Any], target: NDArray[Any], _: int
+) -> None:
+    assign(see(x), target)
+
+
 def _run(x: NDArray[Any]) -> int:
     """The bytes of a contiguous run along the last dim."""
     dense = x.strides[-1:] == (x.itemsize,)
     return int(x.shape[-1]) * x.itemsize if dense else x.itemsize
-
-
-def whole_plan(layout: Layout) -> Addresses | None:
-    """The small plan of an array of whole bytes; None if a full Plan is faster."""
-    nbytes = layout.size * layout.bits // 8
-    if nbytes >= thresholds.SCALARS_BELOW and copies(layout).slower_whole:
-        return None
-    plan = small_plan(layout)
-    plan[[SHIFT, NEAR]] += layout.offset // 8
-    return plan
 
 
 @lru_cache(maxsize=256)

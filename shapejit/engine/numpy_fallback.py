@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import Context
 from functools import lru_cache
-from math import gcd
+from math import gcd, prod
+from typing import Any
 
 import numpy as np
 
+from ..arrays.buffers import Bytes, Lent
 from ..arrays.elements import Codes, assign, read, whole, write
 from ..kernels.numbers import Conversion, Number
 from ..kernels.plain_conversions import converted
-from ..runtime.launches import Addresses
+from ..planning.thresholds import SHORT
+from ..runtime.launches import Addresses, address_of
 from ..shapes.dims import merged
 from ..shapes.layout import Layout
 
@@ -30,13 +33,18 @@ Where = Sequence[int] | Addresses
 Layouts = Sequence[Layout]
 
 
+STACKED_MAX_BYTES = 2 * 1024  # of a tensor that is copied to a stack of them
+CONVERTED_MAX_BYTES = 32 * 1024  # the same, if its elements are converted
+STACK_MAX_BYTES = 128 * 1024  # of a stack, which stays in a cache
+
+
 def copy(sources: Where, seen: Layout, targets: Where, into: Layout, bias: int = 0) -> None:
     """Copy the elements at each source to the target of the same index.
 
     Wider ones get zeros above. `bias` is added to each code, modulo the range of the source's.
     """
-    for source, target in zip(map(int, sources), map(int, targets), strict=True):
-        for src, dst in _parts(*_ordered((seen, into), (source & 7, target & 7), not bias)):
+    for source, one, target, to, _ in _stacked(sources, seen, targets, into, STACKED_MAX_BYTES):
+        for src, dst in _parts(*_ordered((one, to), (source & 7, target & 7), not bias)):
             codes = read(source, src)
             if bias:
                 codes = (codes + bias) & ((1 << src.bits) - 1)
@@ -53,23 +61,83 @@ def convert(
 ) -> None:
     """Convert the elements; `operands` are where scales and zero points lie, one per element."""
     numbers = [(at, lie) for at, lie in operands if lie is not None]
-    layouts = seen, into, *(lie for _, lie in numbers)
     floats = f"f{conversion.arithmetic // 8}"
-    pair, move = _by_assignment(conversion), assignment(conversion)
-    for source, target in zip(map(int, sources), map(int, targets), strict=True):
-        for src, dst, *lies in _parts(*_ordered(layouts, (source & 7, target & 7), False)):
+    pair, move, scaled = _by_assignment(conversion), assignment(conversion), ""
+    in_floats = conversion.step == "dequantize" and _dtype_of(conversion.target) == floats
+    if in_floats and conversion.source.kind != "float" and conversion.zeros != "offset":
+        scaled = _dtype_of(conversion.source)
+    for source, one, target, to, count in _stacked(
+        sources, seen, targets, into, CONVERTED_MAX_BYTES
+    ):
+        layouts = one, to, *(lie.stacked(count, 0) if count else lie for _, lie in numbers)
+        found, most = _ordered(layouts, (source & 7, target & 7), False)
+        for src, dst, *lies in _parts(found, to.size if scaled else most):
             in_order = pair and all(map(_is_in_order, (source, target), (src, dst)))
             if pair and move and in_order:
                 made = read(target, dst).view(pair[1])
                 move(read(source, src).view(pair[0]).reshape(made.shape), made, 0)
                 continue
-            codes = np.ascontiguousarray(read(source, src))
-            scales = [
-                read(at, lie).view(floats).reshape(codes.shape)
+            scales: list[Any] = [
+                read(at, lie).view(floats).reshape(dst.shape)
                 for (at, _), lie in zip(numbers, lies, strict=True)
             ]
-            scale, zero, *_ = *scales, None, None
-            write(converted(codes, conversion, scale, zero).reshape(dst.shape), target, dst)
+            scale, zero = (*scales, None, None)[:2]
+            if scaled and whole(source, src) and whole(target, dst):
+                # In place: a third of the time of a pass for each step.
+                made = read(target, dst).view(floats)
+                assign(made, read(source, src).view(scaled).reshape(dst.shape))
+                with np.errstate(all="ignore"):
+                    if zero is not None:
+                        made -= zero
+                    made *= scale
+                continue
+            codes = np.ascontiguousarray(read(source, src)).reshape(dst.shape)
+            write(converted(codes, conversion, scale, zero), target, dst)
+
+
+def _stacked(
+    sources: Where, seen: Layout, targets: Where, into: Layout, most: int
+) -> Iterator[tuple[int, Layout, int, Layout, int]]:
+    """The place and Layout of each source and its target; or those of stacks of so many tensors.
+
+    Tensors of at most `most` bytes are copied to stacks, by one call of NumPy's for many, and from
+    stacks of results: at 8 x 8 floats in half of the time of a loop over arrays.
+    """
+    if len(sources) < SHORT:
+        for source, target in zip(sources, targets, strict=True):
+            yield int(source), seen, int(target), into, 0
+        return
+    src, dst = np.asarray(sources, np.int64), np.asarray(targets, np.int64)
+    low, high, nbytes = seen.span[0] >> 3, (seen.span[1] + 7) >> 3, into.size * into.bits // 8
+    width = high - low
+    # Within two pages all bytes are memory of the process, those between elements, too.
+    gaps = 8 * width > seen.bits * prod(
+        n for n, s in zip(seen.shape, seen.strides, strict=True) if s
+    )
+    few = 0 < width <= (min(most, STACKED_MAX_BYTES) if gaps else most) and into.contiguous
+    places = np.bitwise_or.reduce(src | dst) | into.offset | into.size * into.bits
+    if not few or places & 7:
+        for source, target in zip(src.tolist(), dst.tolist(), strict=True):
+            yield source, seen, target, into, 0
+        return
+    step = min(len(src), STACK_MAX_BYTES // width)
+    read_from, begins = _rows((src >> 3) + low, width)
+    written, ends = _rows((dst + into.offset) >> 3, nbytes)
+    results, stack = np.empty((step, nbytes), np.uint8), None
+    for at in range(0, len(src), step):
+        # The last stack is freed after this one is allocated: malloc would return it to the system.
+        stack = read_from[begins[at : at + step]]
+        count = len(stack)
+        source, target = 8 * (address_of(stack) - low), 8 * address_of(results)
+        to = Layout.row_major((count, *into.shape), into.bits)
+        yield source, seen.stacked(count, 8 * width), target, to, count
+        written[ends[at : at + step]] = results[:count]
+
+
+def _rows(addresses: Addresses, nbytes: int) -> tuple[Bytes, Addresses]:
+    """Memory as overlapping rows of so many bytes, and the indices of those at the addresses."""
+    low, high = int(addresses.min()), int(addresses.max())
+    return np.asarray(Lent(low, (high - low + 1, nbytes), (1, 1))), addresses - low
 
 
 @lru_cache(maxsize=256)
@@ -121,6 +189,14 @@ def _by_assignment(made: Conversion) -> tuple[str, str] | None:
     if target[0] == "b":
         return (source, target) if source == "f4" else None
     return (source, target) if target[0] == "f" or whole_numbers else None
+
+
+@lru_cache(maxsize=64)
+def _scaled_in_place(made: Conversion) -> str:
+    """The dtype of integers that are scaled in the memory of their results; "" for others."""
+    floats = f"f{made.arithmetic // 8}"
+    plain = made.step == "dequantize" and made.source.kind != "float" and made.zeros != "offset"
+    return _dtype_of(made.source) if plain and _dtype_of(made.target) == floats else ""
 
 
 def _dtype_of(number: Number) -> str:

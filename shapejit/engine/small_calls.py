@@ -1,8 +1,11 @@
 """Small calls: compiled code finds the Route of an array by its struct, and runs it.
 
-For an ndarray of one kind (dtype, shape, strides) a Route holds the small plan or the kernel that
-runs, and the kind of the result. Compiled code finds it by the array's struct, allocates the result
-if no `out` is given, and runs. It holds the GIL, so no lock is needed.
+For an ndarray of one kind (dtype, shape, strides), and what is asked for, a Route holds the small
+plan or the kernel that runs, and the kind of the result. Compiled code finds it by the array's
+struct, allocates the result if no `out` is given, and runs. It holds the GIL, so no lock is needed.
+
+What is *asked* for is None (a copy), a target shape (a tuple of ints), the name of a dtype (an
+interned str), or an object that stands for a Program.
 """
 
 from __future__ import annotations
@@ -11,18 +14,20 @@ import ctypes
 from collections.abc import Callable
 from functools import cache
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..kernels.constants import MAX_RANK
 from ..kernels.object_layouts import (
+    ASKED,
     DEPTH,
     EMPTY,
     ENTRY,
     FIRST_ROUTE,
     INCREF,
+    INT,
     MOVER,
     NBYTES,
     NDARRAY,
@@ -39,20 +44,22 @@ from ..kernels.object_layouts import (
     SOURCE_BEGIN,
     SWITCH,
     TARGET_BEGIN,
+    TUPLE,
     UNITS_OF_WORK,
     X_KIND,
 )
 from ..kernels.small_plans import PLANE_MOVER
 from ..runtime.jobs import SPAN, WORK
-from ..runtime.kernels import WORDS, address, table_of
+from ..runtime.kernels import WORDS, address, called, table_of
 from ..runtime.launches import Addresses, stage_memory
+from ..shapes.layout import Layout
 from . import array_structs
 from .addresses import layout_of
 from .array_structs import SMALL_CALLS
 from .execution import Work
 from .patience import SWITCH as NUMPY_FORCED, by_numpy
 
-SLOTS = 256  # for the Routes of one operation
+SLOTS = 1024
 ROUTE_BYTES = 2048  # of one Route, about
 MET_BYTES = 100  # of one hash in a set, about
 PYARRAY_EMPTY = 184  # the index of that function in NumPy's C API
@@ -60,26 +67,25 @@ POSITIONS = MAX_RANK + 8  # words that a small plan's loops need
 
 
 class Routes:
-    """The Routes of one operation, each found by the struct of its source.
+    """Routes that are found by the struct of their source, and what is asked for.
 
     `table` is the argument of compiled code: a hash table, in which a Route is in the slot of its
     hash or in the one beside it, and is dropped when later Routes take both.
     """
 
     def __init__(self, slots: int = SLOTS) -> None:
-        self.table = np.zeros(FIRST_ROUTE + slots, np.int64)
-        self.table[:FIRST_ROUTE] = (*_constants(), slots)
+        self.table: Addresses = np.array([*_constants(), slots, *(0,) * slots], np.int64)
         self._met: set[int] = set()  # hashes of the kinds of arrays seen, at most one per slot
-        self._kept: dict[int, tuple[object, ...]] = {}  # what addresses in it are of
+        self._kept: dict[int, SmallRoute] = {}  # whose addresses are in it
 
     @property
     def weight(self) -> int:
         """A bound on the bytes of all Routes."""
         return ROUTE_BYTES * (1 + len(self._kept)) + MET_BYTES * len(self._met)
 
-    def met(self, x: NDArray[Any]) -> bool:
+    def met(self, x: NDArray[Any], asked: object = None) -> bool:
         """Whether an array of this kind was seen before; only then is a Route worth making."""
-        mark = hash((x.shape, x.strides, x.dtype))
+        mark = hash((x.shape, x.strides, x.dtype, asked))
         if mark in self._met:
             return True
         if len(self._met) >= self.table[ROUTES]:
@@ -93,6 +99,7 @@ class Routes:
         out: NDArray[Any],
         find: Callable[[], Work | Addresses | None],
         made: np.dtype[Any] | None,
+        asked: object = None,
     ) -> None:
         """Let compiled code process arrays like `x` as `x` became `out`, if it can.
 
@@ -101,17 +108,16 @@ class Routes:
         """
         if type(x) is not np.ndarray or type(out) is not np.ndarray:
             return
-        with by_numpy(SMALL_CALLS):  # or its kernels may never be loaded
-            slot_of = array_structs.kernel(array_structs.SLOT_OF)
-            work = find() if slot_of else None
-            if slot_of is None or work is None:
-                return
-            route, kept = _route(x, out, work, made)
-            own = slot_of(x, int(self.table[ROUTES]))
-            slot = own ^ 1 if own in self._kept and own ^ 1 not in self._kept else own
-            self.table[FIRST_ROUTE + slot] = _address(route)
-            self._kept[slot] = route, *kept
-            _begin()
+        route = small_route(x, out, find, made, layout_of(x), asked)
+        if route is not None:
+            self.put(x, asked, route)
+
+    def put(self, x: NDArray[Any], asked: object, route: SmallRoute) -> None:
+        """Let compiled code find a Route for arrays like `x`."""
+        own = called(array_structs.SLOT_OF)(x, asked, self.table)
+        slot = own ^ 1 if own in self._kept and own ^ 1 not in self._kept else own
+        self.table[FIRST_ROUTE + slot] = _address(route.words)
+        self._kept[slot] = route
 
     def clear(self) -> None:
         """Forget all Routes."""
@@ -119,17 +125,22 @@ class Routes:
         self._kept.clear()
 
 
-def run(x: Any, out: Any, table: Addresses) -> Any:
-    """The result of the Route for `x` and `out` in a table; None if there is none.
+def run(x: Any, out: Any, asked: object, table: Addresses) -> Any:
+    """The result of the Route for the arguments in a table; None if there is none.
 
     Used in place of the compiled function until the first Route is made.
     """
     return None
 
 
+def run_found(x: Any, out: Any, words: Addresses, table: Addresses) -> Any:
+    """The same with the Route of these words; `table` is any."""
+    return None
+
+
 def _begin() -> None:
-    global run
-    run = array_structs.kernel(array_structs.RUN_ROUTE) or run
+    global run, run_found
+    run, run_found = called(array_structs.RUN_ROUTE), called(array_structs.RUN_FOUND)
 
 
 @cache
@@ -144,50 +155,77 @@ def _constants() -> tuple[int, ...]:
         SWITCH: _address(NUMPY_FORCED),
         NONE: id(None),
         NDARRAY: id(np.ndarray),
+        TUPLE: id(tuple),
+        INT: id(int),
         INCREF: ctypes.cast(ctypes.pythonapi.Py_IncRef, ctypes.c_void_p).value,
         EMPTY: ctypes.c_void_p.from_address(functions + 8 * PYARRAY_EMPTY).value,
     }
     return tuple(words[at] or 0 for at in range(ROUTES))
 
 
-def _route(
-    x: NDArray[Any], out: NDArray[Any], work: Work | Addresses, made: np.dtype[Any] | None
-) -> tuple[Addresses, tuple[object, ...]]:
-    """The words of a Route, and the objects whose addresses are in them."""
-    kinds = [array_structs.kind_of(a.dtype, a.shape, a.strides) for a in (x, out)]
-    kept: tuple[object, ...] = (x.dtype, out.dtype, made)
-    if isinstance(work, Work):
-        plan, room = table_of(work.launch.arguments), 2 + WORK + SPAN + work.depth
-        kept = *kept, work.launch
-    else:
-        plan, room = work, POSITIONS
-    *begins, size = accumulate((ROUTE_WORDS, *map(len, kinds), len(plan), room))
-    memory = np.zeros(size, np.int64)
-    begin, reach = _address(memory), layout_of(x).span
-    for at, part in zip(begins, (*kinds, plan), strict=False):
-        memory[at : at + len(part)] = part
-    x_at, out_at, plan_at, places_at = (begin + 8 * at for at in begins)
-    words = {
-        X_KIND: x_at, OUT_KIND: out_at, RESULT_DTYPE: 0 if made is None else id(made),
-        REACH_LOW: reach[0] >> 3, REACH_HIGH: (reach[1] + 7) >> 3, NBYTES: out.nbytes,
-        PLAN_AT: plan_at, MOVER: address(PLANE_MOVER), PLACES_AT: places_at,
-    }  # fmt: skip
-    if isinstance(work, Work):
-        shift = 3 if work.launch.bits else 0
-        stage, stage_at = _stage_of(work.launch.stage) if work.launch.staged else (None, 0)
-        kept = *kept, stage
-        span = SPAN + work.depth
-        words |= {
-            ENTRY: address(work.launch.entry), SHIFT: shift, UNITS_OF_WORK: work.units,
-            SOURCE_BEGIN: work.source >> 3 - shift, TARGET_BEGIN: work.target >> 3 - shift,
-            DEPTH: span,
+class SmallRoute(NamedTuple):
+    """A Route as compiled code reads it: its words, and the objects whose addresses are in them."""
+
+    words: Addresses
+    kept: tuple[object, ...]
+
+
+def small_route(
+    x: NDArray[Any],
+    out: NDArray[Any],
+    find: Callable[[], Work | Addresses | None],
+    made: np.dtype[Any] | None,
+    layout: Layout,
+    asked: object = None,
+    source: int = 0,
+) -> SmallRoute | None:
+    """The Route by which `x` became `out`, see `Routes.learn`; None if there is none, or not yet.
+
+    The elements are at `layout`, counted from the first byte of `x`; the offsets of a Work count
+    from `source` bits after that.
+    """
+    with by_numpy(SMALL_CALLS):  # or its kernels may never be loaded
+        work = find() if array_structs.kernel(array_structs.RUN_ROUTE) else None
+        if work is None:
+            return None
+        kinds = [array_structs.kind_of(a.dtype, a.shape, a.strides) for a in (x, out)]
+        wanted = (len(asked), *asked) if type(asked) is tuple else (-1, id(asked))
+        kept: tuple[object, ...] = (x.dtype, out.dtype, made, asked)
+        if isinstance(work, Work):
+            plan, room = table_of(work.launch.arguments), 2 + WORK + SPAN + work.depth
+            kept = *kept, work.launch
+        else:
+            plan, room = work, POSITIONS
+        parts = *kinds, np.array(wanted, np.int64), plan
+        *begins, size = accumulate((ROUTE_WORDS, *map(len, parts), room))
+        memory = np.zeros(size, np.int64)
+        begin, reach = _address(memory), layout.span
+        for at, part in zip(begins, parts, strict=False):
+            memory[at : at + len(part)] = part
+        x_at, out_at, asked_at, plan_at, places_at = (begin + 8 * at for at in begins)
+        words = {
+            X_KIND: x_at, OUT_KIND: out_at, ASKED: asked_at,
+            RESULT_DTYPE: 0 if made is None else id(made),
+            REACH_LOW: reach[0] >> 3, REACH_HIGH: (reach[1] + 7) >> 3, NBYTES: out.nbytes,
+            PLAN_AT: plan_at, MOVER: address(PLANE_MOVER), PLACES_AT: places_at,
         }  # fmt: skip
-        works_at = places_at + 16
-        starts = places_at, 2, 1, works_at, WORK, works_at + 8 * WORK, span, stage_at
-        memory[begins[2] : begins[2] + WORDS] = starts
-    for at, word in words.items():
-        memory[at // 8] = word
-    return memory, kept
+        if isinstance(work, Work):
+            shift = 3 if work.launch.bits else 0
+            stage, stage_at = _stage_of(work.launch.stage) if work.launch.staged else (None, 0)
+            kept = *kept, stage
+            span = SPAN + work.depth
+            words |= {
+                ENTRY: address(work.launch.entry), SHIFT: shift, UNITS_OF_WORK: work.units,
+                SOURCE_BEGIN: source + work.source >> 3 - shift,
+                TARGET_BEGIN: work.target >> 3 - shift, DEPTH: span,
+            }  # fmt: skip
+            works_at = places_at + 16
+            starts = places_at, 2, 1, works_at, WORK, works_at + 8 * WORK, span, stage_at
+            memory[begins[3] : begins[3] + WORDS] = starts
+        for at, word in words.items():
+            memory[at // 8] = word
+        _begin()
+        return SmallRoute(memory, kept)
 
 
 _stage: tuple[NDArray[np.uint8], int, int] | None = None  # its memory, address and bytes
@@ -203,3 +241,8 @@ def _stage_of(nbytes: int) -> tuple[NDArray[np.uint8], int]:
 
 def _address(array: Addresses) -> int:
     return int(array.ctypes.data)
+
+
+KNOWN = Routes()  # of all operations
+TABLE = KNOWN.table
+COPIES = Routes()  # of `reshape` with copy=True or `out`: arrays may have such views, too

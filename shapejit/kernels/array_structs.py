@@ -18,10 +18,12 @@ from .memory import (
     number_of,
     pointer,
     prefetch,
+    store_byte,
     store_word as store,
 )
 from .object_layouts import (
     AHEAD,
+    ASKED,
     CONTIGUOUS_WRITEABLE,
     DATA,
     DEPTH,
@@ -32,6 +34,7 @@ from .object_layouts import (
     FIRST_ROUTE,
     FLAGS,
     INCREF,
+    INT,
     ITEMS,
     LENGTH,
     MOVER,
@@ -55,6 +58,7 @@ from .object_layouts import (
     STRIDES,
     SWITCH,
     TARGET_BEGIN,
+    TUPLE,
     TYPE,
     UNITS_OF_WORK,
     X_KIND,
@@ -112,7 +116,7 @@ def read_alike(items: Address, count: int, kind: Numbers, flags: int, addresses:
 
 
 @kernel
-def slot_of(x: Address, count: int) -> int:
+def slot_of(x: Address, asked: Address, routes: Numbers) -> int:
     """The slot (of a power of two) of the Route for arrays like `x`, or its neighbour's."""
     mixed, rank = word(x + DESCR) >> 4, half(x + RANK)
     shape, strides = load_address(x + SHAPE), load_address(x + STRIDES)
@@ -121,27 +125,71 @@ def slot_of(x: Address, count: int) -> int:
         mixed = 31 * mixed + size
         if size != 1:
             mixed = 31 * mixed + word(strides + 8 * k)
+    if word(asked + TYPE) == routes[TUPLE]:
+        for k in range(word(asked + LENGTH)):
+            size = load_address(asked + ITEMS + 8 * k)
+            if word(size + TYPE) == routes[INT]:
+                mixed = 31 * mixed + small(size)
+    else:
+        mixed += number_of(asked) >> 4
     mixed ^= mixed >> 17
-    return int((mixed ^ mixed >> 7) & (count - 1))
+    return int((mixed ^ mixed >> 7) & (routes[ROUTES] - 1))
 
 
 @kernel
-def run_route(x: Address, out: Address, routes: Numbers) -> int:
-    """Run the Route for `x`, into `out`, or into a new array if that is None.
+def is_asked(asked: Address, wanted: Address, routes: Numbers) -> bool:
+    """Whether `asked` is a tuple of these ints, or, if their number is -1, this object."""
+    count = word(wanted)
+    if count < 0:
+        return bool(number_of(asked) == word(wanted + 8))
+    if word(asked + TYPE) != routes[TUPLE] or word(asked + LENGTH) != count:
+        return False
+    for k in range(count):
+        size = load_address(asked + ITEMS + 8 * k)
+        if word(size + TYPE) != routes[INT] or not is_small(size):
+            return False
+        if small(size) != word(wanted + 8 + 8 * k):
+            return False
+    return True
+
+
+@kernel
+def is_for(route: Address, x: Address, asked: Address, routes: Numbers) -> bool:
+    """Whether there is a Route at this address, and it is for `x` and what is `asked` for."""
+    if route == 0 or not is_like(x, load_address(route + X_KIND), 0):
+        return False
+    return bool(is_asked(asked, load_address(route + ASKED), routes))
+
+
+@kernel
+def run_route(x: Address, out: Address, asked: Address, routes: Numbers) -> int:
+    """Run the Route for `x` and what is `asked`, into `out`, or into a new array if that is None.
 
     Returns a new reference to the result; to None if there is no Route, or an argument does not fit
     it; 0 if memory ran out (NumPy has set the exception).
     """
-    none, incref = int(routes[NONE]), routes[INCREF]
     route = pointer(0)
     if word(pointer(routes[SWITCH])) == 0 and word(x + TYPE) == routes[NDARRAY]:
-        slot = slot_of(x, routes[ROUTES])
+        slot = slot_of(x, asked, routes)
         route = pointer(routes[FIRST_ROUTE + slot])
-        if route == 0 or not is_like(x, load_address(route + X_KIND), 0):
+        if not is_for(route, x, asked, routes):
             route = pointer(routes[FIRST_ROUTE + (slot ^ 1)])
-            if route != 0 and not is_like(x, load_address(route + X_KIND), 0):
+            if not is_for(route, x, asked, routes):
                 route = pointer(0)
-    if route == 0:
+    return int(follow(x, out, route, routes))
+
+
+@kernel
+def run_found(x: Address, out: Address, route: Numbers, routes: Numbers) -> int:
+    """`run_route` with a Route that is known to be for arrays like `x`."""
+    return int(follow(x, out, address_of(route), routes))
+
+
+@kernel
+def follow(x: Address, out: Address, route: Address, routes: Numbers) -> int:
+    """`run_route` with the Route at an address, or 0."""
+    none, incref = int(routes[NONE]), routes[INCREF]
+    if route == 0 or word(pointer(routes[SWITCH])) != 0:
         call(incref, (none,))
         return none
     target, source = out, load_address(x + DATA)
@@ -154,6 +202,8 @@ def run_route(x: Address, out: Address, routes: Numbers) -> int:
         target = pointer(call(routes[EMPTY], (word(kind + 16), kind + 24, dtype, 0)))
         if target == 0:
             return 0
+        # Packed elements may leave bits of the last byte, which are to be 0.
+        store_byte(load_address(target + DATA) + (word(route + NBYTES) - 1), 0)
     else:
         fit = is_like(out, load_address(route + OUT_KIND), CONTIGUOUS_WRITEABLE)
         if fit:

@@ -24,16 +24,18 @@ GROUPS = 32  # dtypes of one batch
 PLAN = 2 + 2 * MAX_RANK  # where `array_structs.plan_whole` writes the small plan
 WHOLE_WORDS = PLAN + HEAD + 3 * MAX_RANK
 # Bytes from the start of a Route, as `array_structs.run_route` reads it. The kinds of both arrays;
-# the dtype of a new result, or 0 if none is made; the bytes that the source reaches around its
-# first element, those of the result; a kernel's address, or 0 for a small plan; the kernel's
-# table, or the plan, and the plane mover; the places of both and what else a kernel needs, or
-# the positions of loops; what is added to shifted addresses; units of work, words of `span`.
+# what is asked for: how many ints, and these, or -1 and an object; the dtype of a new result, or 0
+# if none is made; the bytes that the source reaches around its first element, those of
+# the result; a kernel's address, or 0 for a small plan; the kernel's table, or the plan, and the
+# plane mover; the places of both and what else a kernel needs, or the positions of loops; what is
+# added to shifted addresses; units of work, words of `span`.
 (
-    X_KIND, OUT_KIND, RESULT_DTYPE, REACH_LOW, REACH_HIGH, NBYTES, ENTRY, PLAN_AT, MOVER,
+    X_KIND, OUT_KIND, ASKED, RESULT_DTYPE, REACH_LOW, REACH_HIGH, NBYTES, ENTRY, PLAN_AT, MOVER,
     PLACES_AT, SHIFT, SOURCE_BEGIN, TARGET_BEGIN, UNITS_OF_WORK, DEPTH,
-) = range(0, 120, 8)  # fmt: skip
-ROUTE_WORDS = 15
-# Words of a table of Routes: not 0 at this address switches all off; Python's None, ndarray's type,
-# Py_IncRef and PyArray_Empty; how many slots there are, each of which has a Route's address or 0.
-SWITCH, NONE, NDARRAY, INCREF, EMPTY, ROUTES, FIRST_ROUTE = range(7)
+) = range(0, 128, 8)  # fmt: skip
+ROUTE_WORDS = 16
+# Words of a table of Routes: not 0 at this address switches all off; Python's None, the types of
+# ndarrays, tuples and ints, Py_IncRef and PyArray_Empty; how many slots there are, each of which
+# has a Route's address or 0.
+SWITCH, NONE, NDARRAY, TUPLE, INT, INCREF, EMPTY, ROUTES, FIRST_ROUTE = range(9)
 AHEAD = 12  # objects ahead that are prefetched: they are scattered in memory

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from sys import intern
 from types import NoneType
 from typing import Any
 
@@ -12,9 +13,9 @@ from ..arrays.foreign import converts_any_array, sees_native_arrays, typed_conve
 from ..arrays.tensor import Tensor
 from ..dtypes.table import DType, fixed_width
 from ..engine import outputs, small_calls
-from ..engine.converting import Array, Operands, cast_conversion, convert, remember
-from ..engine.routes import Route, follow, keep
-from ..engine.small_calls import Routes
+from ..engine.converting import Array, Operands, cast_conversion, convert
+from ..engine.routes import follow, keep, key_of
+from ..engine.small_calls import TABLE
 from ..errors import DTypeError
 from ..kernels.numbers import Conversion
 from ..planning import thresholds
@@ -24,8 +25,6 @@ from .scaling import Find, dequantize_operands, flag, quantize_operands
 BY_VALUE_MAX_BYTES = 256  # of scales or zero points that may lie anywhere
 NEAREST = "nearest"
 ROUND_MODES = (NEAREST, "up", "down")
-
-routes: dict[str, Routes] = {}  # of casts without options, by the name of the target dtype
 
 
 @typed_converting
@@ -63,16 +62,17 @@ def cast(
     >>> cast(np.array([1.9, -1.9, 300], np.float32), "int8")
     array([  1,  -1, 127], dtype=int8)
     """
-    key = None
+    key: tuple[object, ...] | None = None
     if saturate is True and round_mode is NEAREST and type(dtype) is str:
-        # Inlined: a small cast may cost 0.1 us more than NumPy's.
-        if dtype in routes:
-            done = small_calls.run(x, out, routes[dtype].table)
-            if done is not None:
-                return done
+        dtype = intern(dtype)
+        done = small_calls.run(x, out, dtype, TABLE)
+        if done is not None:
+            return done
         if type(x) is np.ndarray:
             x = x[...]  # another thread may give `x` another shape
-        key = _key(x, "cast", dtype)
+            key = x.dtype, x.shape, x.strides, "cast", dtype
+        else:
+            key = key_of(x, "cast", dtype)
         done = follow(key, x, out)
         if done is not None:
             return done
@@ -108,11 +108,7 @@ def _cast(x: Any, dtype: Any, saturate: Any, round_mode: Any, key: Any, out: Any
     if isinstance(x, Tensor) and type(x) is not Tensor:
         given = kind.name, conversion.saturate, round_mode
         return x.converted("cast", conversion, kind, None, given, out)
-    small = type(x) is np.ndarray and x.size < thresholds.SCALARS_BELOW
-    made = _result(x, conversion, kind, None, out, key, small)
-    if key and small and kind.numpy is not None:
-        remember(routes.setdefault(str(dtype), Routes()), x, made, conversion)
-    return made
+    return _result(x, conversion, kind, None, out, key, dtype if key else None)
 
 
 @converts_any_array
@@ -145,7 +141,7 @@ def dequantize(
     if lies and out is zero_point is block_shape is None and type(dtype) in (str, NoneType):
         begin = scale.__array_interface__["data"][0]
         of_scale = scale.dtype, scale.shape, scale.strides, begin
-        key = _key(codes, "dequantize", dtype, *of_scale)
+        key = key_of(codes, "dequantize", dtype, *of_scale)
     return _scaled(dequantize_operands, codes, scale, zero_point, block_shape, out, key, dtype)
 
 
@@ -194,7 +190,7 @@ def _scaled(
     values: Any = key is out is block_shape is None and (_value(scale), _value(zero_point))
     by_value = values and all(values)
     if by_value:
-        key = _key(x, find, values, asked, *map(type, asked))
+        key = key_of(x, find, values, asked, *map(type, asked))
     try:
         done = follow(key, x, out)
     except TypeError:  # an argument that has no hash
@@ -221,16 +217,6 @@ def _value(x: Any) -> object:
     return (x is None or type(x) in (int, float)) and repr(x)
 
 
-def _key(x: Any, *asked: object) -> tuple[object, ...] | None:
-    """The key of the Route for an array; None if it has no Route."""
-    if type(x) is np.ndarray:
-        return x.dtype, x.shape, x.strides, *asked
-    if type(x) is Tensor:
-        layout = x.layout
-        return x.dtype.name, layout.shape, layout.strides, layout.offset, *asked
-    return None
-
-
 def _result(
     source: Array,
     conversion: Conversion,
@@ -238,13 +224,13 @@ def _result(
     operands: Operands | None,
     out: Any,
     key: object = None,
-    small: bool = False,
+    asked: object = None,
     by_value: bool = False,
 ) -> Any:
     """The converted elements as `out` or a new array; later calls with the `key` have a Route.
 
-    But `small` arrays only until kernels are ready: then such calls are compiled ones. Operands
-    `by_value` are those of later calls, too.
+    Small ones find it by what is `asked`, see `small_calls`. Operands `by_value` are those of later
+    calls, too.
     """
     wanted: Any = kind
     if not isinstance(source, Tensor):
@@ -254,11 +240,11 @@ def _result(
     given = () if operands is None else operands.given
     target, fresh = outputs.target(out, wanted, source.shape, (source, *given))
     done = convert(source, target, conversion, operands, fresh)
-    kept = key is not None and done and (not small or isinstance(done[0], Route))
-    if kept and done and target.dtype is wanted:
+    if key is not None and done and target.dtype is wanted:
         both = target.nbytes < thresholds.STREAM_FROM  # else the kernel differs
         alive = operands if by_value else None
-        keep(key, *done, source, target, *({True, False} if both else {fresh}), alive=alive)
+        ways = {True, False} if both else {fresh}
+        keep(key, *done, source, target, *ways, alive=alive, asked=asked)
     return target if out is None else out
 
 

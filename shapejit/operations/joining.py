@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.foreign import joins_any_arrays
+from ..arrays.foreign import sees_native_arrays, typed_joining
 from ..arrays.tensor import Array, Tensor
 from ..dtypes.promotion import beyond_numpy, promoted
 from ..dtypes.table import DType
@@ -27,7 +27,7 @@ from .views import checked, expand_dims
 Box = tuple[slice, ...]  # the elements of one slice per dim
 
 
-@joins_any_arrays
+@typed_joining
 def concat(tensors: Sequence[Array], axis: int | None = 0, *, out: Array | None = None) -> Array:
     """Concatenate arrays along `axis`, into a new array or `out` (Array API v2024.12, concat).
 
@@ -41,17 +41,21 @@ def concat(tensors: Sequence[Array], axis: int | None = 0, *, out: Array | None 
     >>> concat([np.zeros((2, 3), np.int8), np.ones(2, np.int16)], axis=None)
     array([0, 0, 0, 0, 0, 0, 1, 1], dtype=int16)
     """
+    made: Array | None = fast_joins.join(tensors, axis, False, out)
+    return _concat(tensors, axis, out) if made is None else made
+
+
+@sees_native_arrays
+def _concat(tensors: Any, axis: Any, out: Any) -> Any:
+    """`concat` of any arrays."""
     parts = [x if type(x) is np.ndarray else checked(x) for x in tensors]
-    made: Array | None = None
+    made = None
     if axis is not None and len(parts) > 1:
-        made = _alike(tuple(parts), axis, False, out, "concat")
-    if made is None:
-        made = _concatenated(parts, axis, out, "concat")
-    assert made is not None
-    return made
+        made = _planned(tuple(parts), axis, False, out, "concat")
+    return _concatenated(parts, axis, out, "concat") if made is None else made
 
 
-@joins_any_arrays
+@typed_joining
 def stack(tensors: Sequence[Array], axis: int = 0, *, out: Array | None = None) -> Array:
     """Stack arrays of one shape along a new dim `axis` (Array API v2024.12, stack).
 
@@ -61,10 +65,15 @@ def stack(tensors: Sequence[Array], axis: int = 0, *, out: Array | None = None) 
     >>> stack([np.zeros((2, 3)), np.ones((2, 3))], axis=-1).shape
     (2, 3, 2)
     """
+    made: Array | None = fast_joins.join(tensors, axis, True, out)
+    return _stack(tensors, axis, out) if made is None else made
+
+
+@sees_native_arrays
+def _stack(tensors: Any, axis: Any, out: Any) -> Any:
+    """`stack` of any arrays."""
     parts = [x if type(x) is np.ndarray else checked(x) for x in tensors]
-    made: Array | None = None
-    if len(parts) > 1:
-        made = _alike(tuple(parts), axis, True, out, "stack")
+    made = _planned(tuple(parts), axis, True, out, "stack") if len(parts) > 1 else None
     if made is not None:
         return made
     if len({x.shape for x in parts}) > 1:
@@ -72,9 +81,7 @@ def stack(tensors: Sequence[Array], axis: int = 0, *, out: Array | None = None) 
         raise ReshapeError(f"all arrays must have the same shape, not {shapes}", asked_by="stack")
     ndim = parts[0].ndim + 1 if parts else 1
     at = normal_axes(integers((axis,), "axis", "stack"), ndim, "stack")
-    made = _concatenated([expand_dims(x, at) for x in parts], at[0], out, "stack")
-    assert made is not None
-    return made
+    return _concatenated([expand_dims(x, at) for x in parts], at[0], out, "stack")
 
 
 def _concatenated(parts: list[Any], axis: int | None, out: Any, asked_by: str) -> Any:
@@ -88,6 +95,13 @@ def _concatenated(parts: list[Any], axis: int | None, out: Any, asked_by: str) -
     else:
         shape, at = _joined_shape(parts, axis, asked_by)
         lead, sizes = (slice(None),) * at, [x.shape[at] for x in parts]
+    kinds = {x.dtype for x in parts}
+    numpys = len(kinds) > 1 and not any(map(beyond_numpy, (kind, *kinds)))
+    if numpys and max(x.ndim for x in parts) <= MAX_RANK:
+        target, _ = outputs.target(out, kind, shape, parts)
+        *arrays, made = (x.numpy() if isinstance(x, Tensor) else x for x in (*parts, target))
+        np.concatenate(arrays, None if axis is None else len(lead), made, casting="unsafe")
+        return target if out is None else out
     boxes = [(*lead, slice(*ends)) for ends in pairwise(accumulate(sizes, initial=0))]
     return joined(parts, boxes, shape, kind, out)
 
@@ -108,12 +122,10 @@ def joined(
     for x, box in zip(parts, boxes, strict=True):
         if x.size == 0:
             continue
-        converts = x.dtype is not kind and x.dtype != kind
-        numpys = converts and not (beyond_numpy(x.dtype) or beyond_numpy(kind))
-        if only_numpy or (numpys and max(x.ndim, whole.ndim) <= MAX_RANK):
+        if only_numpy:
             _assign(x, target, box)
             continue
-        moved = cast(x, kind) if converts else x
+        moved = x if x.dtype is kind or x.dtype == kind else cast(x, kind)
         source, layout = byte_of(moved)
         into = _narrowed(whole, box, x.shape)
         at = begin + into.offset
@@ -155,19 +167,14 @@ def _apart(targets: Sequence[int]) -> int:
     return apart if even else 0
 
 
-def _alike(parts: tuple[Any, ...], axis: Any, new: bool, out: Any, asked_by: str) -> Any:
+def _planned(parts: tuple[Any, ...], axis: Any, new: bool, out: Any, asked_by: str) -> Any:
     """Join arrays of one kind along `axis`, a `new` dim or one of theirs; None for other parts.
 
     Parts are checked together, not one by one.
     """
-    made = fast_joins.join(parts, axis, new, out) if type(parts[0]) is np.ndarray else None
-    return _planned(parts, axis, new, out, asked_by) if made is None else made
-
-
-def _planned(parts: tuple[Any, ...], axis: Any, new: bool, out: Any, asked_by: str) -> Any:
-    """The same by a plan."""
     first = parts[0]
-    places = alike(parts) if type(first) in (np.ndarray, Tensor) else None
+    kinds = type(first) in (np.ndarray, Tensor) and first.dtype is parts[-1].dtype
+    places = alike(parts) if kinds else None
     if places is None or (type(first) is np.ndarray and is_numpys(first.dtype)):
         return None
     layout, addresses, count = places.layouts[0], places.addresses, len(parts)

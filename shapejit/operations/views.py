@@ -15,10 +15,10 @@ from ..arrays.tensor import Array, Tensor, is_array
 from ..dtypes.table import DType, dtype
 from ..engine import copying, outputs, small_calls
 from ..engine.addresses import layout_of
-from ..engine.routes import FOUND, follow
+from ..engine.routes import follow
+from ..engine.small_calls import COPIES, KNOWN, TABLE, Routes
 from ..errors import DTypeError, ReshapeError, shape_text, type_name
-from ..runtime import result_memory
-from ..runtime.ndarrays import MOST_DIMS, check_possible, is_a, is_mapping, plain, unwrapped
+from ..runtime.ndarrays import check_possible, is_a, is_mapping, plain, unwrapped
 from ..shapes.layout import normal_axes, permutation, squeezed
 from ..shapes.request import (
     MAX_INTS,
@@ -31,9 +31,6 @@ from ..shapes.request import (
     request,
 )
 from ..shapes.resolver import target_shape
-
-_KNOWN = copying.routes.table
-RESHAPED = 16  # kinds of arrays remembered for each target shape
 
 
 @typed
@@ -53,37 +50,29 @@ def reshape(
            [3, 4, 5]])
     """
     given: Any = (shape,) if type(shape) is int else shape
-    if not are_sizes(given):
+    if type(x) is not np.ndarray or not (copy is None or copy is True):
         return reshape_as(x, array_request(given, "reshape"), copy, out)
-    if type(x) is not np.ndarray or not x.size or not (copy is None or copy is True):
-        return reshape_as(x, _array_request(given), copy, out)
-    if copy is None and out is None:
+    views = copy is None and out is None
+    whole = views and x.flags.c_contiguous
+    if type(given) is tuple and not whole:
+        done: Any = small_calls.run(x, out, given, TABLE if views else COPIES.table)
+        if done is not None:
+            return done  # type: ignore[no-any-return]  # like x
+    if not are_sizes(given) or not x.size:
+        return reshape_as(x, array_request(given, "reshape"), copy, out)
+    if views:
         # NumPy's reshape does the same; where there is no view, the error is raised below.
         try:  # three times as fast as `suppress`; copy=False would take 1 us
-            return x.reshape(given) if x.flags.c_contiguous else x.reshape(given, copy=False)
+            return x.reshape(given) if whole else x.reshape(given, copy=False)
         except ValueError:
             pass
-    known = FOUND.get(("reshape", given))  # `known` keeps its table alive
-    done: Any = small_calls.run(x, out, known.table) if known else None
-    return _reshape_copy(x, given, out) if done is None else done  # type: ignore[no-any-return]  # like x
-
-
-def _reshape_copy(x: Any, asked: tuple[int, ...], out: Any) -> Any:
-    """`reshape` of an ndarray to ints, as a copy."""
     x = x[...]  # another thread may give `x` another shape
-    if out is None and x.flags.c_contiguous:  # these have no Route for new results
-        shape = target_shape(x.shape, _array_request(asked))
-        small = x.nbytes < result_memory.FROM and len(shape) <= MOST_DIMS
-        return x.reshape(shape, copy=True) if small else copied(x, shape, out)
-    key = "reshape", asked, x.dtype, x.shape, x.strides
+    key = "reshape", given, x.dtype, x.shape, x.strides
     done = follow(key, x, out)
     if done is None:
-        known = FOUND.get(("reshape", asked))
-        if known is None:
-            FOUND.put(("reshape", asked), known := small_calls.Routes(RESHAPED))
-        shape = target_shape(x.shape, _array_request(asked))
-        done = copied(x, shape, out, key, known)
-    return done
+        shape = target_shape(x.shape, _array_request(given))
+        done = copied(x, shape, out, key, given, KNOWN if views else COPIES)
+    return done  # type: ignore[no-any-return]  # like x
 
 
 @lru_cache(maxsize=1024)
@@ -132,8 +121,12 @@ def reshaped(t: Tensor, request: Request, copy: bool | None, out: Tensor | None)
     view = t.layout.reshape(shape)
     if copy is None and out is None and view is not None:
         return t.with_layout(view)
-    copies = outputs.wants_copy(view, t, request, copy, out)
-    return copied(t, shape, out) if copies or view is None else t.with_layout(view)
+    if not outputs.wants_copy(view, t, request, copy, out) and view is not None:
+        return t.with_layout(view)
+    layout = t.layout
+    key = "reshape", shape, t.dtype.name, layout.shape, layout.strides, layout.offset
+    done: Tensor | None = follow(key, t, out)
+    return copied(t, shape, out, key) if done is None else done
 
 
 def checked(x: Array) -> Array:
@@ -179,15 +172,16 @@ def copied(
     shape: tuple[int, ...],
     out: Array | None,
     key: object = None,
-    known: small_calls.Routes = copying.routes,
+    asked: object = None,
+    known: Routes = KNOWN,
 ) -> Array:
     """The elements of an array in row-major order, as `out` or as a new array of `shape`.
 
-    `key` identifies the array's kind and the shape: later calls with it have a Route, see
-    `copying.copy`.
+    `key` identifies the array's kind and the shape, which was `asked` for: later calls with it have
+    a Route, see `copying.copy`.
     """
     target, fresh = outputs.target(out, x.dtype, shape, (x,))
-    copying.copy(x, target, fresh, key, known)
+    copying.copy(x, target, fresh, key, asked, known)
     return target if out is None else out
 
 
@@ -201,7 +195,7 @@ def ascontiguous(x: Array, *, out: Array | None = None) -> Array:
     >>> ascontiguous(np.arange(6).reshape(2, 3).T).strides
     (16, 8)
     """
-    done: Array | None = small_calls.run(x, out, _KNOWN)
+    done: Array | None = small_calls.run(x, out, None, TABLE)
     if done is not None:
         return done
     key: tuple[object, ...]

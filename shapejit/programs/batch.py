@@ -98,7 +98,8 @@ def reshape_batch(tensors: Any, shapes: Any, *, copy: bool | None = None, out: A
     batch = _Batch(items, names, wanted, copy, outs, unready)
     if Tensor in map(type, items):
         batch.lend()
-    results = batch.run(resolve)
+    batch.resolve_all(resolve)
+    results = batch.made()
     if out is not None:
         return out
     if items is not given:
@@ -186,12 +187,7 @@ class _Batch:
             elif isinstance(array, np.ndarray):
                 check_possible(shape, array.itemsize)
 
-    def run(self, resolve: Callable[..., Any] | None) -> list[Any]:
-        """The results, written to `outs` if given, after all checks."""
-        self._resolve_all(resolve)
-        return self._made()
-
-    def _resolve_all(self, resolve: Callable[..., Any] | None) -> None:
+    def resolve_all(self, resolve: Callable[..., Any] | None) -> None:
         """Resolve every shape; raises for the first one that is impossible."""
         fault = count = len(self.items)
         if resolve is not None:
@@ -234,7 +230,7 @@ class _Batch:
             )
         )
 
-    def _made(self) -> list[Any]:
+    def made(self) -> list[Any]:
         """The results, written to `outs` if given, after these are checked."""
         addresses = None if self.outs is None else self._check_outs()
         results: list[Any] = [None] * len(self.items)

@@ -40,7 +40,9 @@ class Mapped(NamedTuple):
         """The results: a list of new arrays, or `out`."""
         if self.targets is not None:
             for special, which in self.groups:
-                special.fill(self.sources.begins(which), self.targets.begins(which))
+                places = self.sources.begins(which), self.targets.begins(which)
+                one = len(self.groups) == 1
+                special.fill(*places, *((self.items, self.kept) if one else ()))
             return self.out
         results: list[Any] = [None] * len(self.items)
         for special, which in self.groups:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,9 +68,18 @@ class Pass(NamedTuple):
             return None
         return route.work_for(count, fresh=True) if route.ready else None
 
-    def run(self, sources: Addresses, targets: Addresses, fresh: bool) -> None:
-        """Run it from every source to its target; these are bit addresses."""
-        apart = low_bits(targets)
+    def run(
+        self,
+        sources: Addresses,
+        targets: Addresses,
+        fresh: bool,
+        instead: Callable[[], object] | None = None,
+    ) -> tuple[Work | routes.Route, routes.Move] | None:
+        """Run it from every source to its target; these are bit addresses.
+
+        NumPy may copy the elements `instead`. Returns what did the last ones, as `keep` takes it.
+        """
+        apart, done = low_bits(targets), None
         for bit in np.unique(targets & 7).tolist() if apart else [0]:
             src, dst = sources, targets
             if apart:
@@ -81,13 +90,15 @@ class Pass(NamedTuple):
             into = Layout.row_major(self.layout.shape, self.unit).at(bit) if bit else None
             if self.conversion is None:
                 made = routes.compiled(self.layout, into=into, count=len(src))
-                routes.run(made, src, dst, fresh)
+                done = routes.run(made, src, dst, fresh, (0, 0), instead), routes.moves(made)
             elif self.layout.size:
                 there = (a for a in self.operands if a is not None)
                 at = [address_of(a) + n for a, n in zip(there, self.begins, strict=True)]
                 given = self.layout, self.unit, into, self.scales, routes.rounded(len(src))
                 made = routes.casts(*given, self.conversion, fresh)
-                routes.run(made, src, dst, fresh, (sum(at[:1]), sum(at[1:])))
+                places = sum(at[:1]), sum(at[1:])
+                done = routes.run(made, src, dst, fresh, places), routes.moves(made, places)
+        return done
 
 
 def aligned(layouts: Sequence[Layout]) -> list[Layout] | None:

@@ -5,9 +5,9 @@ None stands for what is not checked here: other arrays and arguments, and all th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from itertools import pairwise, repeat
+from itertools import pairwise
 from math import prod
 from operator import attrgetter, is_
 from typing import Any
@@ -15,27 +15,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..engine import outputs
+from ..engine import numpy_fallback, outputs
+from ..engine.addresses import alike
+from ..engine.copying import is_numpys
+from ..errors import DTypeError, ReshapeError
+from ..operations.views import array_request
 from ..runtime.launches import address_of
-from ..runtime.ndarrays import MOST_DIMS
 from ..shapes.arithmetic import INFER
 from ..shapes.request import are_sizes
+from ..shapes.resolver import target_shape
 
 Shapes = Sequence[tuple[int, ...]]
-
-STACKED_MAX_BYTES = 8 * 1024  # of an array that is copied to a stack of them
-STACK_MAX_BYTES = 128 * 1024  # of a stack, which stays in a cache
 
 _DTYPE, _SHAPE, _BASE, _FLAGS = map(attrgetter, ("dtype", "shape", "base", "flags.num"))
 _CARRAY, _OWNDATA = 0x0501, 0x0004  # of NumPy's flags
 
 
 def reshaped(
-    items: Sequence[Any], keys: Sequence[Any] | None, shapes: Any, copy: bool | None, out: Any
+    items: tuple[Any, ...], keys: Sequence[Any] | None, shapes: Any, copy: bool | None, out: Any
 ) -> list[Any] | None:
     """The results of `reshape_batch`, whose `shapes` and `out` are plain dicts, lists or tuples.
 
-    >>> reshaped([np.zeros((2, 3))], None, (-1,), None, None)[0].shape
+    >>> reshaped((np.zeros((2, 3)),), None, (-1,), None, None)[0].shape
     (6,)
     """
     if {*map(type, items)} != {np.ndarray}:
@@ -51,72 +52,19 @@ def reshaped(
             return None
     if out is not None:
         outs = _listed(out, keys)
-        if outs is None or len(outs) != len(items) or not _fit(items, targets, outs):
+        if outs is None or len(outs) != len(items):
             return None
-        for x, into in zip(items, outs, strict=True):
-            into.reshape(x.shape)[...] = x
+        if are_sizes(shapes) and _all_filled(items, shapes, outs):
+            return list(outs)
+        if not _fit(items, targets, outs):
+            return None
+        _assign_all(items, outs)
         return list(outs)
     with suppress(Exception):
         if copy is None:
             return [x.reshape(shape) for x, shape in zip(items, targets, strict=True)]
         return [x.reshape(shape, copy=copy) for x, shape in zip(items, targets, strict=True)]
     return None
-
-
-def mapped(
-    items: Sequence[NDArray[Any]],
-    out: Any,
-    dtype: np.dtype[Any],
-    shape: tuple[int, ...],
-    fill: Callable[[Sequence[NDArray[Any]], Iterable[NDArray[Any]]], object],
-) -> Any:
-    """The results, of this dtype and shape, for ndarrays of one kind: as `out` or a slab's rows.
-
-    `fill` computes those of arrays, or of stacks, to which small arrays are copied.
-    """
-    x, count = items[0], len(items)
-    if not (x.ndim and x.size) or max(x.ndim, len(shape)) >= MOST_DIMS:
-        return None
-    listed = type(out) in (list, tuple)
-    if listed:
-        fits = len(out) == count and fillable(out) and alike(out, dtype, shape)
-        if not fits or not apart(items, out):
-            return None
-    elif out is not None:
-        fits = fillable((out,)) and out.dtype == dtype and out.shape == (count, *shape)
-        if not fits or any(map(np.may_share_memory, items, repeat(out))):
-            return None
-    if x.nbytes > STACKED_MAX_BYTES:
-        made = out
-        if out is None:
-            whole, _ = outputs.new_array(dtype, (count, *shape))
-            made = rows(whole)
-        fill(items, made)
-        return made
-    step = min(count, STACK_MAX_BYTES // x.nbytes)
-    stack = np.empty((step, *x.shape), x.dtype)
-    whole = out
-    if listed or out is None:
-        whole, _ = outputs.new_array(dtype, (step if listed else count, *shape))
-    for begin in range(0, count, step):
-        some = items[begin : begin + step]
-        source = stack[: len(some)]
-        np.concatenate(some, out=source.reshape(-1, *x.shape[1:]))
-        target = whole[: len(some)] if listed else whole[begin : begin + len(some)]
-        fill((source,), (target,))
-        for into, row in zip(out[begin : begin + step] if listed else (), target, strict=False):
-            into[...] = row
-    return rows(whole) if out is None else out
-
-
-def rows(stack: NDArray[Any]) -> list[NDArray[Any]]:
-    """The arrays of a stack; 0-D ones as arrays, too."""
-    return list(stack) if stack.ndim > 1 else [stack[i, ...] for i in range(len(stack))]
-
-
-def alike(arrays: Sequence[Any], dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
-    """Whether all ndarrays have this dtype and shape."""
-    return {*map(_DTYPE, arrays)} == {dtype} and {*map(_SHAPE, arrays)} == {shape}
 
 
 def _listed(values: Any, keys: Sequence[Any] | None) -> Any:
@@ -143,6 +91,28 @@ def _fit(items: Sequence[Any], shapes: Shapes, outs: Sequence[Any]) -> bool:
             if not one or any(want not in (size, INFER) for size, want in sizes):
                 return False
     return apart(items, outs)
+
+
+def _all_filled(items: tuple[Any, ...], shape: tuple[int, ...], outs: Sequence[Any]) -> bool:
+    """Whether ndarrays are of one kind, and outputs fit: then these are filled."""
+    with suppress(ReshapeError, DTypeError):  # raised again with the tensor's name
+        sources, x, names = alike(items), items[0], range(len(items))
+        if sources is not None and not is_numpys(x.dtype):
+            made = target_shape(x.shape, array_request(shape, "reshape_batch"))
+            targets, _ = outputs.given(outs, [(x.dtype, made)], names)
+            outputs.check_places_apart(sources, targets, False, names)
+            if x.nbytes <= numpy_fallback.STACKED_MAX_BYTES:
+                (seen,), (into,) = sources.layouts, targets.layouts
+                numpy_fallback.copy(sources.addresses, seen, targets.addresses, into)
+            else:
+                _assign_all(items, outs)
+            return True
+    return False
+
+
+def _assign_all(items: Sequence[Any], outs: Sequence[Any]) -> None:
+    for x, into in zip(items, outs, strict=True):
+        into.reshape(x.shape)[...] = x
 
 
 def fillable(outs: Sequence[Any]) -> bool:

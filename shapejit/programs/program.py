@@ -15,19 +15,19 @@ from ..arrays.foreign import Other, Out
 from ..arrays.tensor import Tensor, fixed_width, is_array
 from ..dtypes.promotion import AnyDtype
 from ..dtypes.table import DType
-from ..engine import array_structs, outputs, small_calls
-from ..engine.addresses import byte_of, located
-from ..engine.patience import by_numpy
-from ..engine.routes import FOUND
-from ..engine.small_calls import Routes
+from ..engine import outputs, small_calls
+from ..engine.addresses import byte_of, located, place_of
+from ..engine.copying import copy_view
+from ..engine.routes import FOUND, follow, keep, key_of
+from ..engine.small_calls import TABLE
 from ..errors import DTypeError, FormatError, ReshapeError, about, shape_text
+from ..planning import thresholds
 from ..planning.cast_plans import CastPlan
 from ..planning.plans import Plan
 from ..runtime.ndarrays import is_a, is_sequence, unwrapped
 from ..shapes.arithmetic import MAX_SIZE
 from ..shapes.layout import Layout, checked_shape
 from ..shapes.request import integer
-from . import plain_batches
 from .columns import map_batches
 from .fuse import Route, route
 from .mapped import Mapped, MapRoute, in_chunks
@@ -36,7 +36,6 @@ from .sources import check_source, checked_stack, fits, free_text, rows_of
 from .specialization import Specialization
 from .trace import Traced, traced
 
-ROUTES_OF_SMALL_CALLS = 16  # slots for kinds of arrays with Routes in compiled code
 CHUNK_MAX_BYTES = 4 * 1024 * 1024  # bytes of a chunk of `imap`, read and written
 CHUNK_MAX_TENSORS = 256  # tensors of a chunk
 
@@ -101,8 +100,7 @@ class Program:
     _result_dtype: DType = field(init=False, compare=False, repr=False)
     # The start of the keys under which the one cache, FOUND, has what this program needs again.
     _key: object = field(init=False, compare=False, repr=False)
-    _small: Routes = field(init=False, compare=False, repr=False)
-    _small_stacks: Routes = field(init=False, compare=False, repr=False)
+    _stack_key: object = field(init=False, compare=False, repr=False)  # the same of stacks
 
     def __post_init__(self) -> None:
         # A Program may come from a pickle: operations that leave their source are refused.
@@ -122,8 +120,7 @@ class Program:
         fill(self, "source_shape", (None, *shape) if free else shape)
         fill(self, "dtype", dtype)
         fill(self, "_key", object())
-        fill(self, "_small", Routes(ROUTES_OF_SMALL_CALLS))
-        fill(self, "_small_stacks", Routes(ROUTES_OF_SMALL_CALLS))
+        fill(self, "_stack_key", object())
         made = ((), dtype) if free else checked_ops(self.ops, shape, dtype)
         fill(self, "_shape", made[0])
         fill(self, "_result_dtype", made[1])
@@ -265,7 +262,11 @@ class Program:
         >>> columns(np.arange(6, dtype=np.float32).reshape(2, 3))
         array([0., 3., 1., 4., 2., 5.], dtype=float32)
         """
-        done = small_calls.run(x, out, self._small.table)
+        done = small_calls.run(x, out, self._key, TABLE)
+        if done is None:
+            if type(x) is np.ndarray:
+                x = x[...]  # another thread may give `x` another shape
+            done = follow(key_of(x, self._key), x, out)
         if done is not None:
             return done
         if type(x) is not np.ndarray and foreign.is_foreign(x):
@@ -277,23 +278,35 @@ class Program:
             return self.of(array.shape[0])(array, out)
         if isinstance(array, Traced):
             return array.inlined(self.ops, out)
-        return self._run(array, out, self._small)
+        return self._run(array, out, self._key)
 
-    def _run(self, array: Any, out: Any, known: Routes) -> Any:
-        """The result for an array or a stack of arrays; `known` are the Routes of later calls."""
+    def _run(self, array: Any, out: Any, key: object) -> Any:
+        """The result for an array or a stack of arrays; later calls with the key have Routes."""
         begin, layout = byte_of(array)
-        as_tensors = isinstance(array, Tensor)
-        special = self._specialized(layout, as_tensors)
-        if out is not None:
-            made = outputs.checked(out, special.kind, special.shape)
-            outputs.check_apart(array, made)
-            special.into(array, made)
-        elif special.route.fresh and not as_tensors and special.small:
-            made = special.by_numpy(array)
-        else:
+        special = self._specialized(layout, isinstance(array, Tensor))
+        see = special.one_view
+        if see is not None and (out is not None or special.route.whole):
+            target, fresh = outputs.target(out, special.kind, special.shape, (array,))
+            kind = key_of(array, key)
+            copy_view(array, see, target, fresh, kind, key, special.route.whole)
+            return target if out is None else out
+        one = special.one_pass(out is None)
+        if one is not None:
+            target, fresh = outputs.target(out, special.kind, special.shape, (array,))
+            places = np.array([begin]), np.array([place_of(target)[0]])
+            done = one.run(*places, fresh) if target.size else None
+            if done is not None:
+                both = target.nbytes < thresholds.STREAM_FROM  # else the kernel differs
+                ways = {True, False} if both else {fresh}
+                keep(key_of(array, key), *done, array, target, *ways, alive=one.operands)
+            return target if out is None else out
+        if out is None:
             (made,) = special.results((array,), [begin])
-        special.remember(known, array, made)
-        return made if out is None else out
+            return made
+        made = outputs.checked(out, special.kind, special.shape)
+        outputs.check_apart(array, made)
+        special.fill(*(np.array([place_of(a)[0]]) for a in (array, made)))
+        return out
 
     @overload
     def map(  # type: ignore[overload-overlap]  # a stack iterates over arrays, too
@@ -396,12 +409,14 @@ class Program:
 
     def _stack(self, stack: Any, out: Any) -> Any:
         """`map` of an array of stacked tensors."""
-        done = small_calls.run(stack, out, self._small_stacks.table)
+        done = small_calls.run(stack, out, self._stack_key, TABLE)
+        if done is None:
+            done = follow(key_of(stack, self._stack_key), stack, out)
         if done is not None:
             return done
         if stack.dtype != (self.dtype if isinstance(stack, Tensor) else self.dtype.numpy):
             raise DTypeError(f"the dtype is {stack.dtype}, the program's {self.dtype}")
-        return self._run(stack, out, self._small_stacks)
+        return self._run(stack, out, self._stack_key)
 
     def _map(self, items: Sequence[Any], out: Any, first: int) -> Any:
         """`map` of a sequence; `first` is the index of its first tensor in errors."""
@@ -415,9 +430,6 @@ class Program:
             if len(out):
                 raise ReshapeError(f"out= holds {len(out)} arrays for 0 tensors")
             return out
-        made = self._by_numpy(items, out)
-        if made is not None:
-            return made
         names = range(first, first + len(items))
         job = self.mapped(items, out, names)
         if job.targets is not None:
@@ -426,44 +438,6 @@ class Program:
         if out is None and len(job.groups) == 1:
             self._keep_map(job.items, job.groups[0][0])
         return results
-
-    def _by_numpy(self, items: Sequence[Any], out: Any) -> Any:
-        """The results by NumPy, until kernels that read array structs are ready; None then.
-
-        None, too, unless these are ndarrays of one shape, and outputs are apart from them. Small
-        ones are stacked, so that NumPy processes many at a time.
-        """
-        read = array_structs.READ_ALIKE
-        if not array_structs.verified() or array_structs.kernel(read) is not None:
-            return None
-        with by_numpy(array_structs.work_of(read)):
-            if {*map(type, items)} != {np.ndarray}:
-                return None
-            x = items[0]
-            program = self.fitted(x.shape) if x.dtype == self.dtype.numpy else None
-            if program is None or not plain_batches.alike(items, x.dtype, x.shape):
-                return None
-
-            def special(source: NDArray[Any]) -> Specialization:
-                return program._specialized(byte_of(source)[1], False)
-
-            if out is None and not special(x).route.whole:
-                firsts = {item.strides: item for item in items}
-                found = {strides: special(item) for strides, item in firsts.items()}
-                if not all(one.numpys for one in found.values()):
-                    return None
-                return [found[item.strides].by_numpy(item) for item in items]
-
-            def fill(sources: Sequence[NDArray[Any]], targets: Iterable[NDArray[Any]]) -> None:
-                strides: tuple[int, ...] | None = None
-                for source, target in zip(sources, targets, strict=True):
-                    if source.strides != strides:
-                        strides, how = source.strides, special(source)
-                        run = how.fill_by_numpy if how.numpys else how.into
-                    run(source, target)
-
-            kind = program._result_dtype.numpy
-            return kind and plain_batches.mapped(items, out, kind, program._shape, fill)
 
     def _keep_map(self, items: Sequence[Any], special: Specialization) -> None:
         """Keep a MapRoute for later calls with as many arrays like these."""

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from operator import attrgetter, methodcaller
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays.buffers import Lent
-from ..arrays.tensor import Bytes, Tensor
+from ..arrays.tensor import Bytes
 from ..dtypes.promotion import AnyDtype
 from ..engine import outputs
-from ..engine.addresses import place_of
-from ..engine.copying import whole_plan
+from ..engine.numpy_fallback import STACKED_MAX_BYTES
 from ..engine.routes import ENTRY
-from ..engine.small_calls import Routes
 from ..kernels.constants import MAX_RANK
-from ..planning import planner, thresholds
-from ..runtime import result_memory
 from ..runtime.launches import Addresses, address_of
 from ..runtime.lazy import cached_property
 from ..runtime.ndarrays import MOST_DIMS, check_possible, possible
@@ -29,8 +27,7 @@ from .passes import Pass
 
 SCRATCH_MAX_BYTES = 4 * 1024 * 1024  # between two copies of many tensors: it stays in a cache
 
-# A shape, and the offset and strides in bytes; None: all elements of a copy, in its order.
-Look = tuple[tuple[int, ...], int, tuple[int, ...] | None]
+View = Callable[[NDArray[Any]], NDArray[Any]]
 
 _scratch = threading.local()
 
@@ -62,83 +59,44 @@ class Specialization:
         met += [self.source, self.route.result]
         return not self.converts and all(possible(x.shape, x.bits // 8) for x in met)
 
-    @cached_property
-    def small(self) -> bool:
-        """Whether NumPy's calls are faster than compiled ones, for one ndarray."""
-        if not self.numpys:
-            return False
-        plans = [planner.plan(step.layout) for step in self.route.fills]
-        return all(
-            made.by_numpy or (made.one_run and made.nbytes < thresholds.NUMPY_BELOW)
-            for made in plans
-        )
-
     @property
     def converts(self) -> bool:
         """Whether elements are converted."""
         return any(step.conversion is not None for step in self.route.fills)
 
-    def remember(self, routes: Routes, x: Any, out: Any) -> None:
-        """Make a Route, so that compiled code does later calls with arrays like `x` and `out`."""
-        if not isinstance(self.kind, np.dtype):
-            return
-        if not self.one_copy or not out.flags.carray or not routes.met(x):
-            return
-        made = self.kind if self.route.fresh and out.nbytes < result_memory.FROM else None
-        routes.learn(x, out, lambda: whole_plan(self.route.fills[0].layout), made)
+    @cached_property
+    def one_view(self) -> View | None:
+        """What NumPy copies, if all there is to do for ndarrays is one copy."""
+        steps = self.route.fills
+        one = isinstance(self.kind, np.dtype) and self.numpys and len(steps) == 1
+        kept = one and steps[0].layout.ndim <= MAX_RANK
+        return view_of(self.source, steps[0].layout) if kept else None
+
+    def one_pass(self, new: bool) -> Pass | None:
+        """The pass that makes all of a `new` result, or fills an `out`, if that is one."""
+        steps = self.route.copies if new else self.route.fills
+        whole = self.route.whole and not self.route.read_only
+        return steps[0] if len(steps) == 1 and (whole or not new) else None
 
     @cached_property
-    def one_copy(self) -> bool:
-        """Whether all there is to do is one copy of whole bytes of a small array."""
-        if len(self.route.fills) != 1 or self.converts:
-            return False
-        layout = self.route.fills[0].layout
-        small = 0 < layout.size * layout.bits <= 8 * thresholds.NO_PLAN_MAX_BYTES
-        return small and not (layout.bits | layout.offset) % 8 and layout.ndim <= MAX_RANK
-
-    @cached_property
-    def _looks(self) -> tuple[list[Look], list[Look]]:
-        """How NumPy sees the sources of all copies, and the result; and those of all fills."""
-        copies, fills = (
-            [_look(step.layout) for step in way] for way in (self.route.copies, self.route.fills)
-        )
-        result = (self.shape, 0, None) if self.route.whole else _look(self.route.result)
-        return [*copies, result], fills
-
-    def by_numpy(self, x: NDArray[Any]) -> NDArray[Any]:
-        """The result by NumPy, copy by copy."""
-        made = self._seen(x, self._looks[0])
-        if self.route.read_only:
-            made.flags.writeable = False
-        return made
-
-    def fill_by_numpy(self, x: NDArray[Any], target: NDArray[Any]) -> None:
-        """Write the result to a C-contiguous `target` by NumPy."""
-        seen = self._seen(x, self._looks[1])
-        target.reshape(seen.shape)[...] = seen
-
-    def _seen(self, x: NDArray[Any], looks: Sequence[Look]) -> NDArray[Any]:
-        """The last of some views: the first of a source, each other one of a copy of the last."""
-        x = _view(x, *looks[0])
-        for look in looks[1:]:
-            x = _view(x.copy(), *look)
-        return x
+    def _seen(self) -> View:
+        """The result as a view of an ndarray."""
+        return view_of(self.source, self.route.result)
 
     def results(self, items: Iterable[Any], sources: Sequence[int] | Addresses) -> list[Any]:
         """The results for `items` at `sources`: views, or new arrays."""
-        if not self.route.fresh:
-            return [self._view(x) for x in items]
-        return self._new(np.asarray(sources, np.int64))
-
-    def _view(self, x: NDArray[Any] | Tensor) -> NDArray[Any] | Tensor:
-        """The result as a view of the source."""
-        if not isinstance(x, Tensor):
-            return self.by_numpy(x)
+        if self.route.fresh:
+            return self._new(items, np.asarray(sources, np.int64))
+        if isinstance(self.kind, np.dtype):
+            made = list(map(self._seen, items))
+            for x in made if self.route.read_only else ():
+                x.flags.writeable = False
+            return made
         view = self.route.result
-        made = x.with_layout(view.at(view.offset + x.offset // 8 * 8))
-        return made.readonly() if self.route.read_only else made
+        views = [x.with_layout(view.at(view.offset + x.offset // 8 * 8)) for x in items]
+        return [x.readonly() for x in views] if self.route.read_only else views
 
-    def _new(self, sources: Addresses) -> list[Any]:
+    def _new(self, items: Iterable[Any], sources: Addresses) -> list[Any]:
         """The results for the tensors at these places, in new memory."""
         last = self.route.copies[-1]
         nbits = last.layout.size * last.unit
@@ -148,34 +106,56 @@ class Specialization:
             return [self._result(memory)]
         slab, fresh = outputs.new_bytes(nbits, len(sources))
         targets = 8 * (address_of(slab) + slab.shape[1] * np.arange(len(slab)))
-        self._copy(sources, targets, self.route.copies, fresh)
         plain = self.route.whole and len(self.shape) < MOST_DIMS and slab.size
         if isinstance(self.kind, np.dtype) and plain:
-            made = slab.view(self.kind).reshape(len(slab), *self.shape)
-            return [made[i, ...] for i in range(len(made))]
+            made = rows(slab.view(self.kind).reshape(len(slab), *self.shape))
+            self._copy(sources, targets, self.route.copies, fresh, self._each(items, made))
+            return made
+        self._copy(sources, targets, self.route.copies, fresh)
         return [self._result(row) for row in slab]
 
     def _result(self, memory: Bytes) -> Any:
         """The result array over the memory of the last copy."""
         return outputs.array_over(memory, self.kind, self.route.result, self.route.read_only)
 
-    def into(self, x: NDArray[Any] | Tensor, target: NDArray[Any] | Tensor) -> None:
-        """Write the result for one array to `target`, which fits."""
-        if self.small and not isinstance(x, Tensor):
-            self.fill_by_numpy(x, target)  # type: ignore[arg-type]  # an ndarray, too
-        else:
-            self.fill(*(np.array([place_of(array)[0]]) for array in (x, target)))
+    def fill(
+        self, sources: Addresses, targets: Addresses, items: Iterable[Any] = (), outs: Any = None
+    ) -> None:
+        """Write the results for the tensors at these places to `targets`.
 
-    def fill(self, sources: Addresses, targets: Addresses) -> None:
-        """Write the results for the tensors at these places to `targets`."""
-        self._copy(sources, targets, self.route.fills, fresh=False)
+        If `items` and `outs` are given, these are the arrays there.
+        """
+        instead = None
+        if outs is not None:
+            instead = self._each(items, outs)
+        self._copy(sources, targets, self.route.fills, False, instead)
+
+    def _each(self, items: Iterable[Any], outs: Any) -> Callable[[], object] | None:
+        """What NumPy does to arrays one by one; None if it does better with many at a time."""
+        view = self.one_view
+        if view is None or self.route.fills[0].nbytes <= STACKED_MAX_BYTES:
+            return None
+
+        shape = self.route.fills[0].layout.shape
+
+        def each() -> None:
+            targets = outs if shape == self.shape else (into.reshape(shape) for into in outs)
+            for x, into in zip(items, targets, strict=True):
+                into[...] = view(x)
+
+        return each
 
     def _copy(
-        self, sources: Addresses, targets: Addresses, steps: Sequence[Pass], fresh: bool
+        self,
+        sources: Addresses,
+        targets: Addresses,
+        steps: Sequence[Pass],
+        fresh: bool,
+        instead: Callable[[], object] | None = None,
     ) -> None:
         """Run `steps` from every source to its target; a step of many tensors is one launch."""
         if len(steps) == 1:
-            steps[0].run(sources, targets, fresh)
+            steps[0].run(sources, targets, fresh, instead)
             return
         count, most = len(sources), max(step.nbytes for step in steps[:-1])
         chunk = max(1, min(count, SCRATCH_MAX_BYTES // max(most, 1)))
@@ -190,26 +170,58 @@ class Specialization:
                 steps[-1].run(src, targets[start : start + chunk], fresh)
 
 
+def view_of(source: Layout, seen: Layout) -> View:
+    """What makes ndarrays at `source`, of whole bytes, the view `seen`."""
+    check_possible(seen.shape, seen.bits // 8)
+    order = sorted(range(seen.ndim), key=lambda axis: -abs(seen.strides[axis]))
+    sizes = [seen.shape[axis] for axis in order]
+    for made in (source, source.reshape(sizes) if source.size == seen.size else None):
+        axes = None if made is None or made.ndim > MOST_DIMS else _axes(made, seen)
+        if made is None or axes is None:
+            continue
+        # These take a quarter of the time of np.ndarray.
+        turn: View = methodcaller("transpose", axes)
+        if axes == (1, 0):
+            turn = attrgetter("T")  # half of that
+        split = methodcaller("reshape", made.shape)
+        if made.shape == source.shape:
+            return turn
+        return split if axes == (*range(made.ndim),) else partial(_both, split, turn)
+    strides = tuple([stride // 8 for stride in seen.strides])
+    return partial(_view, seen.shape, (seen.offset - source.offset) // 8, strides)
+
+
+def _both(first: View, second: View, x: NDArray[Any]) -> NDArray[Any]:
+    return second(first(x))
+
+
+def _axes(made: Layout, seen: Layout) -> tuple[int, ...] | None:
+    """The axes by which one Layout becomes the other by permutation; None if there are none."""
+    free, axes = list(range(made.ndim)), list[int]()
+    for size, stride in zip(seen.shape, seen.strides, strict=True):
+        for axis in free:
+            if made.shape[axis] == size and (size == 1 or made.strides[axis] == stride):
+                free.remove(axis)
+                axes.append(axis)
+                break
+    found = len(axes) == seen.ndim and not free and made.permute(axes) == seen
+    return tuple(axes) if found else None
+
+
 def _view(
-    x: NDArray[Any], shape: tuple[int, ...], offset: int, strides: tuple[int, ...] | None
+    shape: tuple[int, ...], offset: int, strides: tuple[int, ...], x: NDArray[Any]
 ) -> NDArray[Any]:
-    """A view of the elements at a Look of `x`, whose offset counts from the first element."""
-    try:
-        if strides is None:
-            return x.reshape(shape)
-        if x.flags.c_contiguous:
-            return np.ndarray(shape, x.dtype, x, offset, strides)
-        at, writeable = address_of(x) + offset, x.flags.writeable
-        lent = Lent(at, shape, strides, f"|V{x.itemsize}", owner=x, writeable=writeable)
-        return np.asarray(lent).view(x.dtype)
-    except (ValueError, OverflowError):
-        check_possible(shape, x.itemsize)
-        raise
+    """A view of the elements `offset` bytes after the first one of `x`."""
+    if x.flags.c_contiguous:
+        return np.ndarray(shape, x.dtype, x, offset, strides)
+    at, writeable = address_of(x) + offset, x.flags.writeable
+    lent = Lent(at, shape, strides, f"|V{x.itemsize}", owner=x, writeable=writeable)
+    return np.asarray(lent).view(x.dtype)
 
 
-def _look(layout: Layout) -> Look:
-    """The shape, and the offset and strides in bytes, of a Layout of whole bytes."""
-    return layout.shape, layout.offset // 8, tuple([stride // 8 for stride in layout.strides])
+def rows(stack: NDArray[Any]) -> list[NDArray[Any]]:
+    """The arrays of a stack; 0-D ones as arrays, too."""
+    return list(stack) if stack.ndim > 1 else [stack[i, ...] for i in range(len(stack))]
 
 
 class Scratch:

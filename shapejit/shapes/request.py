@@ -121,7 +121,12 @@ def are_several(values: Any) -> bool:
 
 def are_sizes(shape: Any) -> bool:
     """Whether a shape is a tuple of sizes and -1: a fast test."""
-    return type(shape) is tuple and set(map(type, shape)) == _INT and min(shape) >= INFER
+    if type(shape) is not tuple:
+        return False
+    for size in shape:  # for the few dims of arrays faster than `map`, `set` and `min`
+        if type(size) is not int or size < INFER:
+            return False
+    return len(shape) > 0
 
 
 def integer(value: Any, what: str, asked_by: str) -> int:
