@@ -48,7 +48,8 @@ def plan(shape: Sequence[int | None], dtype: object, fn: Callable[[Tensor], Tens
     shape methods of Tensor, shapejit's shape operations (also those of dialects), casts, scales and
     basic slicing; operations that read or join elements, and `out=`, raise TraceError. The Program
     returns views where possible; copies, casts and scales are fused into as few copies as possible.
-    If dim 0 is None it may have any length, and `fn` is called for each new one.
+    If dim 0 is None it may have any length, and `fn` is called for each new one. Raises TraceError,
+    ReshapeError, DTypeError, and what `fn` raises.
 
     >>> print(plan((8, 128, 4, 64), "bfloat16", lambda t: t.permute_dims((0, 2, 1, 3))))
     (8, 128, 4, 64) -> (8, 4, 128, 64) bfloat16: a view, nothing is moved
