@@ -23,6 +23,7 @@ from ..engine.small_calls import Routes
 from ..errors import DTypeError, FormatError, ReshapeError, about, shape_text
 from ..planning.cast_plans import CastPlan
 from ..planning.plans import Plan
+from ..runtime import kernels
 from ..runtime.ndarrays import is_a, is_sequence, unwrapped
 from ..shapes.arithmetic import MAX_SIZE
 from ..shapes.layout import Layout, checked_shape
@@ -223,6 +224,19 @@ class Program:
         ()
         """
         return tuple(step.plan for step in self._route().copies)
+
+    def preload(self) -> None:
+        """Begin to load the kernels that `map` needs, if they are on disk, on another thread.
+
+        Processes that are forked later have them. Does nothing if dim 0 is free.
+
+        >>> from shapejit import plan
+        >>> plan((3, 5), "uint8", lambda t: t.cast("float32")).preload()
+        """
+        steps = () if self.fn is not None else self._route().fills
+        names = [x for s in steps if s.layout.size for x in s.route(2, fresh=False).names()]
+        if names:
+            kernels.look_for((array_structs.READ_ALIKE, *names))
 
     def __str__(self) -> str:
         if self.fn is not None:
