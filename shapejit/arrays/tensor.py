@@ -86,9 +86,9 @@ class Tensor(Methods):
     def unchecked(buffer: Bytes, dtype: DType, layout: Layout) -> Tensor:
         """The Tensor of fields that are known to match: they are not checked.
 
-        >>> t = Tensor.frombuffer(bytes([1, 2]), "int8", (2,))
-        >>> Tensor.unchecked(t.buffer, t.dtype, t.layout.flip()).tolist()
-        [2, 1]
+        >>> t = Tensor.frombuffer(bytes([1, 2]), "int8", (1, 2))
+        >>> Tensor.unchecked(t.buffer, t.dtype, t.layout.permute((1, 0))).tolist()
+        [[1], [2]]
         """
         made = object.__new__(Tensor)
         _set_buffer(made, buffer)
