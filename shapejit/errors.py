@@ -175,14 +175,14 @@ class ReshapeError(ShapeJitError, ValueError):
         source: Sequence[int] | None = None,
         target: Sequence[int] | None = None,
         notes: Sequence[str] = (),
-        asked_by: str = "",
+        asked_by: object = "",
     ) -> None:
-        Exception.__init__(self, reason, source, target, notes, asked_by)
+        self.asked_by = str(asked_by)  # here: a call without an error takes no time for it
+        Exception.__init__(self, reason, source, target, notes, self.asked_by)
         self.reason = reason
         self.source = source
         self.target = target
         self.notes = notes
-        self.asked_by = asked_by
 
     @property
     def text(self) -> str:
@@ -359,7 +359,7 @@ class about:  # noqa: N801  # a context manager, which reads as one; small calls
     shapejit.errors.DTypeError: tensor 'w': unknown dtype 'F7'
     """
 
-    def __init__(self, which: str) -> None:
+    def __init__(self, which: object) -> None:
         self.which = which
 
     def __enter__(self) -> None:

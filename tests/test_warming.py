@@ -52,7 +52,7 @@ def test_weights_of_bfloat16_are_encoded_by_what_is_warmed():
     """In a process of its own, which has met no work before."""
     code = """
 from shapejit.programs.warming import names
-found = {name.what.source.bits for name in names() if name[0] == "encode_code"}
+found = {name.what.source.bits for name in names() if name[0] == "encode_generator"}
 print(sorted(found))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=900)

@@ -129,20 +129,22 @@ def _brief(text):
     return values if len(values) <= LONGEST else f"{values[:LONGEST]} .. {digest}"
 
 
-# What functions are called that modules of kernels write with LLVM's builder.
+# What functions are called that modules of kernels write with LLVM's builder, by the first words
+# of their names (unit_generator was unit_code once).
 WRITTEN = {
     "conversions": "shapejit_convert",
-    "network_code": "shapejit_shuffle",
-    "unit_code": "shapejit_unit",
-    "encode_code": "shapejit_encode",
+    "network": "shapejit_shuffle",
+    "unit": "shapejit_unit",
+    "encode": "shapejit_encode",
 }
 
 
 def _label(name, types):
     """What a kernel is called in the figures, by its name and numba's types of tags."""
     kernel, *what = name
-    if kernel in WRITTEN:
-        return f"{WRITTEN[kernel]}({_brief(repr(name.what))})"
+    writer = kernel.partition("_")[0]
+    if writer in WRITTEN:
+        return f"{WRITTEN[writer]}({_brief(repr(name.what))})"
     kinds = next(part for part in what if isinstance(part, tuple))
     tags = (kind[1:] if kind[0] == "n" else str(types[kind]) for kind in kinds
             if kind[0] == "n" or kind in types)  # fmt: skip

@@ -101,6 +101,8 @@ def permute_dims(x: Any, axes: Sequence[int], *, packed: object = None) -> Any:
 def flip(x: Any, *, axis: int | Sequence[int] | None = None, packed: object = None) -> Any:
     """A dask array with the order of its elements reversed along `axis` (None: along all).
 
+    Raises AxisError, ReshapeError for an axis that is given twice, DTypeError, FormatError.
+
     >>> import dask.array as da
     >>> flip(da.arange(5, chunks=2)).compute()
     array([4, 3, 2, 1, 0])
@@ -111,7 +113,7 @@ def flip(x: Any, *, axis: int | Sequence[int] | None = None, packed: object = No
     made = array.flip(x, axes) if axes else x
     if per == 1 or x.ndim - 1 not in axes:
         return made
-    return _mapped(partial(_mirrored, kind), [made], x.dtype)
+    return _mapped(partial(_flipped, kind), [made], x.dtype)
 
 
 def cast(
@@ -292,7 +294,7 @@ def _permuted(packed: str | None, axes: Shape, chunk: NDArray[Any]) -> NDArray[A
     return _bytes(views.permute_dims(_elements(chunk, packed), axes))
 
 
-def _mirrored(packed: str | None, chunk: NDArray[Any]) -> NDArray[Any]:
+def _flipped(packed: str | None, chunk: NDArray[Any]) -> NDArray[Any]:
     """A packed chunk with the elements of each byte in reverse order."""
     return _bytes(views.flip(_elements(chunk[..., ::-1], packed), axis=-1))
 

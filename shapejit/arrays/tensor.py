@@ -84,7 +84,12 @@ class Tensor(Methods):
 
     @staticmethod
     def unchecked(buffer: Bytes, dtype: DType, layout: Layout) -> Tensor:
-        """The Tensor of fields that are known to match: they are not checked."""
+        """The Tensor of fields that are known to match: they are not checked.
+
+        >>> t = Tensor.frombuffer(bytes([1, 2]), "int8", (1, 2))
+        >>> Tensor.unchecked(t.buffer, t.dtype, t.layout.permute((1, 0))).tolist()
+        [[1], [2]]
+        """
         made = object.__new__(Tensor)
         _set_buffer(made, buffer)
         _set_dtype(made, dtype)
@@ -212,7 +217,12 @@ class Tensor(Methods):
         return self.matrix_transpose()
 
     def with_layout(self, layout: Layout) -> Tensor:
-        """The view with another Layout, which is derived from this one's and not checked."""
+        """The view with another Layout, which is derived from this one's and not checked.
+
+        >>> t = Tensor.frombuffer(bytes(6), "int8", (2, 3))
+        >>> t.with_layout(t.layout.permute((1, 0))).shape
+        (3, 2)
+        """
         return Tensor.unchecked(self.buffer, self.dtype, layout)
 
     def readonly(self) -> Tensor:

@@ -178,7 +178,7 @@ def _unaccounted(a: Weights, b: Weights) -> dict[str, str]:
             ]
             plain, there = one.plain, other.plain
             held = {name: x for name, x in plain.items() if name in there}
-            made |= unaccounted(decoded, held, told=bool(alike))
+            made |= unaccounted(decoded, held, described=bool(alike))
     return made
 
 

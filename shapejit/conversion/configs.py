@@ -66,7 +66,7 @@ def facts_after(content: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:
     return {**{key: fact for key, fact in config.facts.items() if key not in gone}, **content}
 
 
-def told(metadata: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:
+def metadata_after(metadata: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:
     """A file's metadata, without facts about weights that are stored differently now."""
     if not (tensors.became or tensors.encoded):
         return dict(metadata)
@@ -78,7 +78,7 @@ def told(metadata: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:
     return made
 
 
-def told_by_config(facts: Mapping[str, Any], tensors: Tensors) -> list[str]:
+def described_by_config(facts: Mapping[str, Any], tensors: Tensors) -> list[str]:
     """The schemes of a destination's weights that only the config next to it describes."""
     if not declared({key: fact for key, fact in facts.items() if key != COMFY}).tells:
         return []

@@ -134,8 +134,10 @@ def _made(weight: Found, name: str, target: str, known: dict[Any, Any]) -> list[
                 raise
             anew = f"--to bf16 --to {target} rounds the weight to other codes"
             raise FormatError(f"{fault}; {anew}") from None
-        told = settings_of(parts)
-        known[alike] = {key: PartOf(t.dtype, t.shape, whole, key, told) for key, t in parts.items()}
+        settings = settings_of(parts)
+        known[alike] = {
+            key: PartOf(t.dtype, t.shape, whole, key, settings) for key, t in parts.items()
+        }
     return [
         Change.of(part_name(row, name, key), replace(part, whole=whole))
         for key, part in known[alike].items()

@@ -171,10 +171,10 @@ def _texts(
     if len(files) > 1:
         places = {change.name: file.name for file in files for change in file.changes}
         total = sum(change.nbytes for change in tensors.changes.values())
-        told = {**(tensors.checkpoint.metadata or {}), "total_size": total}
-        if tensors.became and "total_parameters" in told:
-            told["total_parameters"] = sum(prod(c.shape) for c in tensors.changes.values())
-        index = {"metadata": told, "weight_map": dict(sorted(places.items()))}
+        metadata = {**(tensors.checkpoint.metadata or {}), "total_size": total}
+        if tensors.became and "total_parameters" in metadata:
+            metadata["total_parameters"] = sum(prod(c.shape) for c in tensors.changes.values())
+        index = {"metadata": metadata, "weight_map": dict(sorted(places.items()))}
         made[f"{stem}{SUFFIX}"] = json.dumps(index, indent=2) + "\n"
     return made
 

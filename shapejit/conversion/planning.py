@@ -104,7 +104,7 @@ class Conversion:
 
         Raises FormatError for what a destination at `path` could not tell any more: parts of
         quantised weights which rules have taken apart, blocks of GGUF in a file that names no
-        types, and codes whose sizes a node of ONNX told.
+        types, and codes whose sizes only a node of ONNX states.
         """
         name, source = file_name(path), self.checkpoint.path
         place, home = places(name), places(source)

@@ -18,6 +18,7 @@ from ..arrays.tensor import Tensor
 from ..dtypes.table import DType
 from ..errors import FormatError, ReshapeError, quoted
 from ..operations.casts import cast
+from ..quantization.contradictions import FUSED_GATES
 from ..quantization.groups import Group
 from ..quantization.matching import group_of
 from ..quantization.naming import part_name
@@ -33,7 +34,7 @@ _NUMBER = re.compile(r"(?<![^./])[0-9]+(?![^./])")
 # Schemes of compressed-tensors, whose scales of whole weights are arrays of one element.
 _ARRAYS = ("fp8:tensor", "nvfp4:compressed-tensors")
 # Projections that inference engines fuse, with one global scale.
-_FUSED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"), ("w1", "w3"))
+_FUSED = (("q_proj", "k_proj", "v_proj"), *FUSED_GATES)
 
 
 @dataclass(eq=False)

@@ -76,15 +76,15 @@ def check(tensors: Tensors) -> None:
         return
     kept = untouched(tensors)
     own = {name for weight in kept for name in weight.named.values()} | tensors.kept
-    told = tensors.config.declared.tells
+    described = tensors.config.declared.tells
     held = {
         name: Held(name, use.change.dtype, prod(use.change.shape))
         for name, found in uses(tensors).items()
         for use in found
-        if name not in own and not _is_meant(use, told)
+        if name not in own and not _is_meant(use, described)
     }
     decoded = [Quantised(w.scheme, w.codes, frozenset(w.named.values())) for w in tensors.became]
-    missing = unaccounted(decoded, held, told=bool(kept))
+    missing = unaccounted(decoded, held, described=bool(kept))
     if not kept:
         for unclear in tensors.detected.unclear:
             missing |= {name: unclear.reason for name in unclear.names if name in held}
@@ -95,14 +95,14 @@ def check(tensors: Tensors) -> None:
         )
 
 
-def _is_meant(use: Use, told: bool) -> bool:
+def _is_meant(use: Use, described: bool) -> bool:
     """Whether rules change the elements on purpose: casts, repacked codes, permuted integers.
 
-    If a config has `told` of quantised weights, permuted integers may be codes.
+    If quantised weights are still `described` by a config, permuted integers may be codes.
     """
     if "cast" in use.ops or "repack" in use.ops:
         return True
-    return not told and use.change.dtype.kind == "integer" and bool(use.ops)
+    return not described and use.change.dtype.kind == "integer" and bool(use.ops)
 
 
 def check_parts(tensors: Tensors, config: Mapping[str, Any], results: Mapping[str, Any]) -> None:

@@ -22,7 +22,7 @@ from ..quantization.rows import BY_NAME, ROWS
 from ..shapes.layout import Layout
 from .actions import Joined
 from .changes import Change, check_written, to_write
-from .configs import facts_after, rewritten, told, told_by_config
+from .configs import described_by_config, facts_after, metadata_after, rewritten
 from .remaining import uses
 from .tensors import Tensors
 from .weights import PartOf
@@ -64,7 +64,7 @@ def untold(path: str, tensors: Tensors) -> Iterator[str]:
     content = tensors.config.content
     with suppress(FormatError):  # of what no config can tell
         content = rewritten(tensors.config, tensors)
-        schemes = told_by_config(facts_after(content, tensors), tensors)
+        schemes = described_by_config(facts_after(content, tensors), tensors)
     beside = content == tensors.config.content and _folder_of(path) == _folder_of(source.path)
     if schemes and not beside:
         yield (
@@ -86,7 +86,7 @@ def write(path: Path, tensors: Tensors, progress: Progress | None, most: int, ve
     changes = [*tensors.changes.values()]
     if row.name == tensors.checkpoint.format:
         kept = replace(tensors.checkpoint, types={})  # of blocks that rules may have changed
-        metadata = kept.metadata and told(kept.metadata, tensors)
+        metadata = kept.metadata and metadata_after(kept.metadata, tensors)
     types = file_types(tensors) if "types" in row.more else None
 
     def look(found: Checkpoint) -> None:

@@ -147,8 +147,8 @@ def converted(weight: Found, scheme: str) -> Whole:
 
 def settings_of(parts: Mapping[str, Tensor]) -> dict[str, Any]:
     """The settings of such parts, for the config."""
-    told = {"zero_points": "weight_zero_point" in parts, **getattr(parts, "settings", {})}
-    return {name: value for name, value in told.items() if name != "K"}
+    settings = {"zero_points": "weight_zero_point" in parts, **getattr(parts, "settings", {})}
+    return {name: value for name, value in settings.items() if name != "K"}
 
 
 @dataclass(frozen=True, eq=False)

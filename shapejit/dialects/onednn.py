@@ -14,7 +14,7 @@ from ..arrays.tensor import Array
 from ..errors import DTypeError
 from ..operations.views import reshape_as
 from ..shapes.request import Request
-from .placing import dtype_in, special_zero_request
+from .arguments import dtype_in, special_zero_request
 
 __all__ = ["dynamic_reshape", "request", "static_reshape"]
 

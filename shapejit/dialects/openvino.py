@@ -15,13 +15,13 @@ from ..operations.views import checked, reshape_as
 from ..shapes import layout as shapes
 from ..shapes.layout import normal_axes, normal_axis
 from ..shapes.request import Request, integer
-from .placing import (
+from .arguments import (
     check_alike,
     dtype_in,
     ints,
     permuted,
-    placed,
     special_zero_request,
+    view_or_copy,
 )
 
 __all__ = [
@@ -98,7 +98,7 @@ def transpose(
     who = "openvino.Transpose-1"
     x, order = _checked(data, who), ints(input_order, "input_order", who)
     order = order or tuple(range(x.ndim)[::-1])
-    return placed(permuted(x, order, "input_order", who), copy, out)
+    return view_or_copy(permuted(x, order, "input_order", who), copy, out)
 
 
 @accepts_any_array
@@ -120,7 +120,7 @@ def squeeze(
     given = () if axes is None else ints(axes, "axes", who)
     chosen = {normal_axis(axis, x.ndim, who) for axis in given} or set(range(x.ndim))
     drop = tuple(i for i in sorted(chosen) if x.shape[i] == 1)
-    return placed(views.squeeze(x, drop), copy, out)
+    return view_or_copy(views.squeeze(x, drop), copy, out)
 
 
 @accepts_any_array
@@ -142,7 +142,7 @@ def unsqueeze(
     if not given:
         raise ReshapeError("axes must not be empty", asked_by=who)
     at = normal_axes(given, x.ndim + len(given), who)
-    return placed(views.expand_dims(x, at), copy, out)
+    return view_or_copy(views.expand_dims(x, at), copy, out)
 
 
 @accepts_any_array
@@ -187,7 +187,7 @@ def broadcast(
         x = views.reshape(x, tuple(sizes.get(i, 1) for i in range(len(shape))), copy=False)
     with about(who):
         seen = views.broadcast_to(x, whole)
-    return placed(seen, copy, out)
+    return view_or_copy(seen, copy, out)
 
 
 @joins_any_arrays
@@ -230,4 +230,4 @@ def split(
         raise ReshapeError(fault, asked_by=who)
     each = x.shape[at] // count
     parts = manipulation.parts(x, at, [i * each for i in range(count + 1)])
-    return tuple(placed(part, copy, None) for part in parts)
+    return tuple(view_or_copy(part, copy, None) for part in parts)

@@ -71,7 +71,7 @@ SMALL_CALLS = work_of(PLAN_WHOLE)
 def kernel(call: Call) -> Callable[..., Any] | None:
     """A kernel that reads structs of objects, if it is ready and their layout is verified."""
     kind = work_of(call)
-    ready = kind.ready or (verified() and kind.by_kernels(lambda: _GROUP.get(call, (call,))))
+    ready = kind.ready or (verified() and kind.kernels_ready(lambda: _GROUP.get(call, (call,))))
     return called(call) if ready else None
 
 

@@ -83,7 +83,7 @@ def choose(x: NDArray[Any], met: bool, region: NDArray[Any] | None = None) -> Ro
             return NUMPY
     run = _run(x)
     if region is not None:
-        if nbytes < planner.numpys_below(run, gaps=True):
+        if nbytes < planner.numpy_below(run, gaps=True):
             return NUMPY
         seen = np.broadcast_to(x, region.shape)
         return copies(layout_of(seen), into=layout_of(region))

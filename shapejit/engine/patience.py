@@ -3,7 +3,7 @@
 A *kind* of work is known before its kernels are looked for. What happens depends on the time that
 NumPy has spent on this kind in total:
 
-- less than `LOOKED_FOR`: nothing;
+- less than `LOOKED_FOR`: nothing, unless other kernels are loaded, so that the next take little;
 - from then on: kernels on disk are loaded by another thread, and used when they are ready;
 - from `patience()` on: the call waits for loading, and a builder process is asked for kernels that
   are missing; the first call after these are ready uses them.
@@ -30,12 +30,12 @@ from ..runtime.system import register_at_fork
 
 VARIABLE = "SHAPEJIT_PATIENCE"
 PATIENCE = 0.02  # seconds of NumPy's work of one kind, after which a builder is asked
-LOOKED_FOR = 0.002  # the same for looking on disk, which takes 50 ms in a new process
+LOOKED_FOR = 0.002  # the same for looking on disk: 50 ms for the first kernel, then one
 
 Needs = Callable[[], tuple[Name, ...]]
 
 _forced = 0
-_numpys = 0  # how many `force_numpy` are active
+_numpy_forced = 0  # how many `force_numpy` are active
 SWITCH = np.zeros(1, np.int64)  # the same, for compiled code
 _lock = Lock()
 
@@ -55,18 +55,19 @@ class Kind:
         # The state when they were last looked for: kernels, and whether patience had run out.
         self.seen: tuple[int, bool] | None = None
 
-    def by_kernels(self, needs: Needs) -> bool:
+    def kernels_ready(self, needs: Needs) -> bool:
         """Whether kernels do work of this kind; `needs` returns the names of those that it takes.
 
         If not, NumPy does it, within `by_numpy` of the same kind.
         """
-        if self.ready or _numpys:
+        if self.ready or _numpy_forced:
             return self.ready
         forced = _forced > 0 or not patience()
         late = self.taken >= patience()  # NumPy took longer than loading takes
         if not forced:
             seen = kernels.loaded(), late
-            if self.taken < LOOKED_FOR or self.seen == seen:
+            early = self.taken < LOOKED_FOR and not kernels.loaded()
+            if early or self.seen == seen:
                 return False
             self.seen = seen
         self.names = self.names or needs()
@@ -89,7 +90,7 @@ def kind_named(*key: object) -> Kind:
 
 def unready(kind: Kind, needs: Needs) -> tuple[Kind, ...]:
     """The kind in a tuple, if its kernels do not do the work; () if they do."""
-    return () if kind.by_kernels(needs) else (kind,)
+    return () if kind.kernels_ready(needs) else (kind,)
 
 
 def _forget() -> None:
@@ -165,12 +166,12 @@ def force_numpy() -> Iterator[None]:
 
 def _switch(by: int) -> None:
     """Count a `force_numpy` that begins (1) or ends (-1)."""
-    global _numpys
+    global _numpy_forced
     with _lock:
-        _numpys += by
-        SWITCH[0] = _numpys
+        _numpy_forced += by
+        SWITCH[0] = _numpy_forced
         for kind in list(_kinds.values()):
-            kind.ready = kind.found and not _numpys
+            kind.ready = kind.found and not _numpy_forced
 
 
 def forced() -> bool:

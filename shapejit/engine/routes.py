@@ -104,7 +104,7 @@ class Route:
     @property
     def ready(self) -> bool:
         """Whether the kernel is ready."""
-        return self.kind is not None and self.kind.by_kernels(self.names)
+        return self.kind is not None and self.kind.kernels_ready(self.names)
 
     @cached_property
     def work(self) -> Work:
@@ -376,7 +376,7 @@ def _followed(call: CheckedCall, x: Any, target: Any) -> Any:
         kind = way.kind
         if kind is None:
             call.move(x, made, call.source)
-        elif kind.by_kernels(way.names):
+        elif kind.kernels_ready(way.names):
             return None
         else:
             start = now()

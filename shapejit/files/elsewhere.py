@@ -11,7 +11,7 @@ from ..errors import FileFormatError
 from . import urls
 from .open_files import File
 from .places import FileSystem
-from .remote import asked, is_buffered, resolved, shared, told, version_at
+from .remote import asked, is_buffered, naming_url, resolved, shared, version_at
 from .temporary import Check
 from .urls import Url
 from .writing import InOrder
@@ -169,12 +169,12 @@ class _Upload(InOrder):
         self._sink = asked(url, "open", mode="wb", block_size=block, autocommit=False)
 
     def _send(self, data: Any) -> None:
-        with told(self._url):
+        with naming_url(self._url):
             self._sink.write(data)
 
     def commit(self) -> None:
         """Make the file appear."""
-        with told(self._url):
+        with naming_url(self._url):
             self._sink.close()
             self._sink.commit()
 

@@ -67,7 +67,7 @@ _Result = TypeVar("_Result")
 
 
 @contextmanager
-def told(url: str, tensor: str | None = None) -> Iterator[None]:
+def naming_url(url: str, tensor: str | None = None) -> Iterator[None]:
     """A context that turns errors of file systems into OSErrors that name the URL."""
     try:
         yield
@@ -116,7 +116,7 @@ def resolved(url: str) -> tuple[Any, str]:
     """
     scheme = Url.of(url).scheme
     try:
-        with told(url):
+        with naming_url(url):
             try:
                 found, path = fsspec.core.url_to_fs(url)
             except ValueError as fault:
@@ -132,7 +132,7 @@ def resolved(url: str) -> tuple[Any, str]:
 def asked(url: str, what: str, **settings: Any) -> Any:
     """Call a method of the file system of a URL with the path in it."""
     system, place = resolved(url)
-    with told(url):
+    with naming_url(url):
         return retried(partial(getattr(system, what), place, **settings))
 
 
@@ -154,7 +154,10 @@ def is_buffered(sink: Any) -> bool:
 def version_at(url: str) -> str | None:
     """The current version of a file; None if there is none, or it is unknown."""
     system, place = resolved(url)
-    with told(url), suppress(FileNotFoundError):  # as fsspec calls all that a web server refuses
+    with (
+        naming_url(url),
+        suppress(FileNotFoundError),
+    ):  # as fsspec calls all that a web server refuses
         return _version(system.info(place))
     return None
 
@@ -261,7 +264,7 @@ class RemoteFile(File):
 
     def _fetch(self, begin: int, end: int) -> bytes:
         """The bytes [begin, end), exactly."""
-        with told(self.path):
+        with naming_url(self.path):
             data: bytes = retried(self._bytes, begin, end)
         if len(data) != end - begin:
             reason = f"of {end - begin} bytes from byte {begin} on {len(data)} came"

@@ -66,7 +66,10 @@ def read(path: Path) -> Checkpoint:
         known[found_at] = location
     shards = {place: _shard(index, place, found, own[place]) for found, place in known.items()}
     members = LazyMapping(located, lambda tensor, shard: shards[shard].members[tensor])
-    of_files, stem = next(map(_told, shards.values()), None), place.base(index).removesuffix(SUFFIX)
+    of_files, stem = (
+        next(map(_file_metadata, shards.values()), None),
+        place.base(index).removesuffix(SUFFIX),
+    )
     stem = "model" if stem.endswith(PICKLES) else stem
     return Checkpoint(name, "sharded", members, metadata, of_files=of_files, stem=stem)
 
@@ -113,7 +116,7 @@ def _file(path: str) -> Checkpoint:
     return pytorch.read(path) if pytorch.begins(head) else safetensors.read(path)
 
 
-def _told(file: Checkpoint) -> Mapping[str, str] | None:
+def _file_metadata(file: Checkpoint) -> Mapping[str, str] | None:
     """The metadata of a file; for one of PyTorch, those of a new file."""
     return file.metadata if file.format == "safetensors" else {"format": "pt"}
 
@@ -127,7 +130,7 @@ def _together(path: str, found: list[Checkpoint]) -> Checkpoint:
             raise FileFormatError(file.path, tensor, reason)
         where |= dict.fromkeys(file.members, file)
     members = LazyMapping(where, lambda tensor, file: file.members[tensor])
-    return Checkpoint(path, "sharded", members, None, of_files=_told(found[0]))
+    return Checkpoint(path, "sharded", members, None, of_files=_file_metadata(found[0]))
 
 
 def shards_named(index: str) -> list[str]:

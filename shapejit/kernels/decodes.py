@@ -17,7 +17,7 @@ from .memory import address_of, pointer, prefetch
 from .odometer import seek, step
 from .shares import take
 from .shuffles import shuffle
-from .unit_code import read_units
+from .unit_generator import read_units
 
 
 @kernel

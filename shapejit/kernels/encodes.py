@@ -1,4 +1,4 @@
-"""Floats encoded box by box; see `encode_code` for the function that encodes a box."""
+"""Floats encoded box by box; see `encode_generator` for the function that encodes a box."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Encoding: how blocks of floats become a scale each, and codes.
 
-Importing this module does not import numba; `encode_code` makes code of an Encoding.
+Importing this module does not import numba; `encode_generator` makes code of an Encoding.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from .numbers import Number
 FLOAT32 = Number("float", 32, 8, 23, 127, "ieee")
 LEAST = 16  # elements of a block, and of a vector of codes
 LINED_UP = 16  # blocks whose scales are computed together
-LIMITS = 8  # words of a block that codes of four bits are counted by: see `nearest_code.limits`
+LIMITS = 8  # words of a block that codes of four bits are counted by: see `nearest_codes.limits`
 STAGED = 2 + LIMITS  # words of 32 bits that the stage has for a block
 
 # Scales by which a fused division is exact: neither its remainders nor inverses underflow.
@@ -24,7 +24,7 @@ LARGEST, FIXED, WIDEST = "largest", "fixed", "widest"
 
 
 class Rule(NamedTuple):
-    """The `name` of one of `scale_code`'s rules, with its numbers.
+    """The `name` of one of `scale_generator`'s rules, with its numbers.
 
     `top` is the divisor of the largest magnitude. `more` is the scale instead of 0; for powers, the
     fraction from which the next power is taken.

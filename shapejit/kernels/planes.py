@@ -2,7 +2,7 @@
 
 Units repeat at even distances: blocks of GGUF, words of other formats, or bytes.
 
-Importing this module does not import numba; `unit_code` makes code of units.
+Importing this module does not import numba; `unit_generator` makes code of units.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from .copies import small_row, stream
 from .jit import Numbers, Table, kernel
 from .llvm import Address, Builder, Value, emits
 from .memory import address_of, copy, pointer, prefetch
-from .network_code import SIGNATURE
+from .network_generator import SIGNATURE
 from .odometer import advance, begins, seek, step
 from .shares import take
 

@@ -46,7 +46,7 @@ def take(x: Array, indices: Any, /, *, axis: int | None = None, out: Array | Non
     return taken(x, indices, axis, out, "take")
 
 
-def taken(x: Array, indices: Any, axis: int | None, out: Array | None, asked_by: str) -> Array:
+def taken(x: Array, indices: Any, axis: int | None, out: Array | None, asked_by: object) -> Array:
     """`take`; errors name `asked_by`.
 
     >>> taken(np.arange(5), [3], 0, None, "doctest")
@@ -109,7 +109,7 @@ def take_along_axis(
 
 
 def _shape_along(
-    shape: tuple[int, ...], indices: tuple[int, ...], axis: int, asked_by: str
+    shape: tuple[int, ...], indices: tuple[int, ...], axis: int, asked_by: object
 ) -> tuple[int, ...]:
     """The broadcast shape of both, with the indices' size along the axis."""
     around = [(*sizes[:axis], 1, *sizes[axis + 1 :]) for sizes in (shape, indices)]
@@ -121,7 +121,7 @@ def _shape_along(
     return (*made[:axis], indices[axis], *made[axis + 1 :])
 
 
-def positions(indices: Any, asked_by: str) -> NDArray[Any]:
+def positions(indices: Any, asked_by: object) -> NDArray[Any]:
     """Indices of any accepted type as an integer array.
 
     >>> positions([2, -1], "doctest")
@@ -140,7 +140,7 @@ def positions(indices: Any, asked_by: str) -> NDArray[Any]:
     return array
 
 
-def _found(array: NDArray[Any], size: int, axis: int, asked_by: str) -> Addresses:
+def _found(array: NDArray[Any], size: int, axis: int, asked_by: object) -> Addresses:
     """The indices counted from the front. Raises OutOfBoundsError."""
     if not array.size:
         return np.zeros(array.shape, np.int64)

@@ -29,7 +29,7 @@ def pad(
     mode: str = "constant",
     value: Array | None = None,
     out: Array | None = None,
-    asked_by: str = "pad",
+    asked_by: object = "pad",
 ) -> Array:
     """`x` with elements added before and after each dim: `widths` has a pair of counts per dim.
 
@@ -81,7 +81,7 @@ def _plain(x: Any) -> Any:
     return x.numpy() if isinstance(x, Tensor) and not x.dtype.packed and x.ndim < MOST_DIMS else x
 
 
-def _cropped(x: Any, widths: Sequence[tuple[int, int]], asked_by: str) -> Any:
+def _cropped(x: Any, widths: Sequence[tuple[int, int]], asked_by: object) -> Any:
     """The elements that negative widths leave."""
     for axis, (before, behind) in enumerate(widths):
         if min(before, behind) < 0:

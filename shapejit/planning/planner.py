@@ -92,22 +92,22 @@ def _planned(layout: Layout, unit: int, into: Layout | None, copies: int) -> Pla
         tile = bit_tile_of(loops, run, layout.bits, unit)
     else:
         tile = _byte_tile(loops, run // 8, total)
-    numpys = copies == 1 and layout.bits >= 8 and not in_bits
-    numpys = numpys and _is_numpys(tile, loops, run, layout, total, gaps)
+    by_numpy = copies == 1 and layout.bits >= 8 and not in_bits
+    by_numpy = by_numpy and _numpy_is_faster(tile, loops, run, layout, total, gaps)
     if layout.bits == unit < 8 and (in_bits or gaps):
         shuffled = _shuffled(layout, target, normal, total)
         if shuffled is not None and (shuffled.strategy is Strategy.SHUFFLE or not large(tile)):
             return shuffled
     if (
         layout.bits == unit == 8
-        and not numpys
+        and not by_numpy
         and tile.strategy in BY_MIXED_BLOCKS
         and total >= thresholds.SHUFFLES_FROM
     ):
         mixed = _in_blocks(layout, target, mixed_of(normal, unit), total)
         if mixed is not None and mixed.width >= PIECE:
             return mixed
-    return replace(_by_tile(tile, layout, target, unit, total, scale), by_numpy=numpys)
+    return replace(_by_tile(tile, layout, target, unit, total, scale), by_numpy=by_numpy)
 
 
 def _by_tile(
@@ -143,7 +143,7 @@ def _one_by_one(layout: Layout, into: Layout, count: int) -> Plan:
     """The Plan of arrays that are written one by one; NumPy's if all of them are small."""
     one = plan(layout, into=into)
     width = layout.bits // 8 if one.strategy is Strategy.TURN else one.width
-    if count == 1 or (one.by_numpy and count * one.nbytes < numpys_below(width, True)):
+    if count == 1 or (one.by_numpy and count * one.nbytes < numpy_below(width, True)):
         return one
     return plan(layout, into=into, count=count)
 
@@ -169,7 +169,7 @@ def _in_turns(layout: Layout, into: Layout, count: int, apart: int) -> Plan | No
         *(Loop(size, source // 8, to // 8) for size, source, to in within),
     ]
     width, total = run // 8, count * layout.size * bits // 8
-    if total < numpys_below(width, True):
+    if total < numpy_below(width, True):
         return None
     tile = _tile_in_turns(loops, width)
     if tile is None:
@@ -230,7 +230,7 @@ def _in_blocks(layout: Layout, target: Layout, found: Shuffle | None, total: int
     )
 
 
-def numpys_below(width: int, gaps: bool = False) -> int:
+def numpy_below(width: int, gaps: bool = False) -> int:
     """The size in bytes below which NumPy copies runs of `width` bytes as fast as a compiled call.
 
     `gaps`: the target is a part of a larger array.
@@ -238,7 +238,7 @@ def numpys_below(width: int, gaps: bool = False) -> int:
     if width < thresholds.RUN:
         return (2 if gaps else 1) * thresholds.NUMPY_BELOW * min(width, PIECE)
     # What is a part of a larger array is rarely in a cache: threads share it sooner.
-    most = thresholds.NUMPYS_RUNS_BELOW
+    most = thresholds.NUMPY_RUNS_BELOW
     return min(most, thresholds.PARALLEL_FROM) if gaps else most
 
 
@@ -257,11 +257,11 @@ def _byte_tile(loops: list[Loop], width: int, total: int) -> Tile:
     return box_of(loops, width) if boxed else tile
 
 
-def _is_numpys(
+def _numpy_is_faster(
     tile: Tile, loops: list[Loop], run: int, layout: Layout, total: int, gaps: bool
 ) -> bool:
     """Whether NumPy copies runs of `run` bits of one ndarray as fast as a kernel."""
-    if not loops or total < numpys_below(run // 8, gaps):
+    if not loops or total < numpy_below(run // 8, gaps):
         return bool(loops)
     # Single elements between gaps: NumPy takes 0.3 ns for each, a kernel 3 ns.
     single = tile.strategy is Strategy.ROWS and gaps and run == layout.bits <= 64

@@ -33,7 +33,7 @@ def shuffled(plan: Plan, vector: int) -> tuple[Any, ...]:
     """The two innermost loops, the network's function, and the blocks of a call."""
     around = plan.loops[-2] if len(plan.loops) > 1 else Loop(1, 0, 0)
     steps = np.array([plan.loops[-1], around], np.int64)
-    return steps, Code("network_code", plan.shuffle.network), MOST_BLOCKS
+    return steps, Code("network_generator", plan.shuffle.network), MOST_BLOCKS
 
 
 def box_shuffled(plan: Plan, vector: int) -> tuple[Any, ...]:
@@ -48,4 +48,4 @@ def box_shuffled(plan: Plan, vector: int) -> tuple[Any, ...]:
         drained = (along.size, group, along.target), rows, (step.size, written, step.target)
     filled = (along.size, along.source, group), (step.size, step.source, written)
     steps = np.array([*filled, *drained], np.int64)
-    return steps, Code("network_code", made.network), widest(written)
+    return steps, Code("network_generator", made.network), widest(written)

@@ -4,8 +4,9 @@ All of them stand here, and a test counts them; what other modules compare with 
 blocks, boxes and tables, of vectors, lines, pages and caches. Each row has a unit, says what it
 decides, and what it earns: how many times as long the calls that it decides take with another
 value, on the geometric mean and at most. Measured on Zen 3 (AMD EPYC, family 25, model 1: AVX2,
-512 KiB of L2 cache; by one thread, in turns, beside other work), random permutations, slices and
-reversals of 4 MiB if nothing else is said. `benchmarks.tools.ablation` measures whole suites.
+512 KiB of L2 cache; one thread, interleaved, beside other work): random permutations and slices,
+also with negative steps, of 4 MiB if nothing else is stated. `benchmarks.tools.ablation` measures
+whole suites.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ NUMPY_BELOW: Annotated[
         "0: 1.2, at most 5.1 (a launch costs 8 us more)",
     ),
 ] = 24 * KIB
-NUMPYS_RUNS_BELOW: Annotated[
+NUMPY_RUNS_BELOW: Annotated[
     int, Threshold("bytes", "NumPy copies runs of RUN and more", "0: 1.2, at most 1.8")
 ] = 4 * MIB
 # Without a Plan, by one thread.

@@ -55,17 +55,18 @@ class Pass(NamedTuple):
             scales = scales._replace(scale=scales.scale.stacked(count, 0), zero=zero)
         return self._replace(layout=self.layout.stacked(count, apart), scales=scales)
 
+    def route(self, count: int, fresh: bool) -> routes.Route:
+        """The Route of as many tensors, in `fresh` memory or not."""
+        if self.conversion is None:
+            return routes.compiled(self.layout, count=count)
+        given = self.layout, self.unit, None, self.scales, routes.rounded(count)
+        return routes.casts(*given, self.conversion, fresh)
+
     def work(self, count: int) -> Work | None:
         """What does as many tensors in fresh memory, if kernels do and no scales are given."""
-        if not self.layout.size:
+        if not self.layout.size or self.scales is not None:
             return None
-        if self.conversion is None:
-            route = routes.compiled(self.layout, count=count)
-        elif self.scales is None:
-            given = self.layout, self.unit, None, None, routes.rounded(count)
-            route = routes.casts(*given, self.conversion, True)
-        else:
-            return None
+        route = self.route(count, fresh=True)
         return route.work_for(count, fresh=True) if route.ready else None
 
     def run(

@@ -24,6 +24,7 @@ from ..errors import DTypeError, FormatError, ReshapeError, about, shape_text
 from ..planning import thresholds
 from ..planning.cast_plans import CastPlan
 from ..planning.plans import Plan
+from ..runtime import kernels
 from ..runtime.ndarrays import is_a, is_sequence, unwrapped
 from ..shapes.arithmetic import MAX_SIZE
 from ..shapes.layout import Layout, checked_shape
@@ -47,7 +48,8 @@ def plan(shape: Sequence[int | None], dtype: object, fn: Callable[[Tensor], Tens
     shape methods of Tensor, shapejit's shape operations (also those of dialects), casts, scales and
     basic slicing; operations that read or join elements, and `out=`, raise TraceError. The Program
     returns views where possible; copies, casts and scales are fused into as few copies as possible.
-    If dim 0 is None it may have any length, and `fn` is called for each new one.
+    If dim 0 is None it may have any length, and `fn` is called for each new one. Raises TraceError,
+    ReshapeError, DTypeError, and what `fn` raises.
 
     >>> print(plan((8, 128, 4, 64), "bfloat16", lambda t: t.permute_dims((0, 2, 1, 3))))
     (8, 128, 4, 64) -> (8, 4, 128, 64) bfloat16: a view, nothing is moved
@@ -219,6 +221,19 @@ class Program:
         ()
         """
         return tuple(step.plan for step in self._route().copies)
+
+    def preload(self) -> None:
+        """Begin to load the kernels that `map` needs, if they are on disk, on another thread.
+
+        Processes that are forked later have them. Does nothing if dim 0 is free.
+
+        >>> from shapejit import plan
+        >>> plan((3, 5), "uint8", lambda t: t.cast("float32")).preload()
+        """
+        steps = () if self.fn is not None else self._route().fills
+        names = [x for s in steps if s.layout.size for x in s.route(2, fresh=False).names()]
+        if names:
+            kernels.look_for((array_structs.READ_ALIKE, *names))
 
     def __str__(self) -> str:
         if self.fn is not None:

@@ -85,12 +85,12 @@ def holds_codes(x: Held) -> bool:
 
 
 def unaccounted(
-    decoded: Iterable[Quantised], held: Mapping[str, Held], *, told: bool
+    decoded: Iterable[Quantised], held: Mapping[str, Held], *, described: bool
 ) -> dict[str, str]:
     """Tensors that depend on a quantised weight or a config that is gone, each with the reason.
 
     `decoded` are weights that are stored in another way now, `held` the tensors that are copied, by
-    their names in the source. `told`: a config, or weights that are copied, still describes how the
+    their names in the source. `described`: a config, or weights that are copied, still say how the
     codes among these are read.
     """
     names, made = sorted(held), dict[str, str]()
@@ -102,7 +102,7 @@ def unaccounted(
             own = "." not in last or name.startswith(f"{weight.codes}.")  # fc.weight.absmax
             if own and name not in weight.names and last not in IRRELEVANT:
                 made[name] = f"{weight.scheme} has no {last} beside {quoted(weight.codes)}"
-    if not told:
+    if not described:
         for name, x in held.items():
             if name not in made and holds_codes(x):
                 made[name] = f"it holds {x.dtype} that nothing tells how to read"

@@ -68,7 +68,7 @@ class Declared:
         >>> declared({"quantization_config": {"fmt": "E4M3"}}).texts("fmt")
         {'e4m3': 'quantization_config'}
         """
-        found = ((where, each.get(key)) for where, each in _told(self.config).items())
+        found = ((where, each.get(key)) for where, each in _descriptions(self.config).items())
         return {str(value).lower(): where for where, value in found if value not in (None, "")}
 
     def cache_scales(self, names: Iterable[str]) -> set[str]:
@@ -78,7 +78,9 @@ class Declared:
         >>> said.cache_scales(["q.weight", "q.k_scale"])
         {'q.k_scale'}
         """
-        if not any(section.get(key) for section in _told(self.config).values() for key in _CACHE):
+        if not any(
+            section.get(key) for section in _descriptions(self.config).values() for key in _CACHE
+        ):
             return set()
         return {name for name in names if name.rpartition(".")[2] in _CACHE_SCALES}
 
@@ -130,7 +132,7 @@ def declared(config: Mapping[str, Any]) -> Declared:
     """The facts in config.json, the files of quantisers beside it, or ComfyUI's metadata."""
     words, modules = set[str](), dict[str, Mapping[str, Any]]()
     settings, layouts = list[Mapping[str, Any]](), dict[str, set[str]]()
-    for section in _told(config).values():
+    for section in _descriptions(config).values():
         producer = section.get("producer")
         if is_mapping(producer) and "name" in producer:
             words.add(str(producer["name"]).lower())
@@ -157,11 +159,11 @@ def declared(config: Mapping[str, Any]) -> Declared:
         words.add("block")
     if COMFY in config:
         words.add("comfyui")
-    told = {key: frozenset(texts) for key, texts in layouts.items()}
-    return Declared(config, frozenset(words), told, tuple(settings) or ({},), modules)
+    found = {key: frozenset(texts) for key, texts in layouts.items()}
+    return Declared(config, frozenset(words), found, tuple(settings) or ({},), modules)
 
 
-def _told(config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def _descriptions(config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """All descriptions of weights: sections, files of quantisers, the config itself."""
     return {**located(config), "the config": config}
 

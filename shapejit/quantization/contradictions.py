@@ -12,8 +12,8 @@ from .groups import Group
 from .parts import Found
 from .rows import ROWS
 
-# Projections that inference engines fuse, with one global scale.
-_PAIRS = (("gate_proj", "up_proj"), ("w1", "w3"))
+# Gates that inference engines fuse with another projection, with one global scale for both.
+FUSED_GATES = (("gate_proj", "up_proj"), ("w1", "w3"))
 _OTHERS = {row.name: {form.layout for form in row.forms} for row in ROWS}
 
 
@@ -27,7 +27,7 @@ def contradictions(found: Sequence[Found], said: Declared) -> list[str]:
         if factor is not None:
             factors[each.prefix] = factor
     for gate, factor in factors.items():
-        for first, second in _PAIRS:
+        for first, second in FUSED_GATES:
             up = gate.removesuffix(first) + second
             if gate.endswith(first) and factors.get(up, factor) != factor:
                 made.append(

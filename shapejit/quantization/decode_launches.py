@@ -25,7 +25,9 @@ Codes = Sequence[Code | None]
 
 def _decode_codes(plan: DecodePlan) -> tuple[Codes, Codes]:
     """The functions that read the units of each step, if any, and convert its numbers."""
-    units = [step.source.units and Code("unit_code", step.source.units.unit) for step in plan.steps]
+    units = [
+        step.source.units and Code("unit_generator", step.source.units.unit) for step in plan.steps
+    ]
     *before, last = (step.conversion for step in plan.steps)
     streamed = plan.total * plan.itemsize >= thresholds.STREAM_FROM
     return units, [*map(conversion_code, before), conversion_code(last, streamed)]
@@ -78,7 +80,10 @@ def _box_launch(plan: BoxPlan, operands: Sequence[Rows]) -> tuple[Launch, bool, 
     made, units, nbytes = plan.shuffle, int(plan.table[:, 0].prod()), plan.conversion.target.nbytes
     total = units * plan.rows * plan.run * nbytes
     streamed = total >= thresholds.STREAM_FROM
-    network, reader = Code("network_code", made.network), Code("unit_code", plan.units.unit)
+    network, reader = (
+        Code("network_generator", made.network),
+        Code("unit_generator", plan.units.unit),
+    )
     convert, none = conversion_code(plan.conversion, streamed), (0, 0)
     box = (
         address(network), *made.loops[-1], plan.codes, plan.rows, plan.run, plan.columns,

@@ -288,8 +288,8 @@ def _fit(
                 reason = reason or str(fault).removeprefix(f"{row.name}: ")
             else:
                 if form.asks and not any(a in settings or a in group.tensors for a in form.asks):
-                    told = " or ".join(form.asks)
-                    return _Fit(row, form, names, None, {}, f"nothing tells {told}")
+                    needed = " or ".join(form.asks)
+                    return _Fit(row, form, names, None, {}, f"nothing tells {needed}")
                 found.append(_Fit(row, form, names, group, settings, ""))
                 if not row.operator:
                     break

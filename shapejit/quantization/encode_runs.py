@@ -203,7 +203,7 @@ def _scales(group: Group) -> Tensor | None:
 
 def _launch(plan: EncodePlan) -> Launch:
     """The kernel that encodes by a plan."""
-    arguments = Code("encode_code", plan.encoding), plan.sizes
+    arguments = Code("encode_generator", plan.encoding), plan.sizes
     return launch_of("encodes.encode_boxes", arguments, plan.stage, staged=True)
 
 

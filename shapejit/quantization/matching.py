@@ -130,8 +130,8 @@ def _sizes_text(wanted: Sequence[str], known: Mapping[str, int]) -> str:
     """Dims in the letters of the form, and the meaning of these."""
     dims = " ".join(wanted)
     letters = [each for each in dict.fromkeys(dims) if each in known]
-    told = ", ".join(f"{each}={known[each]}{_LETTERS.get(each, '')}" for each in letters)
-    return f" ({dims} of {told})" if told else ""
+    sizes = ", ".join(f"{each}={known[each]}{_LETTERS.get(each, '')}" for each in letters)
+    return f" ({dims} of {sizes})" if sizes else ""
 
 
 def _solved(

@@ -21,7 +21,7 @@ from . import loading, processor
 from .kernel_names import STARTS, Call, Code, Entry, Function, Name
 from .numba_settings import number
 from .system import register_at_fork
-from .uninterrupted import apart, begin, module, under_way
+from .uninterrupted import in_safe_thread, module, start_in_safe_thread, under_way
 
 LOGGER = logging.getLogger("shapejit")
 
@@ -38,7 +38,7 @@ _coming: set[Name] = set()  # that another thread is loading from disk
 _asked: set[Name] = set()
 _failed: dict[Name, str] = {}
 _files: dict[Name, str] = {}  # that kernels were loaded from
-_told = False  # whether the warning that kernels cannot be kept was issued
+_warned = False  # whether the warning that kernels cannot be kept was issued
 _recorded: dict[Name, None] | None = None
 
 
@@ -51,7 +51,7 @@ def compiled() -> bool:
 @cache
 def vector() -> int:
     """The bytes of the widest vector that kernels use."""
-    return apart(processor.vector)
+    return in_safe_thread(processor.vector)
 
 
 def kind(argument: Any) -> str:
@@ -81,7 +81,7 @@ def find(names: Iterable[Name]) -> bool:
     wanted = [name for name in names if name not in _missing or name in _coming]
     if wanted:
         _coming.update(wanted)
-        apart(_load, wanted)
+        in_safe_thread(_load, wanted)
     return ready(names)
 
 
@@ -92,7 +92,7 @@ def look_for(names: Iterable[Name]) -> bool:
     wanted = [name for name in names if not {name} & (_missing | _coming)]
     if wanted:
         _coming.update(wanted)
-        begin(_load, wanted)
+        start_in_safe_thread(_load, wanted)
     return False
 
 
@@ -109,7 +109,7 @@ def ask(names: Iterable[Name], urgent: bool = False) -> None:
     """Ask a builder for those that are not ready, once each, without waiting."""
     wanted = [name for name in names if name not in _addresses and name not in _asked]
     if wanted and _recorded is None and compiled():
-        apart(_ask, wanted, urgent)
+        in_safe_thread(_ask, wanted, urgent)
 
 
 def _ask(names: Sequence[Name], urgent: bool) -> None:
@@ -199,9 +199,9 @@ def _read(name: Name) -> str:
 
 def _take(name: Name, code: bytes) -> str:
     """Load code that was sent, since it could not be kept on disk."""
-    global _told
-    if not _told:
-        _told = True
+    global _warned
+    if not _warned:
+        _warned = True
         LOGGER.warning(
             "kernels cannot be kept on disk, and each process builds its own: NUMBA_CACHE_DIR "
             "names a folder for them, which nobody else may write"
@@ -221,7 +221,9 @@ def _arrived(name: Name, code: bytes | None, error: str) -> None:
     """Load the result of a builder."""
     if not error:
         try:
-            error = apart(_read, name) if code is None else apart(_take, name, code)
+            error = (
+                in_safe_thread(_read, name) if code is None else in_safe_thread(_take, name, code)
+            )
         except Exception as fault:  # no memory for a thread
             error = f"{type(fault).__name__}: {fault}"
     if error:

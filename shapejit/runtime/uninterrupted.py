@@ -41,7 +41,7 @@ _lock: Any = threading.RLock()  # Any: its _is_owned is known to threading.Condi
 _waiting: WeakSet[SimpleQueue[Any]] = WeakSet()
 
 
-def apart(action: Callable[..., Result], *arguments: Any) -> Result:
+def in_safe_thread(action: Callable[..., Result], *arguments: Any) -> Result:
     """Call `action` on another thread, under the lock; return or raise what it does.
 
     An exception of a signal handler ends the wait, but not the action.
@@ -62,7 +62,7 @@ def apart(action: Callable[..., Result], *arguments: Any) -> Result:
         del fault, outcome  # the traceback holds this frame
 
 
-def begin(action: Callable[..., object], *arguments: Any) -> None:
+def start_in_safe_thread(action: Callable[..., object], *arguments: Any) -> None:
     """The same without waiting; its exceptions are lost."""
     _started(SimpleQueue(), action, arguments)
 
@@ -111,7 +111,7 @@ def module(name: str) -> ModuleType:
     found = sys.modules.get(f"{_PACKAGE}.{name}")
     if found is not None and not getattr(found.__spec__, "_initializing", False):
         return found
-    return apart(_imported, f"{_PACKAGE}.{name}")
+    return in_safe_thread(_imported, f"{_PACKAGE}.{name}")
 
 
 def _imported(name: str) -> ModuleType:

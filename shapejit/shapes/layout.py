@@ -302,7 +302,7 @@ def overflows(shape: Sequence[int]) -> bool:
     return prod(size for size in shape if size != 0) > MAX_SIZE
 
 
-def broadcast(*shapes: Sequence[int], asked_by: str) -> tuple[int, ...]:
+def broadcast(*shapes: Sequence[int], asked_by: object) -> tuple[int, ...]:
     """The broadcast shape. Raises ReshapeError for sizes that differ and are not 1.
 
     >>> broadcast((3, 1), (2, 1, 4), asked_by="doctest")
@@ -336,7 +336,7 @@ def checked_shape(values: Any, what: str, asked_by: str) -> tuple[int, ...]:
 def permutation(
     axes: Sequence[int],
     shape: Sequence[int],
-    asked_by: str = "permute_dims",
+    asked_by: object = "permute_dims",
     name: str = "axes",
     negative: bool = True,
 ) -> tuple[int, ...]:
@@ -367,7 +367,7 @@ def squeezed(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
     return drop
 
 
-def normal_axis(axis: int, ndim: int, asked_by: str, name: str = "axis") -> int:
+def normal_axis(axis: int, ndim: int, asked_by: object, name: str = "axis") -> int:
     """`axis` in [0, ndim); a negative one counts from the end."""
     if not -ndim <= axis < ndim:
         raise AxisError(f"{name} {axis} is out of bounds for {ndim} dims", asked_by=asked_by)
@@ -375,7 +375,7 @@ def normal_axis(axis: int, ndim: int, asked_by: str, name: str = "axis") -> int:
 
 
 def normal_axes(
-    axes: Sequence[int], ndim: int, asked_by: str, name: str = "axis"
+    axes: Sequence[int], ndim: int, asked_by: object, name: str = "axis"
 ) -> tuple[int, ...]:
     """`normal_axis` of several axes, which must differ; messages call them `name`."""
     normal = tuple([normal_axis(axis, ndim, asked_by, name) for axis in axes])

@@ -68,7 +68,7 @@ def request(
     return Request(dims, cancel, tokens, asked_by)
 
 
-def integers(values: Any, what: str, asked_by: str) -> tuple[int, ...]:
+def integers(values: Any, what: str, asked_by: object) -> tuple[int, ...]:
     """The ints of a sequence or of a 1-D integer array, with their values unchanged.
 
     Bools are refused, NumPy's integers accepted.
@@ -129,7 +129,7 @@ def are_sizes(shape: Any) -> bool:
     return len(shape) > 0
 
 
-def integer(value: Any, what: str, asked_by: str) -> int:
+def integer(value: Any, what: str, asked_by: object) -> int:
     """The value as an exact int, so that no equal enum gets into messages and caches."""
     try:
         if not isinstance(value, bool):
@@ -139,7 +139,7 @@ def integer(value: Any, what: str, asked_by: str) -> int:
     raise DTypeError(f"{what} must hold ints only, not {value!r} ({asked_by})")
 
 
-def _elements(values: Any, what: str, asked_by: str) -> Sequence[Any]:
+def _elements(values: Any, what: str, asked_by: object) -> Sequence[Any]:
     """The items of a sequence or a 1-D integer array, at most one more than MAX_INTS."""
     if is_a(values, np.ndarray):
         array = plain(values)

@@ -13,11 +13,10 @@ from ...operations.views import checked
 from ...runtime.ndarrays import is_a
 from ...shapes import request
 from ...shapes.layout import normal_axes
-from .. import placing
+from .. import arguments
 from .versions import NEGATIVE_AXES, Version, version
 
 INT64 = ("int64",)
-_INT64 = np.dtype(np.int64)
 
 
 def entered(operator: str, opset: int, data: Array, name: str = "") -> tuple[Version, Array]:
@@ -37,7 +36,7 @@ def ints(
     row: Version,
     values: Any,
     name: str,
-    types: placing.Types = INT64,
+    types: arguments.Types = INT64,
     scalar: bool = False,
 ) -> tuple[int, ...]:
     """The ints of an attribute, a sequence, or of a 1-D array of one of `types`.
@@ -48,16 +47,12 @@ def ints(
     >>> ints(version("Squeeze", 13), [0, -1], "axes")
     (0, -1)
     """
-    if type(values) is np.ndarray and values.dtype is _INT64 and values.ndim == 1:
-        found = values.tolist()  # most nodes: the rest takes twice the time of a view
-        if len(found) <= request.MAX_INTS:
-            return tuple(found)
-    return placing.ints(values, name, str(row), types, scalar)
+    return arguments.ints(values, name, row, types, scalar)
 
 
 def integer(row: Version, value: Any, name: str) -> int:
     """The int of an attribute."""
-    return request.integer(value, name, str(row))
+    return request.integer(value, name, row)
 
 
 def check_int(row: Version, value: Any, name: str) -> None:
@@ -74,7 +69,7 @@ def axes_of(row: Version, axes: Sequence[int], rank: int) -> tuple[int, ...]:
     (0, 2)
     """
     check_sign(row, axes)
-    return normal_axes(axes, rank, str(row))
+    return normal_axes(axes, rank, row)
 
 
 def check_sign(row: Version, axes: Sequence[int]) -> None:
@@ -83,7 +78,7 @@ def check_sign(row: Version, axes: Sequence[int]) -> None:
     if row.since < since and any(axis < 0 for axis in axes):
         raise ReshapeError(
             f"axes {tuple(axes)} must not be negative (from opset {since} on they may be)",
-            asked_by=str(row),
+            asked_by=row,
         )
 
 
@@ -92,5 +87,5 @@ def one_of(row: Version, value: Any, name: str, allowed: Sequence[str]) -> str:
     text = value.decode("utf-8", "replace") if is_a(value, bytes) else value
     if not is_a(text, str) or text not in allowed:
         listed = ", ".join(allowed)
-        raise ReshapeError(f"{name} must be one of {listed}, not {value!r}", asked_by=str(row))
+        raise ReshapeError(f"{name} must be one of {listed}, not {value!r}", asked_by=row)
     return text

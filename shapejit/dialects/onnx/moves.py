@@ -12,12 +12,12 @@ from typing import Any
 from ...arrays.foreign import accepts_any_array, joins_any_arrays
 from ...arrays.tensor import Array, Tensor, is_array
 from ...dtypes.table import STRING, DType
-from ...errors import DTypeError, ReshapeError, ShapeJitError, about, shape_text
+from ...errors import DTypeError, ReshapeError, about, shape_text
 from ...operations import joining, manipulation, padding, views
 from ...operations.gathering import positions, taken
 from ...operations.views import checked, dtype_of
 from ...runtime.ndarrays import is_a
-from ..placing import check_alike
+from ..arguments import check_alike
 from .arguments import axes_of, entered, integer, ints, one_of
 from .versions import NEGATIVE_INDICES, PAD_MODES, Version, version
 from .views import whole_numbers
@@ -42,22 +42,17 @@ def concat(
     """
     row = version("Concat", opset)
     kinds: list[DType] = []
-    try:
-        kinds.extend(map(row.check, inputs))
-    except ShapeJitError:
-        with about(f"input {len(kinds)}"):
-            raise
+    for i, x in enumerate(inputs):
+        with about(f"input {i}"):
+            kinds.append(row.check(x))
     check_alike(kinds, row)
     if axis is None and row.since >= 4:
-        raise ReshapeError("axis must be given", asked_by=str(row))
+        raise ReshapeError("axis must be given", asked_by=row)
     parts: list[Any] = [_of_objects(checked(x)) if STRING in kinds else checked(x) for x in inputs]
     if parts:
         (axis,) = axes_of(row, (1 if axis is None else integer(row, axis, "axis"),), parts[0].ndim)
-    try:
+    with about(row):
         joined: Array = joining.concat(parts, axis=axis or 0, out=out)
-    except ShapeJitError:
-        with about(str(row)):
-            raise
     return joined
 
 
@@ -97,7 +92,7 @@ def tile(
     if len(counts) != x.ndim or min(counts, default=0) < 0:
         raise ReshapeError(
             f"repeats {counts} must be {x.ndim} sizes, one for each dim of {shape_text(x.shape)}",
-            asked_by=str(row),
+            asked_by=row,
         )
     return manipulation.tile(x, counts, copy=copy, out=out)
 
@@ -108,7 +103,7 @@ def _scalar(row: Version, value: Any, name: str) -> int:
         return integer(row, value, name)
     values = whole_numbers(row, value, name)
     if len(values) != 1:
-        raise ReshapeError(f"{name} must be one number, not {len(values)}", asked_by=str(row))
+        raise ReshapeError(f"{name} must be one number, not {len(values)}", asked_by=row)
     return values[0]
 
 
@@ -138,7 +133,7 @@ def depth_to_space(
     depth, rest = divmod(c, block * block)
     if rest:
         raise ReshapeError(
-            f"{c} channels cannot be blocks of {block} * {block}", x.shape, asked_by=str(row)
+            f"{c} channels cannot be blocks of {block} * {block}", x.shape, asked_by=row
         )
     inner: tuple[int, ...] = (block, block, depth) if mode == "DCR" else (depth, block, block)
     apart = views.permute_dims(views.reshape(x, (b, *inner, h, w)), order)
@@ -172,7 +167,7 @@ def space_to_depth(
         raise ReshapeError(
             f"{h} rows and {w} columns cannot be blocks of {block} * {block}",
             x.shape,
-            asked_by=str(row),
+            asked_by=row,
         )
     split = views.reshape(x, (b, c, h // block, block, w // block, block))
     apart = views.permute_dims(split, order)
@@ -188,9 +183,9 @@ def _blocks(
     row.check_attributes(mode=(mode, "DCR"))
     order = orders[one_of(row, mode, "mode", tuple(orders))]
     if x.ndim != 4:
-        raise ReshapeError(f"data must have 4 dims, not {x.ndim}", x.shape, asked_by=str(row))
+        raise ReshapeError(f"data must have 4 dims, not {x.ndim}", x.shape, asked_by=row)
     if block < 1:
-        raise ReshapeError(f"blocksize must be at least 1, not {block}", asked_by=str(row))
+        raise ReshapeError(f"blocksize must be at least 1, not {block}", asked_by=row)
     return block, order
 
 
@@ -216,14 +211,14 @@ def gather(
     row, x = entered("Gather", opset, data, "data")
     if is_array(indices):
         row.check(indices, "indices")
-    found = positions(indices, str(row))
+    found = positions(indices, row)
     (at,) = axes_of(row, (integer(row, axis, "axis"),), x.ndim)
     if row.since < NEGATIVE_INDICES and found.size and found.min() < 0:
         raise ReshapeError(
             f"indices must not be negative (from opset {NEGATIVE_INDICES} on they may be)",
-            asked_by=str(row),
+            asked_by=row,
         )
-    return taken(x, found, at, out, str(row))
+    return taken(x, found, at, out, row)
 
 
 @accepts_any_array
@@ -260,7 +255,7 @@ def pad(
     along, each = axes_of(row, given, x.ndim), ints(row, pads, "pads")
     if len(each) != 2 * len(along):
         raise ReshapeError(
-            f"pads {list(each)} must be 2 * {len(along)} numbers", x.shape, asked_by=str(row)
+            f"pads {list(each)} must be 2 * {len(along)} numbers", x.shape, asked_by=row
         )
     widths = [(0, 0)] * x.ndim
     for axis, *width in zip(along, each[: len(along)], each[len(along) :], strict=True):
@@ -268,7 +263,7 @@ def pad(
     value = None
     if constant_value is not None and mode == "constant":
         value = _value(row, x, kind, constant_value)
-    made: Array = padding.pad(x, widths, mode=mode, value=value, out=out, asked_by=str(row))
+    made: Array = padding.pad(x, widths, mode=mode, value=value, out=out, asked_by=row)
     return made
 
 
@@ -287,7 +282,7 @@ def _value(row: Version, x: Array, kind: DType, value: Any) -> Any:
             raise DTypeError(f"constant_value of {row} must be of {kind}, not {value!r}") from None
     if made.size != 1:
         fault = f"constant_value must be one element, not {made.size}"
-        raise ReshapeError(fault, asked_by=str(row))
+        raise ReshapeError(fault, asked_by=row)
     return views.reshape(made, ())
 
 
@@ -315,10 +310,10 @@ def center_crop_pad(
     along = axes_of(row, range(x.ndim) if axes is None else ints(row, axes, "axes"), x.ndim)
     if len(sizes) != len(along) or min(sizes, default=0) < 0:
         fault = f"the shape {list(sizes)} must be {len(along)} sizes"
-        raise ReshapeError(fault, x.shape, asked_by=str(row))
+        raise ReshapeError(fault, x.shape, asked_by=row)
     widths = [(0, 0)] * x.ndim
     for axis, size in zip(along, sizes, strict=True):
         more = size - x.shape[axis]
         before = more // 2 if more >= 0 else -(-more // 2)
         widths[axis] = before, more - before
-    return padding.pad(x, widths, out=out, asked_by=str(row))
+    return padding.pad(x, widths, out=out, asked_by=row)

@@ -17,7 +17,7 @@ from ...runtime.ndarrays import is_a, plain
 from ...shapes import request as requests
 from ...shapes.arithmetic import MAX_SIZE
 from ...shapes.request import Request, integers
-from ..placing import ints_in
+from ..arguments import ints_in
 from .arguments import INT64, check_int
 from .versions import version
 
@@ -36,7 +36,7 @@ def request(shape: Any, *, allowzero: int = 0, opset: int = 25) -> Request:
     """
     row = version("Reshape", opset)
     if allowzero not in (0, 1) or not isinstance(allowzero, int | np.integer):
-        raise ReshapeError(f"allowzero must be 0 or 1, not {allowzero!r}", asked_by=str(row))
+        raise ReshapeError(f"allowzero must be 0 or 1, not {allowzero!r}", asked_by=row)
     row.check_attributes(allowzero=(allowzero, 0))
     who = f"{row} (allowzero={int(allowzero)})" if "allowzero" in row.attributes else str(row)
     sizes = ints_in(shape, "the shape tensor", who, INT64)  # in every version
@@ -116,11 +116,11 @@ def shape_of(
     array([2, 3])
     """
     row = version("Shape", opset)
-    sizes = integers(source_shape, "the source shape", str(row))
+    sizes = integers(source_shape, "the source shape", row)
     for i, size in enumerate(sizes):
         if not 0 <= size <= MAX_SIZE:
             raise ReshapeError(
-                "invalid source shape", sizes, None, (negative_source(i, size),), str(row)
+                "invalid source shape", sizes, None, (negative_source(i, size),), row
             )
     for name, value in (("start", start), ("end", end)):
         if value is not None:

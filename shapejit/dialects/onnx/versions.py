@@ -14,7 +14,7 @@ import numpy as np
 
 from ...dtypes.table import DType, dtype
 from ...errors import DTypeError, ReshapeError
-from ..placing import dtype_in
+from ..arguments import dtype_in
 
 NEWEST = 28  # opset; what later ones change is not known
 

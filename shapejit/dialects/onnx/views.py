@@ -22,7 +22,7 @@ from ...errors import ReshapeError, shape_text
 from ...operations import manipulation, views
 from ...runtime.ndarrays import is_a, plain
 from ...shapes.layout import broadcast
-from ..placing import permuted, placed
+from ..arguments import permuted, view_or_copy
 from .arguments import axes_of, check_sign, entered, integer, ints
 from .versions import Version, version
 
@@ -46,7 +46,7 @@ def transpose(
     """
     row, x = entered("Transpose", opset, data)
     axes = range(x.ndim)[::-1] if perm is None else ints(row, perm, "perm")
-    return placed(permuted(x, axes, "perm", str(row)), copy, out)
+    return view_or_copy(permuted(x, axes, "perm", row), copy, out)
 
 
 @accepts_any_array
@@ -75,8 +75,8 @@ def squeeze(
     for i in drop:
         if x.shape[i] != 1:
             note = f"dim {i} of {shape_text(x.shape)} has size {x.shape[i]}, not 1"
-            raise ReshapeError(note, asked_by=str(row))
-    return placed(views.squeeze(x, drop), copy, out)
+            raise ReshapeError(note, asked_by=row)
+    return view_or_copy(views.squeeze(x, drop), copy, out)
 
 
 @accepts_any_array
@@ -98,7 +98,7 @@ def unsqueeze(
     """
     row, x = entered("Unsqueeze", opset, data)
     given = ints(row, axes, "axes", scalar=True)
-    return placed(
+    return view_or_copy(
         views.expand_dims(x, axes_of(row, given, x.ndim + len(given))) if given else x,
         copy,
         out,
@@ -127,7 +127,7 @@ def flatten(
     at = integer(row, axis, "axis")
     check_sign(row, (at,))
     if not -x.ndim <= at <= x.ndim:
-        raise ReshapeError(f"axis {at} is not in [{-x.ndim}, {x.ndim}]", asked_by=str(row))
+        raise ReshapeError(f"axis {at} is not in [{-x.ndim}, {x.ndim}]", asked_by=row)
     at = at + x.ndim if at < 0 else at
     return views.reshape(x, (prod(x.shape[:at]), prod(x.shape[at:])), copy=copy, out=out)
 
@@ -150,8 +150,8 @@ def expand(
     (2, 3, 4)
     """
     row, x = entered("Expand", opset, data)
-    target = broadcast(x.shape, ints(row, shape, "the shape"), asked_by=str(row))
-    return placed(views.broadcast_to(x, target), copy, out)
+    target = broadcast(x.shape, ints(row, shape, "the shape"), asked_by=row)
+    return view_or_copy(views.broadcast_to(x, target), copy, out)
 
 
 @accepts_any_array
@@ -186,19 +186,19 @@ def slice(  # noqa: A001  # the operator's name
     by = (1,) * count if steps is None else ints(row, steps, "steps", types)
     if not len(stops) == len(along) == len(by) == count:
         lengths = f"{count} starts, {len(stops)} ends, {len(along)} axes and {len(by)} steps"
-        raise ReshapeError(f"{lengths} must be as many", asked_by=str(row))
+        raise ReshapeError(f"{lengths} must be as many", asked_by=row)
     index: list[Any] = [builtins.slice(None)] * x.ndim
     for i, *given in zip(axes_of(row, along, x.ndim), begins, stops, by, strict=True):
         index[i] = _slice(row, x.shape[i], *given)
     whole: Any = x
     seen: Array = whole[(*index, ...)]
-    return placed(seen, copy, out)
+    return view_or_copy(seen, copy, out)
 
 
 def _slice(row: Version, size: int, start: int, end: int, step: int) -> builtins.slice:
     """The slice of a dim as Python means it, which clamps a start below the dim otherwise."""
     if step == 0:
-        raise ReshapeError("steps must not be 0", asked_by=str(row))
+        raise ReshapeError("steps must not be 0", asked_by=row)
     if step < 0 and start < -size:
         start = 0 if size else start
     first, stop, _ = builtins.slice(start, end, step).indices(size)
@@ -234,38 +234,38 @@ def split(
         sizes: tuple[int, ...] = ints(row, split, "split")
         if num_outputs is not None and (row.since >= 18 or num_outputs != len(sizes)):
             raise ReshapeError(
-                f"{len(sizes)} sizes in split exclude num_outputs={num_outputs}", asked_by=str(row)
+                f"{len(sizes)} sizes in split exclude num_outputs={num_outputs}", asked_by=row
             )
     else:
         sizes = _equal(row, size, num_outputs)
     if min(sizes, default=0) < 0 or sum(sizes) != size:
         raise ReshapeError(
             f"split {list(sizes)} does not divide dim {at} of {shape_text(x.shape)}",
-            asked_by=str(row),
+            asked_by=row,
         )
     bounds: list[int] = [0, *accumulate(sizes)]
-    return tuple(placed(part, copy, None) for part in manipulation.parts(x, at, bounds))
+    return tuple(view_or_copy(part, copy, None) for part in manipulation.parts(x, at, bounds))
 
 
 def whole_numbers(row: Version, values: Any, name: str) -> list[int]:
     """The ints in a tensor of floats, as versions of opset 1 have them."""
     array = np.asarray(values)
     if row.check(array) and not (array.astype(np.int64) == array).all():
-        raise ReshapeError(f"{name} must hold whole numbers", asked_by=str(row))
+        raise ReshapeError(f"{name} must hold whole numbers", asked_by=row)
     return [int(value) for value in array.reshape(-1)]
 
 
 def _equal(row: Version, size: int, parts: int | None) -> tuple[int, ...]:
     """The sizes of so many equal parts."""
     if parts is None:
-        raise ReshapeError("split or num_outputs must be given", asked_by=str(row))
+        raise ReshapeError("split or num_outputs must be given", asked_by=row)
     count = integer(row, parts, "num_outputs")
     if count < 1:
-        raise ReshapeError(f"num_outputs must be at least 1, not {count}", asked_by=str(row))
+        raise ReshapeError(f"num_outputs must be at least 1, not {count}", asked_by=row)
     each = -(-size // count)
     last = size - each * (count - 1)
     if last < 0 or (last != each and row.since < 18):
-        raise ReshapeError(f"{size} elements cannot be {count} equal parts", asked_by=str(row))
+        raise ReshapeError(f"{size} elements cannot be {count} equal parts", asked_by=row)
     return (*(each,) * (count - 1), last)
 
 
@@ -281,7 +281,7 @@ def identity(
     >>> identity(np.zeros((2, 3), np.float32)).shape
     (2, 3)
     """
-    return placed(entered("Identity", opset, data)[1], copy, out)
+    return view_or_copy(entered("Identity", opset, data)[1], copy, out)
 
 
 @converts_any_array

@@ -245,8 +245,8 @@ def read(path: Path) -> Checkpoint:
     if said != len(members):
         reason = f"its shards hold {len(members)} tensors, not {said}, as the first one says"
         raise FileFormatError(name, None, reason)
-    told = {key: value for key, value in metadata.items() if not key.startswith("split.")}
-    return replace(first, path=name, members=members, types=types, metadata=told)
+    kept = {key: value for key, value in metadata.items() if not key.startswith("split.")}
+    return replace(first, path=name, members=members, types=types, metadata=kept)
 
 
 def _shard(path: str, base: str, number: int, count: int) -> Checkpoint:

@@ -54,14 +54,14 @@ def write(
     kept = {} if known is None else known.metadata or {}
     metadata = kept if metadata is None else metadata
     alignment = alignment_of(name, metadata)
-    told = dict(types or {})
+    types_by_name = dict(types or {})
     long = f"cannot be a name in GGUF: text of at most {_MAX_NAME} bytes"
-    for other in told.keys() - names_of(name, given, _fits, long):
+    for other in types_by_name.keys() - names_of(name, given, _fits, long):
         raise FileFormatError(name, other, "has a type, but is not among the tensors")
     had = {} if known is None else known.types
     for new in given:
         if new.dtype.name == "uint8" and new.name in had:
-            told.setdefault(new.name, had[new.name])
+            types_by_name.setdefault(new.name, had[new.name])
     offsets = [0, *accumulate(-(-new.nbytes // alignment) * alignment for new in given)]
     head = [MAGIC, struct.pack("<IQQ", _VERSION, len(given), len(metadata))]
     head += [
@@ -69,7 +69,7 @@ def write(
         for key, value in metadata.items()
     ]
     for new, offset in zip(given, offsets, strict=False):
-        head.append(_info(name, new, told.get(new.name), offset))
+        head.append(_info(name, new, types_by_name.get(new.name), offset))
     first = b"".join(head)
     first += bytes(-len(first) % alignment)
     total = len(first) + offsets[-1]
@@ -83,9 +83,9 @@ def _fits(name: str) -> bool:
     return is_text(name) and len(name.encode()) <= _MAX_NAME
 
 
-def _info(path: str, new: New, told: str | None, offset: int) -> bytes:
+def _info(path: str, new: New, type_name: str | None, offset: int) -> bytes:
     """The entry of a tensor in the header."""
-    shape, code = list(new.shape), _code(path, new, told)
+    shape, code = list(new.shape), _code(path, new, type_name)
     block, size = GGML_QUANT_SIZES[code]
     if new.dtype.name == "uint8":
         if not shape or shape[-1] % size:
@@ -98,16 +98,16 @@ def _info(path: str, new: New, told: str | None, offset: int) -> bytes:
     return _text(new.name) + dims + struct.pack("<IQ", code, offset)
 
 
-def _code(path: str, new: New, told: str | None) -> GGMLQuantizationType:
+def _code(path: str, new: New, type_name: str | None) -> GGMLQuantizationType:
     """The GGUF type of a tensor: the given one, or else that of its dtype."""
-    told = told or new.dtype.gguf
-    if told is None:
+    type_name = type_name or new.dtype.gguf
+    if type_name is None:
         hint = ": types= says which blocks it holds" if new.dtype.name == "uint8" else ""
         raise FileFormatError(path, new.name, f"GGUF has no type for {new.dtype}{hint}")
     try:
-        code = GGMLQuantizationType[told]
+        code = GGMLQuantizationType[type_name]
     except KeyError:
-        raise FileFormatError(path, new.name, f"the type {quoted(told)} is unknown") from None
+        raise FileFormatError(path, new.name, f"the type {quoted(type_name)} is unknown") from None
     try:
         plain = dtype(int(code), vocabulary="gguf")
     except DTypeError:

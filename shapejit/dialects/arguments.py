@@ -1,4 +1,4 @@
-"""Shared by dialects: reading of ints, permutations, views as results."""
+"""Arguments and results that all dialects share: ints, permutations, views or copies of them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from ..errors import DTypeError, type_name
 from ..operations.views import dtype_of, permute_dims, reshape
 from ..runtime.ndarrays import is_a, plain
 from ..shapes.layout import permutation
-from ..shapes.request import Request, are_several, integer, integers, request
+from ..shapes.request import MAX_INTS, Request, are_several, integer, integers, request
 
 Types = tuple[str, ...] | frozenset[str]  # names of dtypes
+_INT64 = np.dtype(np.int64)
 
 
-def placed(x: Array, copy: bool | None, out: Array | None) -> Array:
+def view_or_copy(x: Array, copy: bool | None, out: Array | None) -> Array:
     """The result of a view operation: the view itself, or a copy if `copy` or `out` ask for one."""
     return x if copy is None and out is None else reshape(x, x.shape, copy=copy, out=out)
 
 
-def dtype_in(data: Any, asked_by: str) -> DType:
+def dtype_in(data: Any, asked_by: object) -> DType:
     """The dtype of an operand; DTypeError if it is not an array.
 
     >>> dtype_in(np.zeros(2, np.float32), "doctest")
@@ -36,14 +37,14 @@ def dtype_in(data: Any, asked_by: str) -> DType:
     return dtype_of(data)
 
 
-def permuted(x: Array, order: Sequence[int], name: str, asked_by: str) -> Array:
+def permuted(x: Array, order: Sequence[int], name: str, asked_by: object) -> Array:
     """The view whose dim i is dim `order[i]`; none may be counted from the back."""
     made: Array = permute_dims(x, permutation(order, x.shape, asked_by, name, negative=False))
     return made
 
 
 def ints(
-    values: Any, name: str, asked_by: str, types: Types = (), scalar: bool = True
+    values: Any, name: str, asked_by: object, types: Types = (), scalar: bool = True
 ) -> tuple[int, ...]:
     """The ints of an attribute, of a sequence or of a 1-D array of one of `types` (any, if none).
 
@@ -52,12 +53,16 @@ def ints(
     >>> ints(np.array([0, -1]), "axes", "doctest"), ints(2, "axes", "doctest")
     ((0, -1), (2,))
     """
+    if type(values) is np.ndarray and values.dtype is _INT64 and values.ndim == 1:
+        found = values.tolist()  # the input of most nodes: the rest takes twice the time of a view
+        if len(found) <= MAX_INTS and ("int64" in types or not types):
+            return tuple(found)
     values = ints_in(values, name, asked_by, types)
     alone = scalar and not are_several(values)
     return (integer(values, name, asked_by),) if alone else integers(values, name, asked_by)
 
 
-def ints_in(values: Any, name: str, asked_by: str, types: Types = ()) -> Any:
+def ints_in(values: Any, name: str, asked_by: object, types: Types = ()) -> Any:
     """What holds ints; an ndarray or a Tensor as an ndarray of one of the dtypes.
 
     >>> ints_in([0, -1], "axes", "doctest")

@@ -11,7 +11,7 @@ from math import frexp
 import numpy as np
 
 from .encodings import FLOAT32, LARGEST, SAFE, Encoding
-from .nearest_code import MULTIPLIES
+from .nearest_codes import MULTIPLIES
 from .number_vectors import decoded, encoded
 from .numbers import Conversion
 from .numerics import Values

@@ -19,14 +19,14 @@ from ..runtime.cpu_caches import LINE
 from . import llvm
 from .encodings import FIXED, FLOAT32, LARGEST, LIMITS, LINED_UP, STAGED, WIDEST, Encoding
 from .lanes import Lanes, load
-from .largest_code import Largest
+from .largest_magnitude import Largest
 from .llvm import I64, POINTER
-from .nearest_code import coded, counted, inverse_parts, inverses, is_counted, limits
+from .nearest_codes import coded, counted, inverse_parts, inverses, is_counted, limits
 from .number_vectors import decoded
 from .numbers import Conversion
 from .numerics import Values
 from .run_loops import Counted
-from .scale_code import scales
+from .scale_generator import scales
 
 # source, target, scales, rows, columns, bytes from row to row in source and target, factor, stage
 SIGNATURE = ir.FunctionType(I64, [POINTER] * 3 + [I64] * 4 + [POINTER] * 2)

@@ -15,7 +15,7 @@ from .networks import Network
 from .planes import planes_of
 from .pointers import moved
 from .run_loops import Counted
-from .unit_code import joined, picked, side_by_side
+from .unit_generator import joined, picked, side_by_side
 
 # source, target, offsets of the vectors in both, blocks, step to the next block in both,
 # distances of prefetching in both
