@@ -53,7 +53,9 @@ def join(arrays: Any, axis: Any, new: bool, out: Any) -> Any:
     first = parts[0]
     if first.dtype is not parts[-1].dtype or not (out is None or type(out) is np.ndarray):
         return None
-    if not (_KIND.ready or (array_structs.verified() and _KIND.by_kernels(lambda: (JOIN_ALIKE,)))):
+    if not (
+        _KIND.ready or (array_structs.verified() and _KIND.kernels_ready(lambda: (JOIN_ALIKE,)))
+    ):
         if len(parts) * first.nbytes >= thresholds.PLAN_ON_FIRST_USE_FROM:
             return None
         start = now()
