@@ -15,7 +15,7 @@ from ..arrays.foreign import Other, Out
 from ..arrays.tensor import Tensor, fixed_width, is_array
 from ..dtypes.promotion import AnyDtype
 from ..dtypes.table import DType
-from ..engine import outputs, small_calls
+from ..engine import array_structs, outputs, small_calls
 from ..engine.addresses import byte_of, located, place_of
 from ..engine.copying import copy_view
 from ..engine.routes import FOUND, follow, keep, key_of
