@@ -21,10 +21,10 @@ from .odometer import advance, begins, offset_at
 def scatter_run(
     target: Address, source: Address, nbytes: int, line: Address, begins: bool, ends: bool
 ) -> None:
-    """Stream a run of a line or more after the previous one, whose last part of a line is at `line`.
+    """Stream a run after the previous one, whose last part of a line is kept at `line`.
 
-    Parts of lines are moved as whole lines, of which the one before and the one after `line` take
-    the rest. The first and the last run of a row write theirs by plain stores.
+    Both have a line or more: parts are moved with the line that they end or begin, and the lines
+    beside `line` take the rest. The first and the last run of a row write theirs by plain stores.
     """
     line_offset = target & (LINE - 1)
     done = 0

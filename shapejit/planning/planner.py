@@ -24,8 +24,9 @@ from .strategies import Strategy
 from .tables import ROW_BYTES
 from .tiles import Tile, bit_tile_of, large, tile_of
 
-# Strategies that take twice the time of permuted blocks: interleaved channels, patches.
-BY_MIXED_BLOCKS = (Strategy.INTERLEAVE, Strategy.BOXES)
+# Strategies that take two to three times as long as permuted blocks: interleaved channels, patches,
+# short runs.
+BY_MIXED_BLOCKS = (Strategy.INTERLEAVE, Strategy.BOXES, Strategy.RUN_TILES)
 MOST_IN_TURNS = 1 << 16  # arrays: a table has an address for each
 
 
