@@ -106,7 +106,8 @@ def _planned(layout: Layout, unit: int, into: Layout | None, copies: int) -> Pla
         and total >= thresholds.SHUFFLES_FROM
     ):
         mixed = _in_blocks(layout, target, mixed_of(normal, unit), total)
-        if mixed is not None and mixed.width >= PIECE:
+        # Pieces that are no longer than the runs would be written one by one.
+        if mixed is not None and mixed.width >= max(PIECE, 2 * tile.width):
             return mixed
     return replace(_by_tile(tile, layout, target, unit, total, scale), by_numpy=numpys)
 
