@@ -20,6 +20,7 @@ VIEWS = {
     "six and a half": ((7, 32, 6, 32), lambda x: x.transpose(0, 1, 3, 2)),
     "rows of 24, backwards": ((9, 24), lambda x: x[::-1, ::-1]),
     "rows of 640, backwards": ((3, 640), lambda x: x[:, ::-1]),
+    "runs of 9": ((3, 5, 24, 2, 9), lambda x: x.transpose(3, 1, 0, 2, 4)),
     "a part": ((6, 80, 5), lambda x: x[1:, 16:].transpose(0, 2, 1)),
 }
 
@@ -123,6 +124,15 @@ def test_bytes_of_patches_too():
     assert np.array_equal(sj.ascontiguous(x.transpose(axes)), codes.transpose(axes))
 
 
+def test_short_runs_of_bytes_too():
+    """By size: what would otherwise go by tiles of runs."""
+    codes, x = array("uint8", (14, 22, 48, 2, 9))
+    axes = (3, 1, 0, 2, 4)
+    plan = planner.plan(sj.asarray(x).permute_dims(axes).layout)
+    assert "permuted in registers" in str(plan)
+    assert np.array_equal(sj.ascontiguous(x.transpose(axes)), codes.transpose(axes))
+
+
 def test_a_part_of_a_larger_result():
     """Channels reversed, one beside another: the rows of the target have gaps."""
     codes, x = array("int4", (4, 64, 3))
@@ -147,4 +157,5 @@ for at_end in (True, False):
     for name in (*VIEWS, *BOXES):
         check("int4", name, Guarded(at_end))
     check("uint8", "patches", Guarded(at_end))
+    check("uint8", "runs of 9", Guarded(at_end))
 """)

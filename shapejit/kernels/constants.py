@@ -57,6 +57,7 @@ DENSE, _, PITCH, BOUNCED, BUFFER_AT, MADE_AT = range(6)
 LINE_ALIGNED = MADE_AT  # of STAGED, in tiles of bytes: see `planning.tables`
 ONE_VECTOR, ANY_VECTORS = 1, 2  # LINE_ALIGNED: lines that are stored straight to the target
 DENSE_PIECES = 2  # as DENSE: and rows are whole pieces
+KEPT = 3  # lines of the stage of SCATTER, for each column
 GROUP = START  # of STAGED, in tiles of bits: how many columns follow one another, if DENSE
 
 # The table of a box: (COUNT, START) of the offsets of its rows and columns in the source,

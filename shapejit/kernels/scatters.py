@@ -10,10 +10,10 @@ from typing import Any
 
 from ..runtime.cpu_caches import LINE
 from ..runtime.jobs import SPAN
-from .constants import BLOCK, COLUMNS, COUNT, ROWS, START, STEP
+from .constants import BLOCK, COLUMNS, COUNT, KEPT, ROWS, START, STEP
 from .copies import small_row
 from .jit import Address, Numbers, Table, kernel
-from .memory import copy, stream_line
+from .memory import copy, move_line, prefetch, stream_line
 from .odometer import advance, begins, offset_at
 
 
@@ -23,22 +23,26 @@ def scatter_run(
 ) -> None:
     """Stream a run after the previous one, whose last part of a line is kept at `line`.
 
-    The first and the last run of a row write their parts of lines by plain stores.
+    Both have a line or more: parts are moved with the line that they end or begin, and the lines
+    beside `line` take the rest. The first and the last run of a row write theirs by plain stores.
     """
     line_offset = target & (LINE - 1)
     done = 0
     if line_offset > 0:
-        done = min(LINE - line_offset, nbytes)
+        done = LINE - line_offset
         if begins:
             copy(target, source, done)
         else:
-            copy(line + line_offset, source, done)
+            move_line(line + line_offset, source)
             stream_line(target - line_offset, line)
     while done + LINE <= nbytes:
         stream_line(target + done, source + done)
         done += LINE
     if done < nbytes:
-        copy(target + done if ends else line, source + done, nbytes - done)
+        if ends:
+            copy(target + done, source + done, nbytes - done)
+        else:
+            move_line(line + (nbytes - done - LINE), source + nbytes - LINE)
 
 
 @kernel
@@ -55,7 +59,7 @@ def scatter(
 ) -> None:
     """Copy blocks of rows of runs of `nbytes` (at least a line), all columns of each row.
 
-    With a stage, a line of it for each column, only whole lines are streamed.
+    With a stage, `KEPT` lines of it for each column, only whole lines are streamed.
     """
     gap, columns = tile[COLUMNS, STEP], tile[COLUMNS, START]
     at = span[SPAN:]
@@ -66,10 +70,14 @@ def scatter(
         src, first = offset_at(tile, ROWS, p_low)
         for p in range(p_low, p_high):
             row, place = source + (src + offsets[first + p - p_low]), target + p * nbytes
+            # The hardware prefetcher finds the next row too late: 1.4 -> 1.0 x memcpy.
+            ahead = source + (src + offsets[first + p - p_low + 1])
             is_first, is_last = p == p_low, p == p_high - 1
             for q in range(tile[COLUMNS, COUNT]):
                 dst, run = place + offsets[columns + q], row + q * gap
+                for line in range(0, nbytes, LINE):
+                    prefetch(ahead + q * gap + line)
                 if stage == 0:
                     small_row(dst, run, nbytes, width)
                 else:
-                    scatter_run(dst, run, nbytes, stage + q * LINE, is_first, is_last)
+                    scatter_run(dst, run, nbytes, stage + KEPT * q * LINE + LINE, is_first, is_last)

@@ -32,7 +32,7 @@ from .constants import (
 from .conversions import convert
 from .copies import lines_of, small_row, stream
 from .jit import Address, Numbers, Table, kernel
-from .memory import address_of, move_piece, pointer, prefetch, size_of
+from .memory import address_of, move_line, move_piece, pointer, prefetch, size_of
 from .odometer import offset_at, seek, step
 from .shares import take
 from .transpositions import transpose_buffered, transpose_lines, transpose_rows
@@ -207,7 +207,10 @@ def run_tiles(
     """
     over = 0 if stage == 0 else (LINE + nbytes - 1) // nbytes
     at, gap, pitch = span[SPAN:], tile[COLUMNS, STEP], tile[STAGED, PITCH]
-    short = stage != 0 and tile[STAGED, DENSE] == 0 and nbytes < PIECE and 0 < gap <= LINE
+    # Stores run over the end of a run: the next row overwrites that.
+    short = nbytes < LINE and stage != 0 and tile[STAGED, DENSE] == 0
+    most = PIECE if size_of(width) < PIECE else LINE
+    close = gap <= nbytes + LINE
     while take(work, span):
         source, target = pointer(places[0, span[TENSOR]]), pointer(places[1, span[TENSOR]])
         s, t = seek(loops, at, span[LOW])
@@ -218,16 +221,19 @@ def run_tiles(
             src, dst = source + (s + begin), target + (t + into)
             for p in range(some):
                 row, ahead = src + offsets[rows + p], src + offsets[rows + p + 1]
-                if short and row + count * gap + PIECE <= source + reach:
-                    # Whole pieces: stores run over the end of a run; the next row overwrites that.
+                if close:
                     for line in range(0, count * gap, LINE):
                         prefetch(ahead + line)
+                if short and row + ((count - 1) * gap + most) <= source + reach:
+                    place = stage + p * nbytes
                     for q in range(count):
-                        move_piece(stage + q * pitch + p * nbytes, row + q * gap)
+                        if most == PIECE:
+                            move_piece(place + q * pitch, row + q * gap)
+                        else:
+                            move_line(place + q * pitch, row + q * gap)
                     continue
                 for q in range(count):
-                    # Several short runs share a line, which is prefetched once.
-                    if q * gap & (LINE - 1) < gap:
+                    if not close:
                         for line in range(0, nbytes, LINE):
                             prefetch(ahead + q * gap + line)
                     place = stage + q * pitch + p * nbytes

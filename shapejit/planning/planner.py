@@ -24,8 +24,9 @@ from .strategies import Strategy
 from .tables import ROW_BYTES
 from .tiles import Tile, bit_tile_of, large, tile_of
 
-# Strategies that take twice the time of permuted blocks: interleaved channels, patches.
-BY_MIXED_BLOCKS = (Strategy.INTERLEAVE, Strategy.BOXES)
+# Strategies that take two to three times as long as permuted blocks: interleaved channels, patches,
+# short runs.
+BY_MIXED_BLOCKS = (Strategy.INTERLEAVE, Strategy.BOXES, Strategy.RUN_TILES)
 MOST_IN_TURNS = 1 << 16  # arrays: a table has an address for each
 
 
@@ -105,7 +106,8 @@ def _planned(layout: Layout, unit: int, into: Layout | None, copies: int) -> Pla
         and total >= thresholds.SHUFFLES_FROM
     ):
         mixed = _in_blocks(layout, target, mixed_of(normal, unit), total)
-        if mixed is not None and mixed.width >= PIECE:
+        # Pieces that are no longer than the runs would be written one by one.
+        if mixed is not None and mixed.width >= max(PIECE, 2 * tile.width):
             return mixed
     return replace(_by_tile(tile, layout, target, unit, total, scale), by_numpy=by_numpy)
 

@@ -15,6 +15,7 @@ from ..kernels.constants import (
     COLUMNS,
     COUNT,
     DENSE_PIECES,
+    KEPT,
     MOST_AHEAD,
     ONE_VECTOR,
     PIECE,
@@ -102,12 +103,12 @@ def _whole(dims: Dims, width: int, most: int) -> int:
 
 
 def scattered_sides(rows: Dims, columns: Dims, width: int) -> Sides:
-    """The same for runs in the source's order; the stage is a line for each column.
+    """The same for runs in the source's order; the stage has `KEPT` lines for each column.
 
     Heads apart from positions: 1.4 -> 0.7 x memcpy.
     """
     made = _sides(rows, columns, width, (SCATTERED, length_of(columns, width)))
-    return made._replace(stage=LINE * length_of(columns, 1))
+    return made._replace(stage=KEPT * LINE * length_of(columns, 1))
 
 
 def _sides(rows: Dims, columns: Dims, width: int, limits: tuple[int, int], unit: int = 0) -> Sides:

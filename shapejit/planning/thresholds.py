@@ -99,7 +99,7 @@ RUN: Annotated[
     int,
     Threshold(
         "bytes of a run",
-        "it is copied as it lies: by memcpy, or in the source's order",
+        "it is copied as it lies, by memcpy",
         "never: 1.4, at most 3.0",
     ),
 ] = 128

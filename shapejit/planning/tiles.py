@@ -66,7 +66,7 @@ def _tile_of_runs(loops: list[Loop], chain: list[Loop], width: int) -> Tile:
     nearest = abs(chain[0].source) if chain else 0
     if not 0 < nearest < abs(last.source) or width > PAGE:  # in the source's order as well
         return Tile(Strategy.ROWS, width, tuple(loops))
-    if chain[0].source == width >= thresholds.RUN and last.size * width > thresholds.LONG_RUN:
+    if chain[0].source == width >= LINE and last.size * width > thresholds.LONG_RUN:
         parts, column = split(chain[0], STREAMS)
         nbytes = column.size * width  # side by side in the source
         if nbytes == last.source or (nbytes > thresholds.LONG_RUN and column.size > 1):
@@ -170,8 +170,10 @@ def _transposed(
         if following and joins and room and following not in rows:
             columns.insert(0, following)
             growing = True
-    outer = tuple(loop for loop in loops if loop not in rows and loop not in columns)
+    # In the source's order, so that tiles that follow one another read on where they can.
+    around = [loop for loop in loops if loop not in rows and loop not in columns]
+    outer = sorted(around, key=lambda loop: -abs(loop.source))
     turned = tuple(Loop(n, abs(s), t if s > 0 else -t) for n, s, t in columns)
     back = [((n - 1) * s, (n - 1) * t) for n, s, t in columns if s < 0]
     shift, target_shift = sum(s for s, _ in back), sum(t for _, t in back)
-    return Tile(strategy, width, outer, tuple(rows), turned, 0, shift, target_shift)
+    return Tile(strategy, width, tuple(outer), tuple(rows), turned, 0, shift, target_shift)
