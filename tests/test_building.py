@@ -270,6 +270,7 @@ def test_no_command_imports_numba(tmp_path):
         ["convert", str(source), str(target), *rules],
         ["warmup", "--only", "programs"],
         ["bench", "--suite", "small", "--quick", "--rounds", "1", "--peer", "numpy"],
+        ["demo"],
         ["verify", str(target), str(target)],
         ["inspect", str(target)],
     )

@@ -70,7 +70,6 @@ def test_blocks_as_large_as_can_be(width):
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("rows", EDGES)
-@pytest.mark.parametrize("kernels", ["serial", "streamed"], indirect=True)
 def test_tiles_at_every_edge(width, rows, kernels):
     for columns in EDGES:
         raw = np.random.default_rng(0).integers(0, 256, rows * columns * width + 3, np.uint8)

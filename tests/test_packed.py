@@ -476,20 +476,19 @@ def test_threads_walk_side_by_side(width, kernels):
 
 @pytest.mark.skipif(not (COMPILED and X86), reason="the features named are those of x86")
 @pytest.mark.parametrize(
-    ("cpu", "features", "vector", "checks"),
-    [
-        ("generic", "", 16, "check_moved(3, Guarded(True))"),
-        ("haswell", "+avx2,+bmi,+bmi2", 32, "check_moved(4, Guarded(True)); check_joined(4)"),
-    ],
+    ("cpu", "features", "vector", "widths"),
+    [("generic", "", 16, (3,)), ("haswell", "+avx2,+bmi,+bmi2", 32, (4,))],
     ids=["SSE2", "AVX2"],
 )
-def test_narrower_vectors(cpu, features, vector, checks):
+def test_narrower_vectors(cpu, features, vector, widths):
     """What is compiled for lesser machines is right, too."""
     code = f"""
 from shapejit.runtime import kernels
 assert kernels.vector() == {vector}
 loops.use("streamed by one thread")
-{checks}
+for width in {widths}:
+    check_moved(width, Guarded(True))
+    check_joined(width)
 """
     run_alone(code, NUMBA_CPU_NAME=cpu, NUMBA_CPU_FEATURES=features)
 
