@@ -375,3 +375,13 @@ def test_one_error_for_more_dims_than_numpys():
     ):  # fmt: skip
         with pytest.raises(sj.ReshapeError, match=words):
             call()
+
+
+@pytest.mark.parametrize("by", [patience.force_numpy, nullcontext])
+@pytest.mark.parametrize("join", [sj.concat, sj.stack])
+def test_a_part_of_another_dtype_between_others_leaves_out_as_it_was(join, by):
+    x = np.ones((2, 3), np.float32)
+    out = np.zeros((6, 3) if join is sj.concat else (3, 2, 3), np.float32)
+    with by(), pytest.raises(sj.DTypeError, match="out= has dtype float32, the result float64"):
+        join([x, x.astype(np.float64), x], out=out)
+    assert not out.any()

@@ -188,6 +188,18 @@ for outs in wrong:
     assert not slab.any()
 lent = sj.asarray(slab).numpy()
 with pytest.raises(sj.ShapeJitError): sj.reshape_batch(list(slab), (-1,), out=list(lent))
+class Mute(np.ndarray):
+    def __setitem__(self, *_): pass
+strided = np.lib.stride_tricks.as_strided
+for shape in ((4, 5), (40, 30)):
+    for count in (3, 40):
+        many, made = [np.ones(shape, np.float32)] * count, (shape[0], 1, shape[1])
+        outs = [np.zeros(made, np.float32) for _ in range(count)]
+        steps = 4 * shape[1], 999, 4
+        outs[1:3] = [strided(x, made, steps) for x in outs[1:3]]
+        outs[-1] = outs[-1].view(Mute)
+        sj.reshape_batch(many, made, out=outs)
+        assert all(np.asarray(x).all() for x in outs)
 for shapes in ((4,), (-1, -1), (-2, 3), (True, 6), [(6,)] * 3):
     with pytest.raises(sj.ShapeJitError): sj.reshape_batch(sources, shapes)
 """

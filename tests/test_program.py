@@ -1147,3 +1147,26 @@ def test_no_tensors_of_a_free_program_take_no_outputs():
         program.map([], out=[np.empty((3, 2), np.float32)])
     with pytest.raises(sj.DTypeError, match="must be a sequence of arrays, not int"):
         program.map([], out=5)
+
+
+@pytest.mark.parametrize("by", [patience.force_numpy, patience.force_kernels])
+@pytest.mark.parametrize("dtype", ["float32", "int4"])
+def test_a_view_stays_one_after_outputs_were_filled(dtype, by):
+    turned = sj.plan((30, 40), dtype, lambda t: t.permute_dims((1, 0)))
+    repeated = sj.plan((1, 40), dtype, lambda t: sj.broadcast_to(t, (3, 40)))
+    with by():
+        for program in (turned, repeated):
+            shape = program.source_shape
+            x = sj.Tensor.frombuffer(bytes(sj.dtype(dtype).nbytes(prod(shape))), dtype, shape)
+            given = x if dtype == "int4" else x.numpy()
+            out, memory = sj.ascontiguous(program(given)), x.buffer
+            before = program(given)
+            for _ in range(3):
+                assert program(given, out=out) is out
+            after = program(given)
+            if dtype == "int4":
+                before, after = before.buffer, after.buffer
+            assert np.shares_memory(before, memory)
+            assert np.shares_memory(after, memory)
+            assert after.flags.writeable == before.flags.writeable
+            assert program.map(sj.stack([given, given])).shape == (2, *program.shape)

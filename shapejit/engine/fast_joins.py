@@ -42,8 +42,8 @@ class FastJoin(NamedTuple):
 def join(arrays: Any, axis: Any, new: bool, out: Any) -> Any:
     """Join small contiguous ndarrays, all like the first, along `axis`: a `new` dim, or their own.
 
-    NumPy joins them until the kernel is ready, and a few bytes of others. Returns None for any
-    other arrays, and if anything is wrong.
+    Until the kernel is ready NumPy joins small ndarrays of one dtype, then those of a few bytes
+    that are not all alike. Returns None for any other arrays, and if anything is wrong.
     """
     if type(arrays) not in (list, tuple) or type(axis) is not int:
         return None
@@ -56,10 +56,8 @@ def join(arrays: Any, axis: Any, new: bool, out: Any) -> Any:
     if not (
         _KIND.ready or (array_structs.verified() and _KIND.kernels_ready(lambda: (JOIN_ALIKE,)))
     ):
-        if len(parts) * first.nbytes >= thresholds.PLAN_ON_FIRST_USE_FROM:
-            return None
         start = now()
-        made = _by_numpy(parts, axis, new, out)
+        made = _by_numpy(parts, axis, new, out, thresholds.PLAN_ON_FIRST_USE_FROM)
         spent(start, _KIND)
         return made
     key = "join", first.dtype, first.shape, first.strides, len(parts), axis, new
@@ -76,8 +74,7 @@ def join(arrays: Any, axis: Any, new: bool, out: Any) -> Any:
         call = parts, target, len(parts), how.kind, how.whole, how.rows, how.run
         return target if _join_alike()(*call) else None
     # A launch each takes ten times as long.
-    few = out is None and sum([x.nbytes for x in parts]) < thresholds.NUMPY_BELOW
-    return _by_numpy(parts, axis, new, out) if few else None
+    return None if out is not None else _by_numpy(parts, axis, new, out, thresholds.NUMPY_BELOW)
 
 
 @cache
@@ -85,13 +82,17 @@ def _join_alike() -> Callable[..., Any]:
     return called(JOIN_ALIKE)
 
 
-def _by_numpy(parts: tuple[np.ndarray[Any, Any], ...], axis: int, new: bool, out: Any) -> Any:
-    """The same by NumPy's function; None if anything is wrong."""
-    if {*map(type, parts)} != {np.ndarray}:
+def _by_numpy(
+    parts: tuple[np.ndarray[Any, Any], ...], axis: int, new: bool, out: Any, below: int
+) -> Any:
+    """The same by NumPy's function; None if anything is wrong, or from `below` bytes on."""
+    if {*map(type, parts)} != {np.ndarray} or sum([x.nbytes for x in parts]) >= below:
         return None
     if out is not None:
-        apart = out.dtype is parts[0].dtype and out.flags.carray
-        if not apart or any(map(np.may_share_memory, parts, repeat(out))):
+        # NumPy writes parts before it looks at the dtype of later ones.
+        if not out.flags.carray or any(x.dtype is not out.dtype for x in parts):
+            return None
+        if any(map(np.may_share_memory, parts, repeat(out))):
             return None
     try:  # a fifth of the time of `suppress`
         whole = (np.stack if new else np.concatenate)(parts, axis, out, casting="no")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import Context
 from functools import lru_cache
-from math import gcd, prod
+from math import gcd
 from typing import Any
 
 import numpy as np
@@ -62,10 +62,8 @@ def convert(
     """Convert the elements; `operands` are where scales and zero points lie, one per element."""
     numbers = [(at, lie) for at, lie in operands if lie is not None]
     floats = f"f{conversion.arithmetic // 8}"
-    pair, move, scaled = _by_assignment(conversion), assignment(conversion), ""
-    in_floats = conversion.step == "dequantize" and _dtype_of(conversion.target) == floats
-    if in_floats and conversion.source.kind != "float" and conversion.zeros != "offset":
-        scaled = _dtype_of(conversion.source)
+    pair, move = _by_assignment(conversion), assignment(conversion)
+    scaled = _scaled_in_place(conversion)
     for source, one, target, to, count in _stacked(
         sources, seen, targets, into, CONVERTED_MAX_BYTES
     ):
@@ -111,9 +109,7 @@ def _stacked(
     low, high, nbytes = seen.span[0] >> 3, (seen.span[1] + 7) >> 3, into.size * into.bits // 8
     width = high - low
     # Within two pages all bytes are memory of the process, those between elements, too.
-    gaps = 8 * width > seen.bits * prod(
-        n for n, s in zip(seen.shape, seen.strides, strict=True) if s
-    )
+    gaps = _has_gaps(seen)
     few = 0 < width <= (min(most, STACKED_MAX_BYTES) if gaps else most) and into.contiguous
     places = np.bitwise_or.reduce(src | dst) | into.offset | into.size * into.bits
     if not few or places & 7:
@@ -132,6 +128,16 @@ def _stacked(
         to = Layout.row_major((count, *into.shape), into.bits)
         yield source, seen.stacked(count, 8 * width), target, to, count
         written[ends[at : at + step]] = results[:count]
+
+
+def _has_gaps(layout: Layout) -> bool:
+    """Whether there are bits between the first and the last element that belong to none."""
+    reached = layout.bits
+    for stride, size in sorted(zip(map(abs, layout.strides), layout.shape, strict=True)):
+        if size > 1 and stride > reached:
+            return True
+        reached += stride * (size - 1)
+    return False
 
 
 def _rows(addresses: Addresses, nbytes: int) -> tuple[Bytes, Addresses]:

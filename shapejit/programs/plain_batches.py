@@ -22,6 +22,7 @@ from ..errors import DTypeError, ReshapeError
 from ..operations.views import array_request
 from ..runtime.launches import address_of
 from ..shapes.arithmetic import INFER
+from ..shapes.layout import Layout
 from ..shapes.request import are_sizes
 from ..shapes.resolver import target_shape
 
@@ -99,13 +100,13 @@ def _all_filled(items: tuple[Any, ...], shape: tuple[int, ...], outs: Sequence[A
         sources, x, names = alike(items), items[0], range(len(items))
         if sources is not None and not is_numpys(x.dtype):
             made = target_shape(x.shape, array_request(shape, "reshape_batch"))
-            targets, _ = outputs.given(outs, [(x.dtype, made)], names)
+            targets, exact = outputs.given(outs, [(x.dtype, made)], names)
             outputs.check_places_apart(sources, targets, False, names)
             if x.nbytes <= numpy_fallback.STACKED_MAX_BYTES:
-                (seen,), (into,) = sources.layouts, targets.layouts
+                (seen,), into = sources.layouts, Layout.row_major(made, 8 * x.itemsize)
                 numpy_fallback.copy(sources.addresses, seen, targets.addresses, into)
             else:
-                _assign_all(items, outs)
+                _assign_all(items, exact)
             return True
     return False
 

@@ -299,11 +299,11 @@ class Program:
         """The result for an array or a stack of arrays; later calls with the key have Routes."""
         begin, layout = byte_of(array)
         special = self._specialized(layout, isinstance(array, Tensor))
-        see = special.one_view
-        if see is not None and (out is not None or special.route.whole):
+        see, new = special.one_view, special.route.whole and not special.route.read_only
+        if see is not None and (out is not None or new):
             target, fresh = outputs.target(out, special.kind, special.shape, (array,))
             kind = key_of(array, key)
-            copy_view(array, see, target, fresh, kind, key, special.route.whole)
+            copy_view(array, see, target, fresh, kind, key, new)
             return target if out is None else out
         one = special.one_pass(out is None)
         if one is not None:
@@ -313,7 +313,8 @@ class Program:
             if done is not None:
                 both = target.nbytes < thresholds.STREAM_FROM  # else the kernel differs
                 ways = {True, False} if both else {fresh}
-                keep(key_of(array, key), *done, array, target, *ways, alive=one.operands)
+                kind, alive = key_of(array, key), one.operands
+                keep(kind, *done, array, target, *ways, alive=alive, new=new)
             return target if out is None else out
         if out is None:
             (made,) = special.results((array,), [begin])
