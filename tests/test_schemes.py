@@ -11,6 +11,7 @@ import pytest
 from gguf import GGMLQuantizationType, quants
 from guarded import guarded
 from onnx import TensorProto, helper
+from plain_schemes import DECODED, ENCODED
 from scheme_fixtures import by_scheme, named
 
 import shapejit as sj
@@ -563,13 +564,25 @@ def test_weights_that_no_cache_holds(name):
     x = rng().standard_normal((8192, 544) if turned else (544, 8192)).astype(np.float32)
     scheme, parts = sj.schemes[name], sj.schemes[name].encode(x)
     with patience.force_kernels():
-        check_same(scheme.decode(parts), by_numpy(name, parts))
+        check_same(scheme.decode(parts), by_numpy(name, parts, x.shape))
 
 
-def by_numpy(name, parts):
-    """What is decoded without kernels, which the fixtures of small weights prove."""
-    with patience.force_numpy():
-        return sj.schemes[name].decode(parts).numpy()
+def by_numpy(name, parts, shape):
+    stored = {key: part.numpy() for key, part in parts.items()}
+    wanted = DECODED[name](stored, *shape).astype(ml_dtypes.bfloat16)
+    return np.ascontiguousarray(wanted)
+
+
+@pytest.mark.parametrize("by", [patience.force_kernels, patience.force_numpy])
+@pytest.mark.parametrize("name", ENCODED)
+def test_what_is_encoded_is_what_the_rule_says(name, by):
+    x = np.sin(np.arange(256 * 1024, dtype=np.float32)).reshape(256, 1024)
+    with by():
+        made = sj.schemes[name].encode(x.astype(ml_dtypes.bfloat16))
+    wanted = ENCODED[name](x.astype(ml_dtypes.bfloat16).astype(np.float32))
+    assert made.keys() == wanted.keys()
+    for key, part in made.items():
+        check_same(part, wanted[key].reshape(part.shape))
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 12, 15, 16, 24])
@@ -617,7 +630,7 @@ def test_stacked_experts_are_decoded_as_each_of_them():
     other = {key: sj.asarray(np.flip(part.numpy(), 0).copy()) for key, part in one.items()}
     both = scheme.decode(stacked([one, other]))
     for found, parts in zip(both.numpy(), (one, other), strict=True):
-        check_same(found, by_numpy("mxfp4:gpt-oss", parts))
+        check_same(found, by_numpy("mxfp4:gpt-oss", parts, (1024, 544)))
         check_same(scheme.decode(parts), found)
 
 

@@ -56,8 +56,7 @@ def test_without_some(names, tmp_path):
 
 
 def test_without_all_of_them():
-    words = ["-q", "-p", "without", "-p", "no:cacheprovider", "-k", "not scheme"]  # any system's
-    python(ALL, "-m", "pytest", *words, *FILES)
+    python(ALL, "-m", "pytest", "-q", "-p", "without", "-p", "no:cacheprovider", *FILES)
 
 
 @pytest.mark.slow

@@ -64,7 +64,7 @@ ATTACKS = {
     "nested": Attack(
         "attack.nested.case", "calls from signal handlers and threads while others run", 2
     ),
-    "caches": Attack("attack.caches.case", "shapes that never repeat, and the memory they take", 0),
+    "caches": Attack("attack.caches.case", "shapes that never repeat, and the memory they take", 1),
     "crossings": Attack(
         "attack.crossings.case", "sources and outputs that lie between one another", 3
     ),
