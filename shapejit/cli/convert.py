@@ -181,7 +181,7 @@ def run(args: Namespace) -> int:
     given = {name: value for name, value in vars(args).items() if name in _SAME}
     with ExitStack() as stack:
         # Errors in rules are raised before the total is known.
-        written = cache(lambda total: stack.enter_context(progress.written(args, total)))
+        counter = cache(lambda total: stack.enter_context(progress.byte_counter(args, total)))
         total = [0]
 
         def planned(report: Report) -> None:
@@ -193,7 +193,7 @@ def run(args: Namespace) -> int:
                 print(text, file=sys.stderr)
 
         given["planned"] = planned
-        given["progress"] = lambda count: written(total[0])(count)
+        given["progress"] = lambda count: counter(total[0])(count)
         report = files.convert(args.source, args.destination, args.rules, **given)
     if args.dry_run:
         _print_groups(report, args.json)

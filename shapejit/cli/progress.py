@@ -27,7 +27,7 @@ def bar(args: Namespace, **options: Any) -> Any:
 
 
 @contextmanager
-def written(args: Namespace, total: int) -> Iterator[Callable[[int], object]]:
+def byte_counter(args: Namespace, total: int) -> Iterator[Callable[[int], object]]:
     """Yield a function to call with each number of bytes written, of `total` bytes.
 
     A number that is a `files.writing.Written` also names the tensor. On a terminal progress is a

@@ -2,31 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Protocol, TypeVar
 
 from ..errors import UnknownNameError, did_you_mean, quoted
 
-Row = TypeVar("Row")
+
+class Named(Protocol):
+    """A row of a table."""
+
+    @property
+    def name(self) -> str:
+        """The name of the row."""
+
+
+Row = TypeVar("Row", bound=Named)
 
 
 class NamedRows(Mapping[str, Row]):
     """The rows of a table by name, read-only; `columns` are what is printed of a row.
 
-    >>> NamedRows("fruit", {"apple": 1})["Aple"]
+    >>> from ..dtypes.table import dtype
+    >>> NamedRows("dtype", [dtype("int4")])["Int4"]
     Traceback (most recent call last):
         ...
-    shapejit.errors.UnknownNameError: unknown fruit 'Aple'; did you mean 'apple'?
+    shapejit.errors.UnknownNameError: unknown dtype 'Int4'; did you mean 'int4'?
     """
 
     def __init__(
         self,
         what: str,
-        rows: Mapping[str, Row],
+        rows: Iterable[Row],
         columns: Mapping[str, Callable[[Row], str]] | None = None,
     ) -> None:
         self._what = what
-        self._rows = rows
+        self._rows = {row.name: row for row in rows}
         self.columns = dict(columns or {})
 
     def __repr__(self) -> str:

@@ -33,7 +33,7 @@ class Check(NamedTuple):
     block_size: int | None = None
 
 
-class Plane(NamedTuple):
+class BitPlane(NamedTuple):
     """Some bits of each code, `bits` of them from bit `low` on (0: all), and their order.
 
     It is for elements of `width` bits (0: of any).
@@ -132,7 +132,7 @@ class Packing:
     name: str
     bits: tuple[int, ...]
     unit: str
-    planes: tuple[Plane, ...]
+    planes: tuple[BitPlane, ...]
     check: Check
     source: str
     versions: str = ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .named_rows import NamedRows
-from .packing import Check, Packing, Plane
+from .packing import BitPlane, Check, Packing
 
 _BITS = (1, 2, 3, 4, 5, 6, 7, 8)
 _COUNT = [*range(16), *range(16)]
@@ -14,23 +14,23 @@ _SWAPPED = Check("uint4", (2,), [1, 2], "12")
 _WORDS = "1032547698badcfe"
 _HALVES = "00112233445566778899aabbccddeeff"
 
-_STREAM, _BACKWARDS = Plane("n -> (n)"), Plane("(w e) -> (w -e)")
+_STREAM, _BACKWARDS = BitPlane("n -> (n)"), BitPlane("(w e) -> (w -e)")
 _SPLIT = (
-    Plane("(w f2 e4) -> (w*3 f -e)", 2, 0, width=3),
-    Plane("(w e8) -> (w*3 -e) @2", 1, 2, width=3),
-    Plane("(w f2 e2) -> (w*3 f -e)", 4, 0, width=6),
-    Plane("(w e4) -> (w*3 -e) @2", 2, 4, width=6),
+    BitPlane("(w f2 e4) -> (w*3 f -e)", 2, 0, width=3),
+    BitPlane("(w e8) -> (w*3 -e) @2", 1, 2, width=3),
+    BitPlane("(w f2 e2) -> (w*3 f -e)", 4, 0, width=6),
+    BitPlane("(w e4) -> (w*3 -e) @2", 2, 4, width=6),
 )
 
 
-def _halves(step: int, skip: int) -> Plane:
+def _halves(step: int, skip: int) -> BitPlane:
     """Blocks of 32: the low nibbles of 16 bytes, then the high ones."""
-    return Plane(f"(c h2 j16) -> (c*{step} j h) @{skip}", 4)
+    return BitPlane(f"(c h2 j16) -> (c*{step} j h) @{skip}", 4)
 
 
-def _fifth(step: int, skip: int) -> Plane:
+def _fifth(step: int, skip: int) -> BitPlane:
     """The fifth bits of blocks of 32, side by side."""
-    return Plane(f"(c e32) -> (c*{step} e) @{skip}", 1, 4)
+    return BitPlane(f"(c e32) -> (c*{step} e) @{skip}", 1, 4)
 
 
 _GGML = "ggml, ggml-common.h and ggml-quants.c; gguf-py, quants.py"
@@ -56,9 +56,9 @@ _ROWS = (
             source="DLPack, include/dlpack/dlpack.h, DLDataType"),
     Packing("msb", (1, 2, 4), planes=(_BACKWARDS,), check=_SWAPPED, **_FLAT,
             source="numpy.packbits, bitorder='big', for codes of 1, 2 and 4 bits"),
-    Packing("bitsandbytes", (4,), planes=(Plane("(w e) -> (w -e) 1"),), check=_SWAPPED, **_FLAT,
+    Packing("bitsandbytes", (4,), planes=(BitPlane("(w e) -> (w -e) 1"),), check=_SWAPPED, **_FLAT,
             source="bitsandbytes, backends/default/ops.py, quantize_4bit"),
-    Packing("padded", (), "", (Plane(" -> _"),), pads=True,
+    Packing("padded", (), "", (BitPlane(" -> _"),), pads=True,
             check=Check("uint4", (2, 2), [1, 2, 3, 4], "01020304"),
             source="ml_dtypes, README, 'int4 and uint4'"),
     Packing("openvino", (2, 3, 4, 6, 8), planes=(_STREAM,), **_FLAT,
@@ -71,22 +71,22 @@ _ROWS = (
     Packing("openvino:u3u6", (3, 6), planes=_SPLIT, **_FLAT, source=_OPENVINO,
             check=Check("uint6", (4,), [0x01, 0x12, 0x23, 0x34], "12341b"),
             versions="up to 2026.4"),
-    Packing("gptq:qweight", (2, 3, 4, 8), planes=(Plane("n (w e) -> w n [e]"),),
+    Packing("gptq:qweight", (2, 3, 4, 8), planes=(BitPlane("n (w e) -> w n [e]"),),
             check=Check("uint4", (32, 1), _COUNT, 2 * _WORDS), source=_GPTQ, **_WEIGHT),
-    Packing("gptq:qzeros@v1", (2, 3, 4, 8), planes=(Plane("n g -> g (n)"),), bias=-1,
+    Packing("gptq:qzeros@v1", (2, 3, 4, 8), planes=(BitPlane("n g -> g (n)"),), bias=-1,
             check=Check("uint4", (1, 8), [1, 2, 3, 4, 5, 6, 7, 8], "10325476"), source=_GPTQ,
             versions="checkpoint_format gptq; 0 is stored as the largest code", **_WEIGHT),
-    Packing("gptq:qzeros@v2", (2, 3, 4, 8), planes=(Plane("n g -> g (n)"),),
+    Packing("gptq:qzeros@v2", (2, 3, 4, 8), planes=(BitPlane("n g -> g (n)"),),
             check=Check("uint4", (1, 8), range(8), "10325476"), source=_GPTQ,
             versions="checkpoint_format gptq_v2", **_WEIGHT),
-    Packing("awq:gemm", (4,), planes=(Plane("(w a4 b2) k -> k w [b a]"),), source=_AWQ,
+    Packing("awq:gemm", (4,), planes=(BitPlane("(w a4 b2) k -> k w [b a]"),), source=_AWQ,
             check=Check("uint4", (1, 8), range(8), "20643175"), versions="version gemm", **_WEIGHT),
-    Packing("awq:gemv", (4,), planes=(Plane("n k -> n (k)"),), source=_AWQ,
+    Packing("awq:gemv", (4,), planes=(BitPlane("n k -> n (k)"),), source=_AWQ,
             check=Check("uint4", (8, 1), range(8), "10325476"), versions="version gemv", **_WEIGHT),
-    Packing("onnx:matmulnbits", (2, 4, 8), "uint8", (Plane("n (c s) -> n c (s)"),),
+    Packing("onnx:matmulnbits", (2, 4, 8), "uint8", (BitPlane("n (c s) -> n c (s)"),),
             Check("uint4", (16, 1), range(16), _WORDS, 16), inputs_first=True, pads=True,
             unsigned=True, source="ONNX Runtime, docs/ContribOperators.md, MatMulNBits"),
-    Packing("torch:x2", (4,), planes=(Plane("(w e) -> (w e)"),), check=_PAIR, **_UINT8,
+    Packing("torch:x2", (4,), planes=(BitPlane("(w e) -> (w e)"),), check=_PAIR, **_UINT8,
             source="PyTorch, c10/util/Float4_e2m1fn_x2.h", versions="2.8 on"),
     Packing("torchao:tinygemm", (4,), planes=(_BACKWARDS,), check=_SWAPPED, unsigned=True,
             source="PyTorch, aten _convert_weight_to_int4pack", **_UINT8),
@@ -96,11 +96,11 @@ _ROWS = (
     Packing("mlx", (2, 3, 4, 5, 6, 8), "uint32", (_STREAM,), unsigned=True,
             check=Check("float4_e2m1fn", (1, 8), range(8), "10325476"),
             source="MLX, mlx/ops.cpp, quantize"),
-    Packing("nvfp4:scale-swizzle", (8,), "", (Plane("(r a4 b32) (c d4) -> (r c) b (a d)"),),
+    Packing("nvfp4:scale-swizzle", (8,), "", (BitPlane("(r a4 b32) (c d4) -> (r c) b (a d)"),),
             Check("uint8", (128, 4), [row for row in range(128) for _ in range(4)],
                   "".join(f"{32 * a + b:02x}" * 4 for b in range(32) for a in range(4))),
             pads=True, source="cuBLAS, 1D Block Scaling Factors Layout"),
-    Packing("gpt-oss:blocks", (4,), planes=(Plane("(c j16 e2) -> c (j e)"),),
+    Packing("gpt-oss:blocks", (4,), planes=(BitPlane("(c j16 e2) -> c (j e)"),),
             check=Check("float4_e2m1fn", (32,), _COUNT, 2 * _WORDS), **_UINT8,
             source="transformers, integrations/mxfp4.py, convert_moe_packed_tensors"),
     Packing("gguf:q4_0", (4,), planes=(_halves(18, 2),), unsigned=True, **_GGUF,
@@ -111,7 +111,7 @@ _ROWS = (
             check=Check("int8", (32,), range(-16, 16), "....0000ffff" + _HALVES)),
     Packing("gguf:q5_1", (8,), planes=(_halves(24, 8), _fifth(24, 4)), unsigned=True, **_GGUF,
             check=Check("uint8", (32,), range(32), "." * 8 + "0000ffff" + _HALVES)),
-    Packing("gguf:q8_0", (8,), planes=(Plane("(c j32) -> (c*34 j) @2"),), **_GGUF,
+    Packing("gguf:q8_0", (8,), planes=(BitPlane("(c j32) -> (c*34 j) @2"),), **_GGUF,
             check=Check("int8", (32,), range(-16, 16),
                         "...." + bytes(k % 256 for k in range(-16, 16)).hex())),
     Packing("gguf:mxfp4", (4,), planes=(_halves(17, 1),), **_GGUF,
@@ -121,7 +121,7 @@ _ROWS = (
 
 formats = NamedRows(
     "packing format",
-    {row.name: row for row in _ROWS},
+    _ROWS,
     {
         "bits": lambda row: ",".join(map(str, row.bits)) or "any",
         "unit": lambda row: row.unit or "the dtype's",

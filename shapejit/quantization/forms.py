@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ..arrays.tensor import Tensor
-from ..packings.packing import Check, Packing, Plane
+from ..packings.packing import BitPlane, Check, Packing
 
 
 class Part(NamedTuple):
@@ -142,8 +142,8 @@ class Row:
         return frozenset(self.config.split())
 
 
-def packing(*planes: str | Plane, bits: int) -> Packing:
+def packing(*planes: str | BitPlane, bits: int) -> Packing:
     """Where numbers of `bits` bits (0: any) lie among others, in bytes or words of 16 bits."""
-    made = tuple(Plane(plane) if isinstance(plane, str) else plane for plane in planes)
+    made = tuple(BitPlane(plane) if isinstance(plane, str) else plane for plane in planes)
     unit = "uint16" if bits == 16 else "uint8"
     return Packing("", (bits,) if bits else (), unit, made, Check("uint8", (), (), ""), "")

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ..packings.packing import Packing, Plane
+from ..packings.packing import BitPlane, Packing
 from . import rules
 from .computed import one, read_by_gguf
 from .forms import Form, Numbers, Part, Row, packing
 
 _E8M0, _E4M3, _E2M1 = "float8_e8m0fnu", "float8_e4m3fn", "float4_e2m1fn"
 _Q4K = packing("(c f4 h2 j32) -> (c*144 f j h) @16", bits=4)
-_Q5K = packing(Plane("(c f4 h2 j32) -> (c*176 f j h) @48", 4, 0),
-               Plane("(c i8 j32) -> (c*176 j i) @16", 1, 4), bits=8)  # fmt: skip
-_Q6K = packing(Plane("(c f2 h2 j64) -> (c*210 f j h)", 4, 0),
-               Plane("(c f2 q4 j32) -> (c*210 f j q) @128", 2, 4), bits=8)  # fmt: skip
+_Q5K = packing(BitPlane("(c f4 h2 j32) -> (c*176 f j h) @48", 4, 0),
+               BitPlane("(c i8 j32) -> (c*176 j i) @16", 1, 4), bits=8)  # fmt: skip
+_Q6K = packing(BitPlane("(c f2 h2 j64) -> (c*210 f j h)", 4, 0),
+               BitPlane("(c f2 q4 j32) -> (c*210 f j q) @128", 2, 4), bits=8)  # fmt: skip
 _NVFP4 = packing("(c t4 h2 j8) -> (c*36 t j h) @4", bits=4)
 
 
@@ -37,13 +37,13 @@ def _beside(step: int, skip: int, kind: str = "float16", size: int = 32) -> Numb
 def _six_bits(step: int) -> dict[str, Any]:
     """Q4_K and Q5_K: a float16 for eight scales of 6 bits, another for eight minima."""
 
-    def eight(*planes: Plane) -> Numbers:
+    def eight(*planes: BitPlane) -> Numbers:
         return Numbers("weight", "N K/32", "uint8", packing(*planes, bits=8))
 
-    scale = eight(Plane(f"(c h2 j4) -> (c*{step} h*8 j*1) @4", 4, 0),
-                  Plane(f"(c h2 j4) -> (c*{step} h*0.2 j*1) @4.4", 2, 4))  # fmt: skip
-    least = eight(Plane(f"(c h2 j4) -> (c*{step} h*4.4 j*1) @8", 4, 0),
-                  Plane(f"(c h2 j4) -> (c*{step} h*0.2 j*1) @8.4", 2, 4))  # fmt: skip
+    scale = eight(BitPlane(f"(c h2 j4) -> (c*{step} h*8 j*1) @4", 4, 0),
+                  BitPlane(f"(c h2 j4) -> (c*{step} h*0.2 j*1) @4.4", 2, 4))  # fmt: skip
+    least = eight(BitPlane(f"(c h2 j4) -> (c*{step} h*4.4 j*1) @8", 4, 0),
+                  BitPlane(f"(c h2 j4) -> (c*{step} h*0.2 j*1) @8.4", 2, 4))  # fmt: skip
     return {
         "scales": (scale, _beside(step, 0, size=256)),
         "offset": (least, _beside(step, 2, size=256)._replace(step="-")),

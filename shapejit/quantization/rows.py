@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..dtypes.table import dtype
+from ..packings.named_rows import NamedRows
 from . import computed, rules
 from .forms import Form, Numbers, Part, Row, packing
 from .gguf_rows import GGUF_ROWS
@@ -260,4 +261,4 @@ ROWS = (
     *GGUF_ROWS,
 )
 # fmt: on
-BY_NAME = {row.name: row for row in ROWS}
+BY_NAME = NamedRows("scheme", ROWS)

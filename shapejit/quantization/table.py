@@ -26,8 +26,7 @@ class Schemes(NamedRows[Scheme]):
     """
 
     def __init__(self) -> None:
-        rows = {row.name: Scheme(row, self.__getitem__) for row in ROWS}
-        super().__init__("scheme", rows, _COLUMNS)
+        super().__init__("scheme", (Scheme(row, self.__getitem__) for row in ROWS), _COLUMNS)
 
     detect = staticmethod(detect)
 
