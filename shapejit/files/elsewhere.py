@@ -22,11 +22,6 @@ class _Elsewhere(FileSystem):
 
     in_order = True
 
-    def __init__(self) -> None:
-        # The same is asked again and again, and each time the answer takes its way.
-        self._known: dict[str, dict[str, Any]] = {}
-        self._listed = set[str]()
-
     def open(self, name: str) -> File:
         """The file that somebody has open already, if it is still the same."""
         return shared(name)
@@ -39,21 +34,17 @@ class _Elsewhere(FileSystem):
         """Forget what a file system has said of a file, or of a folder and what is in it."""
         system, place = resolved(name)
         system.invalidate_cache(place)
-        self._known = {url: said for url, said in self._known.items() if not url.startswith(name)}
-        self._listed.discard(name)
 
     def replacing(
         self, name: str, size: int | None = None, check: Check | None = None
     ) -> AbstractContextManager[Any]:
         """A new file, which is sent in order."""
-        self._known.pop(name, None)
         return _uploading(name, size, check)
 
     def is_folder(self, name: str) -> bool:
         """Whether it ends with a slash, or a file system says so: web servers never do."""
         found = Url.of(name).names_folder or self._info(name).get("type") == "directory"
-        if found and name not in self._listed:
-            self._listed.add(name)
+        if found:
             with suppress(OSError):  # file systems keep it, to answer what is asked of its files
                 self.listed(name)
         return found
@@ -105,9 +96,7 @@ class _Elsewhere(FileSystem):
 
     def remove(self, name: str) -> None:
         """Remove a file, if it is there."""
-        self._known.pop(name, None)
         if self.exists(name):  # some file systems fail where there is none, each in its way
-            self._known.pop(name, None)
             with suppress(FileNotFoundError):  # by a call whose answer was lost
                 asked(name, "rm_file")
 
@@ -117,13 +106,10 @@ class _Elsewhere(FileSystem):
         Stores that must not tell what they hold refuse what is missing, as they refuse what
         must not be read: that becomes an error when it is opened.
         """
-        found = self._known.get(name)
-        if found is None:
-            try:
-                found = asked(name, "info")
-            except (FileNotFoundError, PermissionError):
-                found = {}
-            self._known[name] = found
+        try:
+            found: dict[str, Any] = asked(name, "info")
+        except (FileNotFoundError, PermissionError):
+            return {}
         return found
 
 

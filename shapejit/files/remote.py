@@ -67,14 +67,14 @@ _Result = TypeVar("_Result")
 
 
 @contextmanager
-def naming_url(url: str, tensor: str | None = None) -> Iterator[None]:
+def naming_url(url: str) -> Iterator[None]:
     """A context that turns errors of file systems into OSErrors that name the URL."""
     try:
         yield
     except (ShapeJitError, ImportError, MemoryError):
         raise
     except Exception as fault:
-        raise _as_ours(fault, url, tensor) from None  # its cause may show credentials
+        raise _as_ours(fault, url) from None  # its cause may show credentials
 
 
 def retried(call: Callable[..., _Result], *arguments: Any) -> _Result:
@@ -93,13 +93,13 @@ def retried(call: Callable[..., _Result], *arguments: Any) -> _Result:
     return call(*arguments)
 
 
-def _as_ours(fault: Exception, url: str, tensor: str | None) -> Exception:
+def _as_ours(fault: Exception, url: str) -> Exception:
     cause: BaseException = fault
     if isinstance(fault, FileNotFoundError) and fault.__cause__ is not None:
         cause = fault.__cause__  # fsspec calls all that a web server refuses so
     status = getattr(cause, "status", 0)
     if status == _PRECONDITION_FAILED or type(cause).__name__ == "FileExpired":
-        return FileFormatError(url, tensor, CHANGED)
+        return FileFormatError(url, None, CHANGED)
     known = next((code for kind, code in _KINDS if isinstance(cause, kind)), None)
     number = _STATUS.get(status) or known
     if number is not None:
