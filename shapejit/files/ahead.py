@@ -3,56 +3,32 @@
 from __future__ import annotations
 
 import errno
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
-from functools import cache
-from itertools import count
-from queue import SimpleQueue
 from threading import Thread, local
 from typing import Any
 
-from ..runtime.system import register_at_fork
-
 _PART = 1 << 20  # bytes of a read, at least
 _CHUNK = 1 << 22  # and at most
-_AT_ONCE = 8  # reads that are under way
+_AT_ONCE = 8  # reads that are under way for one caller
 
 Fetch = Callable[[int, int], bytes]  # the bytes from one byte to another
 
 
-class _Readers:
-    """Daemon threads: the interpreter ends without waiting for a server that sends nothing."""
+def _begun(call: Callable[..., Any], *arguments: Any) -> Future[Any]:
+    """A call made by a daemon thread: the interpreter does not wait for a server that is silent."""
+    future = Future[Any]()
 
-    def __init__(self) -> None:
-        self._calls = SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]]()
-        self._started = count()
+    def work() -> None:
+        try:
+            future.set_result(call(*arguments))
+        except BaseException as fault:
+            future.set_exception(fault)
 
-    def submit(self, call: Callable[..., Any], *arguments: Any) -> Future[Any]:
-        """Have a call made by a thread."""
-        future = Future[Any]()
-        self._calls.put((future, call, arguments))
-        if next(self._started) < _AT_ONCE:
-            Thread(target=self._work, name="shapejit-read", daemon=True).start()
-        return future
-
-    def _work(self) -> None:
-        while True:
-            self._make(*self._calls.get())
-
-    def _make(
-        self, future: Future[Any], call: Callable[..., Any], arguments: tuple[Any, ...]
-    ) -> None:
-        if future.set_running_or_notify_cancel():
-            try:
-                future.set_result(call(*arguments))
-            except BaseException as fault:
-                future.set_exception(fault)
-
-
-@cache
-def _pool() -> _Readers:
-    return _Readers()
+    Thread(target=work, name="shapejit-read", daemon=True).start()
+    return future
 
 
 class _Wanted(local):
@@ -76,24 +52,28 @@ def read_until(stop: Future[None]) -> Iterator[None]:
 
 def awaited(call: Callable[..., Any], *arguments: Any) -> Any:
     """What a call returns that reads, as long as this thread wants it."""
-    return _result(_pool().submit(call, *arguments))
+    return _result(_begun(call, *arguments))
 
 
 def read_parts(fetch: Fetch, memory: memoryview, begin: int) -> None:
     """Fill `memory` from byte `begin`, by several reads at a time."""
     step = min(max(len(memory) // _AT_ONCE, _PART), _CHUNK)
+    left = iter(range(0, len(memory), step))  # what no thread has begun
 
-    def fill(at: int) -> None:
-        to = memory[at : at + step]
-        to[:] = fetch(begin + at, begin + at + len(to))
+    def fill() -> None:
+        try:
+            for at in left:
+                to = memory[at : at + step]
+                to[:] = fetch(begin + at, begin + at + len(to))
+        finally:  # after an error nothing more is begun
+            deque(left, maxlen=0)
 
-    reads = [_pool().submit(fill, at) for at in range(0, len(memory), step)]
+    reads = [_begun(fill) for _ in range(min(_AT_ONCE, -(-len(memory) // step)))]
     try:
         for each in reads:
             _result(each)
     finally:
-        for each in reads:
-            each.cancel()
+        deque(left, maxlen=0)
 
 
 def _result(read: Future[Any]) -> Any:
@@ -103,6 +83,3 @@ def _result(read: Future[Any]) -> Any:
         if stop.done():
             raise InterruptedError(errno.EINTR, "the read was cancelled")
     return read.result()
-
-
-register_at_fork(after_in_child=_pool.cache_clear)  # threads do not outlive a fork
