@@ -37,8 +37,8 @@ _ERRORS: Columns = {
 
 def report_json(report: Report) -> dict[str, Any]:
     """A report as a dict for JSON."""
-    told = {name: value for name, value in vars(report).items() if name not in ("rows", "errors")}
-    return {**told, "gb_per_s": report.gb_per_s}
+    found = {name: value for name, value in vars(report).items() if name not in ("rows", "errors")}
+    return {**found, "gb_per_s": report.gb_per_s}
 
 
 def report_text(report: Report) -> str:
@@ -209,8 +209,8 @@ def _print_groups(report: Report, as_json: bool) -> None:
     groups = grouped(map(vars, report.rows), ("scheme", "before", "after", "way"))
     if as_json:
         errors = [error._asdict() for error in report.errors]
-        told = {"warnings": report.warnings, "left_out": report.left_out, "errors": errors}
-        print_json({"groups": groups, **told})
+        also = {"warnings": report.warnings, "left_out": report.left_out, "errors": errors}
+        print_json({"groups": groups, **also})
         return
     print_table(_COLUMNS, groups)
     if report.errors:

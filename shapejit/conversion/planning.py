@@ -138,7 +138,7 @@ class Output:
         changes, total = found.changes, sum(change.nbytes for change in found.changes)
         warnings = [*found.warnings, *still_quantised(found.tensors, found.rules)]
         if self.folder is None:
-            warnings += single_files.untold(file_name(self.path), found.tensors)
+            warnings += single_files.metadata_warnings(file_name(self.path), found.tensors)
         else:
             changes = tuple(c for shard in self.settings.own(self.folder) for c in shard.changes)
         written = sum(change.nbytes for change in changes)
@@ -151,7 +151,7 @@ class Output:
             bytes_read=checkpoint.nbytes * written // max(1, total),
             bytes_written=written,
             warnings=tuple(warnings),
-            left_out=tuple(found.tensors.untold.items()),
+            left_out=tuple(found.tensors.left_out.items()),
         )
 
     def write(self, progress: Progress | None = None, shards: WriteShards = write_here) -> Report:

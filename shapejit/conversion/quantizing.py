@@ -73,7 +73,7 @@ class EncodingError(NamedTuple):
 def quantise(r: Rule, tensors: Tensors, target: str) -> bool:
     """Encode the floats whose names match; return whether there are such names.
 
-    Weights that are not quantised by default are left out, with a reason in `tensors.untold`,
+    Weights that are not quantised by default are left out, with a reason in `tensors.left_out`,
     unless the rule's regular expression matches nothing else.
     """
     found, plans = list(floats(r, tensors)), dict[tuple[int, ...], _Planned]()
@@ -87,14 +87,14 @@ def quantise(r: Rule, tensors: Tensors, target: str) -> bool:
         for name, change in found:
             what = left_out(name) if by_name and len(change.shape) > 1 else ""
             what = what or _unfit(name, change, scheme, plans)
-            tensors.untold[name] = what
+            tensors.left_out[name] = what
             if not what:
                 chosen[name] = change
         if chosen or r.text == target:
             break
-    tensors.untold = {name: what for name, what in tensors.untold.items() if what}
+    tensors.left_out = {name: what for name, what in tensors.left_out.items() if what}
     if not chosen:
-        name, what = next((name, tensors.untold[name]) for name, _ in found)
+        name, what = next((name, tensors.left_out[name]) for name, _ in found)
         raise FormatError(
             f"{tensors.path}: {r} quantises no weight: {quoted(name)} is left as it is ({what})"
         )

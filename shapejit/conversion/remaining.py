@@ -13,7 +13,7 @@ from ..quantization.account import Held, Quantised, unaccounted
 from ..quantization.configuration import Declared, declared
 from ..quantization.detection import detected
 from ..quantization.forms import Numbers
-from ..quantization.naming import beginning
+from ..quantization.naming import names_from
 from ..quantization.parts import Found
 from ..quantization.rows import ROWS
 from .changes import Change
@@ -147,7 +147,7 @@ def _whole_modules(tensors: Tensors) -> bool:
     codes = (name for name, change in now.items() if renamed and change.dtype.name in _CODES)
     for module in {*map(_stem, codes)}:
         new = set[str]()
-        for name in beginning(names, module):
+        for name in names_from(names, module):
             own = name.removeprefix(module)
             new.add(now[name].name.removesuffix(own) if now[name].name.endswith(own) else "?")
         if len(new) > 1 or not all(each == _stem(each) for each in new):

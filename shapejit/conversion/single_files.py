@@ -51,7 +51,7 @@ def check(path: str, tensors: Tensors) -> None:
             )
 
 
-def untold(path: str, tensors: Tensors) -> Iterator[str]:
+def metadata_warnings(path: str, tensors: Tensors) -> Iterator[str]:
     """Warnings of facts that the file does not contain, but a folder or other metadata would."""
     source = tensors.checkpoint
     metadata = source.metadata if source.format == "gguf" else None

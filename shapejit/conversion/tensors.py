@@ -45,7 +45,7 @@ class Tensors:
     `config` has the source's facts about weights, `reshape` is that of the dialect, `saturate` that
     of all casts. `became` are the weights that were decoded or converted; `encoded` those that were
     not quantised before, with their schemes; `scheme_parts` one part of each weight that is stored
-    in a scheme now; `untold` the weights that were left out, with the reasons. `kept` are the
+    in a scheme now; `left_out` the weights that were left out, with the reasons. `kept` are the
     tensors of the source that `--keep` accepts as they are, `exceptions` the regular expressions of
     names that rules for all tensors skip.
     """
@@ -62,7 +62,7 @@ class Tensors:
         self.became: list[Found] = []
         self.encoded: list[tuple[str, Change]] = []
         self.scheme_parts: list[PartOf] = []
-        self.untold: dict[str, str] = {}
+        self.left_out: dict[str, str] = {}
         self.exceptions: list[re.Pattern[str]] = []
         self.kept = set[str]()
         self.changes = {

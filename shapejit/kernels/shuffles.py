@@ -93,7 +93,7 @@ def shuffle_boxes(
 
     The rows of `box` are loops (count, steps from and to): calls, the blocks of each, from the
     source to the stage; groups of rows, rows, and the pieces of each, from the stage to the
-    target, where the offsets of rows begin at the index that is told instead of a step.
+    target, where the offsets of rows begin at the index that stands in place of a step.
     """
     table = address_of(offsets)
     calls, call_source, call_stage = box[CALLS, COUNT], box[CALLS, FROM], box[CALLS, TO]

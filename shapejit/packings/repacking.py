@@ -94,8 +94,8 @@ def _turns(
         raise FormatError(f'layout is "in,out" or "out,in", not {quoted(str(layout))}')
     if (not given.layout) == (not wanted.layout):
         names = given.name, wanted.name
-        told = "{} and {} say themselves" if given.layout else "neither {} nor {} says"
-        raise FormatError(f"{told.format(*names)} how weights lie: leave out layout")
+        fault = "{} and {} say themselves" if given.layout else "neither {} nor {} says"
+        raise FormatError(f"{fault.format(*names)} how weights lie: leave out layout")
     if len(shape) < 2:
         raise FormatError(f"layout is of weights of 2 dims or more, not {shape_text(shape)}")
     first = layout == "in,out"

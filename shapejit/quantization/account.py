@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ..dtypes.table import DType
 from ..errors import quoted
-from .naming import beginning, parted
+from .naming import names_from, parted
 from .rows import BY_NAME
 
 __all__ = ["BUFFERS", "IRRELEVANT", "Held", "Quantised", "holds_codes", "unaccounted"]
@@ -97,7 +97,7 @@ def unaccounted(
     for weight in decoded:
         base, separator, _ = parted(BY_NAME[weight.scheme], weight.codes)
         start = base + separator if separator else f"{weight.codes}_"
-        for name in beginning(names, start):
+        for name in names_from(names, start):
             last = name.removeprefix(start)
             own = "." not in last or name.startswith(f"{weight.codes}.")  # fc.weight.absmax
             if own and name not in weight.names and last not in IRRELEVANT:

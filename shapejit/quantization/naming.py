@@ -76,10 +76,10 @@ def beside(base: str, part: Part, names: Container[str]) -> str | None:
     return next((base + name for name in part.name.split("|") if base + name in names), None)
 
 
-def beginning(names: Sequence[str], start: str) -> Sequence[str]:
+def names_from(names: Sequence[str], start: str) -> Sequence[str]:
     """Those of sorted names that begin with `start`.
 
-    >>> beginning(["a", "b.c", "b.d", "bc"], "b.")
+    >>> names_from(["a", "b.c", "b.d", "bc"], "b.")
     ['b.c', 'b.d']
     """
     first = bisect_left(names, start)
