@@ -102,36 +102,7 @@ class Operator(OpRun):  # type: ignore[misc]  # Any: onnx is not type-checked
         return attributes
 
 
-class Reshape(Operator):
-    """ONNX Reshape (1, 5, 13, 14, 19, 21, 23, 24, 25) as a class for `new_ops`.
-
-    The output has the data's dtype and, wherever a view exists, its memory.
-    Reshape-1, which onnx's own evaluator lacks, takes the attribute `shape`.
-    Raises what `shapejit.onnx.reshape` raises, and ReshapeError for inputs or
-    attributes that the version does not have.
-
-    >>> Reshape.eval(np.zeros((2, 3, 4), np.float32), np.array([0, -1])).shape
-    (2, 12)
-    """
-
-    function = staticmethod(dialect.reshape)
-
-
-class Shape(Operator):
-    """ONNX Shape (1, 13, 15, 19, 21, 23, 24, 25) as a class for `new_ops`.
-
-    The output is the 1-D int64 array of the sizes (elements) of dims [start,
-    end). Raises what `shapejit.onnx.shape` raises, and ReshapeError for inputs
-    or attributes that the version does not have.
-
-    >>> Shape.eval(np.zeros((2, 3, 4), np.float32), start=1)
-    array([3, 4])
-    """
-
-    function = staticmethod(dialect.shape)
-
-
-def _cast(x: Any, to: Any, opset: int, **attributes: Any) -> Any:
+def cast(x: Any, to: Any, opset: int, **attributes: Any) -> Any:
     """A cast by shapejit; from and to strings by onnx's own evaluator."""
     if to == STRING.onnx or _holds_strings(x):
         version, target = dialect.version("Cast", opset), dtype(to, vocabulary="onnx")
@@ -139,11 +110,22 @@ def _cast(x: Any, to: Any, opset: int, **attributes: Any) -> Any:
     return dialect.cast(x, to=to, opset=opset, **attributes)
 
 
-def _cast_like(x: Any, target_type: Any, opset: int, **attributes: Any) -> Any:
+def cast_like(x: Any, target_type: Any, opset: int, **attributes: Any) -> Any:
+    """As `cast`, to the dtype of `target_type`."""
     if _holds_strings(x) or _holds_strings(target_type):
         version = dialect.version("CastLike", opset)
         return _of_strings(version, x, version.check(target_type, "output"))
     return dialect.cast_like(x, target_type, opset=opset, **attributes)
+
+
+def concat(*inputs: Any, **attributes: Any) -> Any:
+    """All inputs are those of one list."""
+    return dialect.concat(inputs, **attributes)
+
+
+def identity(x: Any, opset: int) -> Any:
+    """A value that is not a tensor is itself: from opset 14 on a sequence or an optional value."""
+    return dialect.identity(x, opset=opset) if is_array(x) or opset < 14 else x
 
 
 def _holds_strings(x: Any) -> bool:
@@ -154,82 +136,6 @@ def _of_strings(version: dialect.Version, x: Any, target: DType) -> Any:
     """A cast from or to strings, by onnx's own evaluator, if the version lists both dtypes."""
     version.check(x, "input")
     return cast_to(x, target.onnx, saturate=True)
-
-
-class Cast(Operator):
-    """ONNX Cast (1, 6, 9, 13, 19, 21, 23, 24, 25, 28) as a class for `new_ops`.
-
-    Raises what `shapejit.onnx.cast` raises, and ReshapeError for inputs or
-    attributes that the version does not have. Casts from and to strings are those
-    of onnx's own evaluator.
-
-    >>> Cast.eval(np.array([1.5, -2.5], np.float32), to=onnx.TensorProto.INT8)
-    array([ 1, -2], dtype=int8)
-    """
-
-    function = staticmethod(_cast)
-
-
-class CastLike(Operator):
-    """ONNX CastLike (15, 19, 21, 23, 24, 25) as a class for `new_ops`, as `Cast`.
-
-    >>> CastLike.eval(np.array([1.5, -2.5], np.float32), np.zeros(0, np.int8))
-    array([ 1, -2], dtype=int8)
-    """
-
-    function = staticmethod(_cast_like)
-
-
-class DequantizeLinear(Operator):
-    """ONNX DequantizeLinear (10, 13, 19, 21, 23, 24, 25, 28) as a class for `new_ops`.
-
-    Raises what `shapejit.onnx.dequantize_linear` raises, and ReshapeError for inputs
-    or attributes that the version does not have.
-
-    >>> DequantizeLinear.eval(np.array([1, 3], np.uint8), np.array(0.5, np.float32))
-    array([0.5, 1.5], dtype=float32)
-    """
-
-    function = staticmethod(dialect.dequantize_linear)
-
-
-class QuantizeLinear(Operator):
-    """ONNX QuantizeLinear (10, 13, 19, 21, 23, 24, 25, 28) as a class for `new_ops`.
-
-    Raises what `shapejit.onnx.quantize_linear` raises, and ReshapeError for inputs
-    or attributes that the version does not have.
-
-    >>> QuantizeLinear.eval(np.array([0.5, 200], np.float32), np.array(0.5, np.float32))
-    array([  1, 255], dtype=uint8)
-    """
-
-    function = staticmethod(dialect.quantize_linear)
-
-
-class Concat(Operator):
-    """ONNX Concat (1, 4, 11, 13) as a class for `new_ops`; see `shapejit.onnx.concat`.
-
-    >>> Concat.eval(np.array([1, 2]), np.array([3]), axis=0)
-    array([1, 2, 3])
-    """
-
-    @staticmethod
-    def function(*inputs: Any, **attributes: Any) -> Any:
-        """All inputs are those of one list."""
-        return dialect.concat(inputs, **attributes)
-
-
-class Identity(Operator):
-    """ONNX Identity (1 to 25) as a class for `new_ops`: also of sequences and optional values.
-
-    >>> Identity.eval(np.array([1, 2]))
-    array([1, 2])
-    """
-
-    @staticmethod
-    def function(x: Any, opset: int) -> Any:
-        """A value that is not a tensor is itself."""
-        return dialect.identity(x, opset=opset) if is_array(x) or opset < 14 else x
 
 
 class Pad(Operator):
@@ -272,11 +178,19 @@ def _operator(name: str, function: Callable[..., Any]) -> type[Operator]:
 
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "Cast": cast,
+    "CastLike": cast_like,
     "CenterCropPad": dialect.center_crop_pad,
+    "Concat": concat,
     "DepthToSpace": dialect.depth_to_space,
+    "DequantizeLinear": dialect.dequantize_linear,
     "Expand": dialect.expand,
     "Flatten": dialect.flatten,
     "Gather": dialect.gather,
+    "Identity": identity,
+    "QuantizeLinear": dialect.quantize_linear,
+    "Reshape": dialect.reshape,
+    "Shape": dialect.shape,
     "Size": dialect.size,
     "Slice": dialect.slice,
     "SpaceToDepth": dialect.space_to_depth,
@@ -288,6 +202,5 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 # For `ReferenceEvaluator(model, new_ops=OPS)`, with models of every opset.
 OPS: tuple[type[Operator], ...] = (
-    Reshape, Shape, Cast, CastLike, DequantizeLinear, QuantizeLinear, Concat, Identity, Pad, Split,
-    *(_operator(name, function) for name, function in _FUNCTIONS.items()),
+    Pad, Split, *(_operator(name, function) for name, function in _FUNCTIONS.items()),
 )  # fmt: skip

@@ -77,8 +77,6 @@ class Collate:
             raise DTypeError(f"a Program comes from plan(), not {type(program).__name__}")
         self.program = program
         self.allocate = allocate
-        if program is not None:
-            program.preload()  # or each worker process would load the kernels for itself
 
     def __call__(self, batch: Sequence[Any]) -> Any:
         """The samples as one batch."""

@@ -240,10 +240,11 @@ def tile(
     rank = max(x.ndim, len(counts))
     counts = (1,) * (rank - len(counts)) + counts
     sizes = (1,) * (rank - x.ndim) + x.shape
-    apart, wide = list[int](), list[int]()  # repetitions are dims of their own
+    apart, wide = tuple[int, ...](), tuple[int, ...]()  # repetitions are dims of their own
     for count, size in zip(counts, sizes, strict=True):
-        apart += [size] if count == 1 or size < 2 else [1, size]
-        wide += [count * size] if count == 1 or size < 2 else [count, size]
+        own_dim = count != 1 and size > 1
+        apart += (1, size) if own_dim else (size,)
+        wide += (count, size) if own_dim else (count * size,)
     tiled = tuple(count * size for count, size in zip(counts, sizes, strict=True))
     made: Array = _repeated(reshape(x, apart), wide, tiled, "tile", copy, out)
     return made
@@ -293,11 +294,13 @@ def repeat(
 
 
 def _repeated(
-    seen: Any, wide: Sequence[int], shape: Sequence[int], asked_by: str, copy: Any, out: Any
+    seen: Any, wide: tuple[int, ...], shape: tuple[int, ...], asked_by: str, copy: Any, out: Any
 ) -> Any:
     """A view, broadcast to `wide` and then reshaped."""
-    if seen.shape != tuple(wide):
+    if seen.shape != wide:
         seen = broadcast_to(seen, wide)
+    if copy is None or copy is True:  # nothing to refuse: the way with a Route
+        return reshape(seen, shape, copy=copy, out=out)
     return reshape_as(seen, request(shape, asked_by=asked_by), copy, out)
 
 

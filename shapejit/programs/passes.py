@@ -55,11 +55,11 @@ class Pass(NamedTuple):
             scales = scales._replace(scale=scales.scale.stacked(count, 0), zero=zero)
         return self._replace(layout=self.layout.stacked(count, apart), scales=scales)
 
-    def route(self, count: int, fresh: bool) -> routes.Route:
-        """The Route of as many tensors, in `fresh` memory or not."""
+    def route(self, count: int, fresh: bool, into: Layout | None = None) -> routes.Route:
+        """The Route of as many tensors, in `fresh` memory or not; `into`: not to whole bytes."""
         if self.conversion is None:
-            return routes.compiled(self.layout, count=count)
-        given = self.layout, self.unit, None, self.scales, routes.rounded(count)
+            return routes.compiled(self.layout, into=into, count=count)
+        given = self.layout, self.unit, into, self.scales, routes.rounded(count)
         return routes.casts(*given, self.conversion, fresh)
 
     def work(self, count: int) -> Work | None:
@@ -80,6 +80,13 @@ class Pass(NamedTuple):
 
         NumPy may copy the elements `instead`. Returns what did the last ones, as `keep` takes it.
         """
+        if self.conversion is not None and not self.layout.size:
+            return None
+        operands = 0, 0
+        if self.scales is not None:
+            there = (a for a in self.operands if a is not None)
+            at = [address_of(a) + n for a, n in zip(there, self.begins, strict=True)]
+            operands = sum(at[:1]), sum(at[1:])
         apart, done = low_bits(targets), None
         for bit in np.unique(targets & 7).tolist() if apart else [0]:
             src, dst = sources, targets
@@ -89,16 +96,9 @@ class Pass(NamedTuple):
             if low_bits(src):
                 src = src & ~7
             into = Layout.row_major(self.layout.shape, self.unit).at(bit) if bit else None
-            if self.conversion is None:
-                made = routes.compiled(self.layout, into=into, count=len(src))
-                done = routes.run(made, src, dst, fresh, (0, 0), instead), routes.moves(made)
-            elif self.layout.size:
-                there = (a for a in self.operands if a is not None)
-                at = [address_of(a) + n for a, n in zip(there, self.begins, strict=True)]
-                given = self.layout, self.unit, into, self.scales, routes.rounded(len(src))
-                made = routes.casts(*given, self.conversion, fresh)
-                places = sum(at[:1]), sum(at[1:])
-                done = routes.run(made, src, dst, fresh, places), routes.moves(made, places)
+            made = self.route(len(src), fresh, into)
+            by = routes.run(made, src, dst, fresh, operands, instead)
+            done = by, routes.moves(made, operands)
         return done
 
 

@@ -15,7 +15,7 @@ from ..arrays.foreign import Other, Out
 from ..arrays.tensor import Tensor, fixed_width, is_array
 from ..dtypes.promotion import AnyDtype
 from ..dtypes.table import DType
-from ..engine import array_structs, outputs, small_calls
+from ..engine import outputs, small_calls
 from ..engine.addresses import byte_of, located, place_of
 from ..engine.copying import copy_view
 from ..engine.routes import FOUND, follow, keep, key_of
@@ -24,7 +24,6 @@ from ..errors import DTypeError, FormatError, ReshapeError, about, shape_text
 from ..planning import thresholds
 from ..planning.cast_plans import CastPlan
 from ..planning.plans import Plan
-from ..runtime import kernels
 from ..runtime.ndarrays import is_a, is_sequence, unwrapped
 from ..shapes.arithmetic import MAX_SIZE
 from ..shapes.layout import Layout, checked_shape
@@ -221,19 +220,6 @@ class Program:
         ()
         """
         return tuple(step.plan for step in self._route().copies)
-
-    def preload(self) -> None:
-        """Begin to load the kernels that `map` needs, if they are on disk, on another thread.
-
-        Processes that are forked later have them. Does nothing if dim 0 is free.
-
-        >>> from shapejit import plan
-        >>> plan((3, 5), "uint8", lambda t: t.cast("float32")).preload()
-        """
-        steps = () if self.fn is not None else self._route().fills
-        names = [x for s in steps if s.layout.size for x in s.route(2, fresh=False).names()]
-        if names:
-            kernels.look_for((array_structs.READ_ALIKE, *names))
 
     def __str__(self) -> str:
         if self.fn is not None:

@@ -47,9 +47,7 @@ class TargetShapes(NamedTuple):
             rows, *found = _tokens((shapes,), None, "the target shape")
             return TargetShapes(rows * len(names), *found)
         rows = arranged(shapes, keyed, names, "shapes")
-        same = len(rows) > 1 and rows[0] is rows[-1] and len(set(map(id, rows))) == 1
-        read, *found = _tokens(rows[:1] if same else rows, names, "the target shape")
-        return TargetShapes(read * len(rows) if same else read, *found)
+        return TargetShapes(*_tokens(rows, names, "the target shape"))
 
     def request(self, index: int) -> Request:
         """The Request for a shape."""

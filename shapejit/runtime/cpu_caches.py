@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from collections.abc import Iterable, Iterator
 from functools import cache
 
 LINE = 64  # bytes of a cache line, and of a streaming store
@@ -32,10 +33,11 @@ def l2() -> int:
     >>> LEAST <= l2() <= MOST
     True
     """
-    return min(max(dict(data_caches()).get(2) or DEFAULT, LEAST), MOST)
+    found = next((size for level, size in data_caches() if level == 2), 0)
+    return min(max(found or DEFAULT, LEAST), MOST)
 
 
-def data_caches() -> list[tuple[int, int]]:
+def data_caches() -> Iterable[tuple[int, int]]:
     """The level and size of each data cache, in the system's order.
 
     Missing and malformed entries are left out.
@@ -43,23 +45,24 @@ def data_caches() -> list[tuple[int, int]]:
     return _macos() if sys.platform == "darwin" else _linux()
 
 
-def _linux() -> list[tuple[int, int]]:
-    """The size in the files of the first core."""
-    found = []
+def _linux() -> Iterator[tuple[int, int]]:
+    """The sizes in the files of the first core, which are read as they are asked for."""
     for folder in sorted(os.listdir(LINUX)) if os.path.isdir(LINUX) else ():
         try:
             if _fact(folder, "type") != "Instruction":
                 level, size = _fact(folder, "level"), _fact(folder, "size")
-                found.append((int(level), int(size.rstrip("KM")) * _UNITS.get(size[-1:], 1)))
+                yield int(level), int(size.rstrip("KM")) * _UNITS.get(size[-1:], 1)
         except (OSError, ValueError):
             continue
-    return found
 
 
 def _fact(folder: str, name: str) -> str:
     """The text of a file about a cache."""
-    with open(f"{LINUX}/{folder}/{name}", "rb", buffering=0) as file:
-        return file.read().decode().strip()
+    file = os.open(f"{LINUX}/{folder}/{name}", os.O_RDONLY)  # a third of the time of `open`
+    try:
+        return os.read(file, 64).decode().strip()
+    finally:
+        os.close(file)
 
 
 def _macos() -> list[tuple[int, int]]:

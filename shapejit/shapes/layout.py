@@ -356,14 +356,15 @@ def permutation(
     return order
 
 
-def squeezed(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
+def squeezed(
+    shape: Sequence[int], axes: Sequence[int], asked_by: object = "squeeze"
+) -> tuple[int, ...]:
     """The axes counted from the front. Raises ReshapeError unless all have size 1."""
-    drop = normal_axes(axes, len(shape), "squeeze")
+    drop = normal_axes(axes, len(shape), asked_by)
     for i in drop:
         if shape[i] != 1:
-            raise ReshapeError(
-                f"dim {i} of {shape_text(shape)} has size {shape[i]}, not 1", asked_by="squeeze"
-            )
+            note = f"dim {i} of {shape_text(shape)} has size {shape[i]}, not 1"
+            raise ReshapeError(note, asked_by=asked_by)
     return drop
 
 

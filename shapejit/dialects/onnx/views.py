@@ -21,7 +21,7 @@ from ...arrays.tensor import Array, Tensor, is_array
 from ...errors import ReshapeError, shape_text
 from ...operations import manipulation, views
 from ...runtime.ndarrays import is_a, plain
-from ...shapes.layout import broadcast
+from ...shapes.layout import broadcast, squeezed
 from ..arguments import permuted, view_or_copy
 from .arguments import axes_of, check_sign, entered, integer, ints
 from .versions import Version, version
@@ -71,11 +71,9 @@ def squeeze(
     if axes is None:
         drop = tuple(i for i, size in enumerate(x.shape) if size == 1)
     else:
-        drop = axes_of(row, ints(row, axes, "axes", scalar=True), x.ndim)
-    for i in drop:
-        if x.shape[i] != 1:
-            note = f"dim {i} of {shape_text(x.shape)} has size {x.shape[i]}, not 1"
-            raise ReshapeError(note, asked_by=row)
+        given = ints(row, axes, "axes", scalar=True)
+        check_sign(row, given)
+        drop = squeezed(x.shape, given, row)
     return view_or_copy(views.squeeze(x, drop), copy, out)
 
 
