@@ -281,7 +281,7 @@ class Program:
         if done is None:
             if type(x) is np.ndarray:
                 x = x[...]  # another thread may give `x` another shape
-            done = follow(key_of(x, self._key), x, out)
+            done = follow(key_of(x, self._key, out is None), x, out)
         if done is not None:
             return done
         if type(x) is not np.ndarray and foreign.is_foreign(x):
@@ -296,13 +296,16 @@ class Program:
         return self._run(array, out, self._key)
 
     def _run(self, array: Any, out: Any, key: object) -> Any:
-        """The result for an array or a stack of arrays; later calls with the key have Routes."""
+        """The result for an array or a stack of arrays; later calls with the key have Routes.
+
+        New results may be views, so calls with and without `out` have Routes of their own.
+        """
         begin, layout = byte_of(array)
         special = self._specialized(layout, isinstance(array, Tensor))
+        kind = key_of(array, key, out is None)
         see, new = special.one_view, special.route.whole and not special.route.read_only
         if see is not None and (out is not None or new):
             target, fresh = outputs.target(out, special.kind, special.shape, (array,))
-            kind = key_of(array, key)
             copy_view(array, see, target, fresh, kind, key, new)
             return target if out is None else out
         one = special.one_pass(out is None)
@@ -313,10 +316,11 @@ class Program:
             if done is not None:
                 both = target.nbytes < thresholds.STREAM_FROM  # else the kernel differs
                 ways = {True, False} if both else {fresh}
-                kind, alive = key_of(array, key), one.operands
-                keep(kind, *done, array, target, *ways, alive=alive, new=new)
+                keep(kind, *done, array, target, *ways, alive=one.operands)
             return target if out is None else out
         if out is None:
+            if not special.route.fresh and kind is not None:
+                FOUND.put(kind, special.view)
             (made,) = special.results((array,), [begin])
             return made
         made = outputs.checked(out, special.kind, special.shape)
@@ -427,7 +431,7 @@ class Program:
         """`map` of an array of stacked tensors."""
         done = small_calls.run(stack, out, self._stack_key, TABLE)
         if done is None:
-            done = follow(key_of(stack, self._stack_key), stack, out)
+            done = follow(key_of(stack, self._stack_key, out is None), stack, out)
         if done is not None:
             return done
         if stack.dtype != (self.dtype if isinstance(stack, Tensor) else self.dtype.numpy):
