@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 from typing import Any, Self, overload
 
@@ -31,7 +32,7 @@ from ..shapes.layout import Layout, checked_shape
 from ..shapes.request import integer
 from .columns import map_batches
 from .fuse import Route, route
-from .mapped import Mapped, MapRoute, in_chunks
+from .mapped import Mapped, MapRoute, in_chunks, views
 from .ops import Op, checked_ops
 from .sources import check_source, checked_stack, fits, free_text, rows_of
 from .specialization import Specialization
@@ -366,8 +367,8 @@ class Program:
         first = tensors[0] if out is None and type(tensors) is list and tensors else None
         if type(first) is np.ndarray:
             kind = first.dtype, first.shape, first.strides
-            known: MapRoute | None = FOUND.get((self._key, len(tensors), *kind))
-            made = None if known is None else known.results(tuple(tensors))
+            known: Callable[[Any], Any] | None = FOUND.get((self._key, len(tensors), *kind))
+            made = None if known is None else known(tuple(tensors))
             if made is not None:
                 return made
         if callable(out):
@@ -460,9 +461,12 @@ class Program:
         return results
 
     def _keep_map(self, items: Sequence[Any], special: Specialization) -> None:
-        """Keep a MapRoute for later calls with as many arrays like these."""
+        """Keep what does the same, for later calls with as many arrays like these."""
         x, count = items[0], len(items)
-        route = MapRoute.of(special, x, count) if count > 1 else None
+        if count == 1 or type(x) is not np.ndarray:
+            return
+        made = None if special.route.fresh else partial(views, special.view)
+        route = made or MapRoute.of(special, x, count)
         if route is not None:
             FOUND.put((self._key, count, x.dtype, x.shape, x.strides), route)
 
