@@ -119,16 +119,14 @@ class MapRoute(NamedTuple):
 
     @classmethod
     def of(cls, special: Specialization, x: Any, count: int) -> MapRoute | None:
-        """The Route for as many arrays like `x`, if new results take one small launch."""
-        shape, made, route = (count, *special.shape), special.kind, special.route
-        if not isinstance(made, np.dtype):
+        """The Route for as many ndarrays like `x`, if new results take one small launch."""
+        shape, one = (count, *special.shape), special.one_pass(True)
+        made: Any = special.kind
+        if not one or not 2 <= len(shape) <= MOST_DIMS:
             return None
-        plain = route.whole and not route.read_only and len(route.copies) == 1
-        if not (plain and 2 <= len(shape) <= MOST_DIMS) or (
-            prod(shape) * made.itemsize >= thresholds.STREAM_FROM
-        ):
+        if prod(shape) * made.itemsize >= thresholds.STREAM_FROM:
             return None
-        work = route.copies[0].work(count)
+        work = one.work(count)
         if work is None or array_structs.kernel(array_structs.READ_ALIKE) is None:
             return None
         return cls(work, array_structs.kind_of(x.dtype, x.shape, x.strides), x.dtype, made, shape)
