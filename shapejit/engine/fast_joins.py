@@ -43,7 +43,8 @@ def join(arrays: Any, axis: Any, new: bool, out: Any) -> Any:
     """Join small contiguous ndarrays, all like the first, along `axis`: a `new` dim, or their own.
 
     Until the kernel is ready NumPy joins small ndarrays of one dtype, then those of a few bytes
-    that are not all alike. Returns None for any other arrays, and if anything is wrong.
+    that are not all alike; always those of several dtypes of its own. Returns None for any other
+    arrays, and if anything is wrong.
     """
     if type(arrays) not in (list, tuple) or type(axis) is not int:
         return None
