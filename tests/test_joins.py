@@ -385,3 +385,13 @@ def test_a_part_of_another_dtype_between_others_leaves_out_as_it_was(join, by):
     with by(), pytest.raises(sj.DTypeError, match="out= has dtype float32, the result float64"):
         join([x, x.astype(np.float64), x], out=out)
     assert not out.any()
+
+
+@pytest.mark.parametrize("entering", [np.asarray, sj.asarray])
+def test_bfloat16_keeps_its_bits_among_float32(entering):
+    """Also those of every NaN."""
+    halves = np.arange(1 << 16, dtype=np.uint16)
+    parts = [entering(x) for x in (np.ones(3, np.float32), halves.view(ml_dtypes.bfloat16))]
+    for made in (sj.concat(parts), sj.concat(parts, out=entering(np.empty(65539, np.float32)))):
+        bits = np.asarray(made).view(np.uint32)
+        assert np.array_equal(bits[3:], halves.astype(np.uint32) << 16)

@@ -1125,6 +1125,22 @@ def test_eight_threads_share_a_program():
     assert not any(faults)
 
 
+@pytest.mark.parametrize("size", [8, 512])
+def test_views_stay_views_after_calls_with_out(size):
+    turn = sj.plan((size, size), "int32", lambda t: t.T)
+    x = values((3, size, size), "int32")
+    out = np.empty_like(x)
+    for call, source, target in [
+        (turn, x[0], out[0]),
+        (turn, sj.asarray(x[0]), sj.asarray(out[0])),
+        (turn.map, x, out),
+    ]:
+        for into in (target, None) * 4:
+            made = call(source, into)
+            assert np.array_equal(np.asarray(made), np.asarray(source).mT)
+            assert np.shares_memory(np.asarray(made), x) is (into is None)
+
+
 # The algebra
 
 

@@ -139,12 +139,12 @@ def _copy_array(
             plan[[SHIFT, NEAR]] += shift
             return plan
 
-        allocates = new and bool(asked or not x.flags.c_contiguous)
-        made = x.dtype if allocates and x.nbytes < result_memory.FROM else None
+        new = new and bool(asked or not x.flags.c_contiguous)
+        made = x.dtype if new and x.nbytes < result_memory.FROM else None
         known.learn(given, target, find, made, asked)
     else:
         move = assign if see is None else partial(_assign_view, see)
-        keep(key, way, move, given, target, True, False, shift=8 * shift, new=new)
+        keep(key, way, move, given, target, True, False, shift=8 * shift)
 
 
 def assign(x: NDArray[Any], target: NDArray[Any], _: int = 0) -> None:

@@ -43,7 +43,8 @@ def join(arrays: Any, axis: Any, new: bool, out: Any) -> Any:
     """Join small contiguous ndarrays, all like the first, along `axis`: a `new` dim, or their own.
 
     Until the kernel is ready NumPy joins small ndarrays of one dtype, then those of a few bytes
-    that are not all alike. Returns None for any other arrays, and if anything is wrong.
+    that are not all alike; always those of several dtypes of its own. Returns None for any other
+    arrays, and if anything is wrong.
     """
     if type(arrays) not in (list, tuple) or type(axis) is not int:
         return None
@@ -51,8 +52,10 @@ def join(arrays: Any, axis: Any, new: bool, out: Any) -> Any:
     if len(parts) < 2 or type(parts[0]) is not np.ndarray or type(parts[-1]) is not np.ndarray:
         return None
     first = parts[0]
-    if first.dtype is not parts[-1].dtype or not (out is None or type(out) is np.ndarray):
+    if not (out is None or type(out) is np.ndarray):
         return None
+    if first.dtype is not parts[-1].dtype:
+        return _by_numpy(parts, axis, new, out, FROM, "same_kind") if out is None else None
     if not (
         _KIND.ready or (array_structs.verified() and _KIND.kernels_ready(lambda: (JOIN_ALIKE,)))
     ):
@@ -83,10 +86,20 @@ def _join_alike() -> Callable[..., Any]:
 
 
 def _by_numpy(
-    parts: tuple[np.ndarray[Any, Any], ...], axis: int, new: bool, out: Any, below: int
+    parts: tuple[np.ndarray[Any, Any], ...],
+    axis: int,
+    new: bool,
+    out: Any,
+    below: int,
+    casting: Literal["no", "same_kind"] = "no",
 ) -> Any:
-    """The same by NumPy's function; None if anything is wrong, or from `below` bytes on."""
+    """The same by NumPy's function; None if anything is wrong, or from `below` bytes on.
+
+    `casting` other than "no" promotes dtypes, those of NumPy's own.
+    """
     if {*map(type, parts)} != {np.ndarray} or sum([x.nbytes for x in parts]) >= below:
+        return None
+    if casting != "no" and any(x.dtype.isbuiltin != 1 for x in parts):
         return None
     if out is not None:
         # NumPy writes parts before it looks at the dtype of later ones.
@@ -95,7 +108,7 @@ def _by_numpy(
         if any(map(np.may_share_memory, parts, repeat(out))):
             return None
     try:  # a fifth of the time of `suppress`
-        whole = (np.stack if new else np.concatenate)(parts, axis, out, casting="no")
+        whole = (np.stack if new else np.concatenate)(parts, axis, out, casting=casting)
     except (ValueError, IndexError, TypeError):  # other shapes or dtypes, or too many dims
         return None
     return whole if whole.flags.c_contiguous else whole.copy()

@@ -262,9 +262,8 @@ class CheckedCall:
     `ways` are that into memory that was used before, and that into fresh memory: the kernel, or the
     Route whose kernel is not ready, for which NumPy `moves` the arrays; and what owns the memory
     that it reads beside arrays. The elements are at `seen`, counted from the data pointer of the
-    source; `source` is the number of bits to the place that offsets count from. Unless it makes
-    `new` arrays, it fills given ones alone. `small`, which is filled later, are the ways that
-    compiled code runs by itself.
+    source; `source` is the number of bits to the place that offsets count from. `small`, which is
+    filled later, are the ways that compiled code runs by itself.
     """
 
     ways: tuple[tuple[Work | Route | None, object], ...]
@@ -275,7 +274,6 @@ class CheckedCall:
     layout: Layout
     nbytes: int
     asked: object
-    new: bool
     small: list[SmallRoute | None] = field(default_factory=lambda: [None, None])
 
     @property
@@ -305,14 +303,13 @@ def keep(
     alive: object = None,
     shift: int = 0,
     asked: object = None,
-    new: bool = True,
 ) -> None:
     """Let later calls with this key do what was just done to `x`, which became `made`.
 
     It applies to results in `fresh` memory, in other memory, or in both. NumPy `moves` arrays until
     the kernel of a Route is ready. `alive` owns what both read beside arrays; the copied elements
     begin `shift` bits after the first one of `x`. Compiled code finds small ndarrays by what is
-    `asked`, see `small_calls`. Unless it is for `new` arrays, too, it applies to an `out` alone.
+    `asked`, see `small_calls`.
     """
     if isinstance(x, Tensor):
         seen, source, bits = x.layout, x.layout.offset & ~7, made.dtype.bits
@@ -324,15 +321,18 @@ def keep(
     for untouched in fresh:
         ways[untouched] = way, alive
     layout = Layout.row_major(made.shape, bits)
-    done = (*ways,), move, seen, source, made.dtype, layout, made.nbytes, asked, new
+    done = (*ways,), move, seen, source, made.dtype, layout, made.nbytes, asked
     FOUND.put(key, CheckedCall(*done))
 
 
 def follow(key: object, x: Any, out: Any) -> Any:
-    """The result of the CheckedCall with this key, as `out` or new; None if there is none."""
-    call: CheckedCall | None = FOUND.get(key)
-    if call is None or (out is None and not call.new):
-        return None
+    """The result of the CheckedCall with this key, as `out` or new; None if there is none.
+
+    In place of a CheckedCall may be a function that makes `x` its result, a view.
+    """
+    call: Any = FOUND.get(key)
+    if type(call) is not CheckedCall:
+        return None if call is None else call(x)
     target, kind = out, call.dtype
     if type(kind) is DType:
         x = x.buffer
@@ -395,7 +395,7 @@ def _followed(call: CheckedCall, x: Any, target: Any) -> Any:
         shares, streamed = max(1, way.nbytes // SHARE), way.streaming and not fresh
         run_launch(way.launch, streamed, places, way.units, way.units, shares, way.depth)
         if call.nbytes <= SHARE and not streamed:
-            given = x, made, lambda: way, dtype if call.new else None, call.seen
+            given = x, made, lambda: way, dtype, call.seen
             small = small_route(*given, call.asked, call.source)
             call.small[target is None] = small
             if small is not None and call.asked is not None and type(call.dtype) is not DType:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..arrays.foreign import sees_native_arrays, typed_joining
 from ..arrays.tensor import Array, Tensor
-from ..dtypes.promotion import beyond_numpy, promoted
+from ..dtypes.promotion import AnyDtype, beyond_numpy, promoted
 from ..dtypes.table import DType
 from ..engine import fast_joins, outputs, routes
 from ..engine.addresses import Places, alike, byte_of, low_bits, place_of
@@ -96,7 +96,7 @@ def _concatenated(parts: list[Any], axis: int | None, out: Any, asked_by: str) -
         shape, at = _joined_shape(parts, axis, asked_by)
         lead, sizes = (slice(None),) * at, [x.shape[at] for x in parts]
     kinds = {x.dtype for x in parts}
-    numpys = len(kinds) > 1 and not any(map(beyond_numpy, (kind, *kinds)))
+    numpys = len(kinds) > 1 and all(_numpy_casts(x, kind) for x in kinds)
     if numpys and max(x.ndim for x in parts) <= MAX_RANK:
         target, _ = outputs.target(out, kind, shape, parts)
         *arrays, made = (x.numpy() if isinstance(x, Tensor) else x for x in (*parts, target))
@@ -104,6 +104,12 @@ def _concatenated(parts: list[Any], axis: int | None, out: Any, asked_by: str) -
         return target if out is None else out
     boxes = [(*lead, slice(*ends)) for ends in pairwise(accumulate(sizes, initial=0))]
     return joined(parts, boxes, shape, kind, out)
+
+
+def _numpy_casts(source: AnyDtype, target: AnyDtype) -> bool:
+    """Whether NumPy's cast gives the bits of `cast`: it widens bfloat16 by a shift."""
+    own = source == target or not (beyond_numpy(source) or beyond_numpy(target))
+    return own or (source.name, target.name) == ("bfloat16", "float32")
 
 
 def joined(
@@ -125,7 +131,8 @@ def joined(
         if only_numpy:
             _assign(x, target, box)
             continue
-        moved = x if x.dtype is kind or x.dtype == kind else cast(x, kind)
+        # By its name, a dtype is found with the Route of the cast.
+        moved = x if x.dtype is kind or x.dtype == kind else cast(x, kind.name)
         source, layout = byte_of(moved)
         into = _narrowed(whole, box, x.shape)
         at = begin + into.offset

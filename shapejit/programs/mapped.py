@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..arrays import foreign
 from ..dtypes.table import DType
 from ..engine import array_structs, outputs
-from ..engine.addresses import Places
+from ..engine.addresses import Places, read_alike
 from ..engine.execution import Work
 from ..planning import thresholds
 from ..runtime.kernels import called
@@ -98,6 +98,13 @@ def in_chunks(
     yield from results()
 
 
+def views(see: Callable[[Any], Any], items: tuple[Any, ...]) -> list[Any] | None:
+    """What `see` makes of ndarrays of one kind; None if these are not all like the first."""
+    x = items[0]
+    _, like = read_alike(items, x.dtype, x.shape, x.strides)
+    return list(map(see, items)) if like == len(items) else None
+
+
 class MapRoute(NamedTuple):
     """The launch of a program for a number of ndarrays of one kind, into the rows of one slab.
 
@@ -112,21 +119,19 @@ class MapRoute(NamedTuple):
 
     @classmethod
     def of(cls, special: Specialization, x: Any, count: int) -> MapRoute | None:
-        """The Route for as many arrays like `x`, if new results take one small launch."""
-        shape, made, route = (count, *special.shape), special.kind, special.route
-        if not isinstance(made, np.dtype):
+        """The Route for as many ndarrays like `x`, if new results take one small launch."""
+        shape, one = (count, *special.shape), special.one_pass(True)
+        made: Any = special.kind
+        if not one or not 2 <= len(shape) <= MOST_DIMS:
             return None
-        plain = route.whole and not route.read_only and len(route.copies) == 1
-        if not (plain and 2 <= len(shape) <= MOST_DIMS) or (
-            prod(shape) * made.itemsize >= thresholds.STREAM_FROM
-        ):
+        if prod(shape) * made.itemsize >= thresholds.STREAM_FROM:
             return None
-        work = route.copies[0].work(count)
+        work = one.work(count)
         if work is None or array_structs.kernel(array_structs.READ_ALIKE) is None:
             return None
         return cls(work, array_structs.kind_of(x.dtype, x.shape, x.strides), x.dtype, made, shape)
 
-    def results(self, items: tuple[Any, ...]) -> list[Any] | None:
+    def __call__(self, items: tuple[Any, ...]) -> list[Any] | None:
         """The results; None if an item is of another kind, or kernels are not to run."""
         places = np.empty((2, len(items)), np.int64)
         read = called(array_structs.READ_ALIKE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 from typing import Any, Self, overload
 
@@ -30,7 +31,7 @@ from ..shapes.layout import Layout, checked_shape
 from ..shapes.request import integer
 from .columns import map_batches
 from .fuse import Route, route
-from .mapped import Mapped, MapRoute, in_chunks
+from .mapped import Mapped, MapRoute, in_chunks, views
 from .ops import Op, checked_ops
 from .sources import check_source, checked_stack, fits, free_text, rows_of
 from .specialization import Specialization
@@ -267,7 +268,7 @@ class Program:
         if done is None:
             if type(x) is np.ndarray:
                 x = x[...]  # another thread may give `x` another shape
-            done = follow(key_of(x, self._key), x, out)
+            done = follow(key_of(x, self._key, out is None), x, out)
         if done is not None:
             return done
         if type(x) is not np.ndarray and foreign.is_foreign(x):
@@ -282,13 +283,16 @@ class Program:
         return self._run(array, out, self._key)
 
     def _run(self, array: Any, out: Any, key: object) -> Any:
-        """The result for an array or a stack of arrays; later calls with the key have Routes."""
+        """The result for an array or a stack of arrays; later calls with the key have Routes.
+
+        New results may be views, so calls with and without `out` have Routes of their own.
+        """
         begin, layout = byte_of(array)
         special = self._specialized(layout, isinstance(array, Tensor))
+        kind = key_of(array, key, out is None)
         see, new = special.one_view, special.route.whole and not special.route.read_only
         if see is not None and (out is not None or new):
             target, fresh = outputs.target(out, special.kind, special.shape, (array,))
-            kind = key_of(array, key)
             copy_view(array, see, target, fresh, kind, key, new)
             return target if out is None else out
         one = special.one_pass(out is None)
@@ -299,10 +303,11 @@ class Program:
             if done is not None:
                 both = target.nbytes < thresholds.STREAM_FROM  # else the kernel differs
                 ways = {True, False} if both else {fresh}
-                kind, alive = key_of(array, key), one.operands
-                keep(kind, *done, array, target, *ways, alive=alive, new=new)
+                keep(kind, *done, array, target, *ways, alive=one.operands)
             return target if out is None else out
         if out is None:
+            if not special.route.fresh and kind is not None:
+                FOUND.put(kind, special.view)
             (made,) = special.results((array,), [begin])
             return made
         made = outputs.checked(out, special.kind, special.shape)
@@ -348,8 +353,8 @@ class Program:
         first = tensors[0] if out is None and type(tensors) is list and tensors else None
         if type(first) is np.ndarray:
             kind = first.dtype, first.shape, first.strides
-            known: MapRoute | None = FOUND.get((self._key, len(tensors), *kind))
-            made = None if known is None else known.results(tuple(tensors))
+            known: Callable[[Any], Any] | None = FOUND.get((self._key, len(tensors), *kind))
+            made = None if known is None else known(tuple(tensors))
             if made is not None:
                 return made
         if callable(out):
@@ -413,7 +418,7 @@ class Program:
         """`map` of an array of stacked tensors."""
         done = small_calls.run(stack, out, self._stack_key, TABLE)
         if done is None:
-            done = follow(key_of(stack, self._stack_key), stack, out)
+            done = follow(key_of(stack, self._stack_key, out is None), stack, out)
         if done is not None:
             return done
         if stack.dtype != (self.dtype if isinstance(stack, Tensor) else self.dtype.numpy):
@@ -442,9 +447,12 @@ class Program:
         return results
 
     def _keep_map(self, items: Sequence[Any], special: Specialization) -> None:
-        """Keep a MapRoute for later calls with as many arrays like these."""
+        """Keep what does the same, for later calls with as many arrays like these."""
         x, count = items[0], len(items)
-        route = MapRoute.of(special, x, count) if count > 1 else None
+        if count == 1 or type(x) is not np.ndarray:
+            return
+        made = None if special.route.fresh else partial(views, special.view)
+        route = made or MapRoute.of(special, x, count)
         if route is not None:
             FOUND.put((self._key, count, x.dtype, x.shape, x.strides), route)
 

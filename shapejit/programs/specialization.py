@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays.buffers import Lent
-from ..arrays.tensor import Bytes
+from ..arrays.tensor import Bytes, Tensor
 from ..dtypes.promotion import AnyDtype
 from ..engine import outputs
 from ..engine.numpy_fallback import STACKED_MAX_BYTES
@@ -79,22 +79,18 @@ class Specialization:
         return steps[0] if len(steps) == 1 and (whole or not new) else None
 
     @cached_property
-    def _seen(self) -> View:
-        """The result as a view of an ndarray."""
-        return view_of(self.source, self.route.result)
+    def view(self) -> Callable[[Any], Any]:
+        """What makes an array its result, if that is a view."""
+        made: Callable[[Any], Any] = partial(_relaid, self.route.result)
+        if isinstance(self.kind, np.dtype):
+            made = view_of(self.source, self.route.result)
+        return partial(_locked, made) if self.route.read_only else made
 
     def results(self, items: Iterable[Any], sources: Sequence[int] | Addresses) -> list[Any]:
         """The results for `items` at `sources`: views, or new arrays."""
         if self.route.fresh:
             return self._new(items, np.asarray(sources, np.int64))
-        if isinstance(self.kind, np.dtype):
-            made = list(map(self._seen, items))
-            for x in made if self.route.read_only else ():
-                x.flags.writeable = False
-            return made
-        view = self.route.result
-        views = [x.with_layout(view.at(view.offset + x.offset // 8 * 8)) for x in items]
-        return [x.readonly() for x in views] if self.route.read_only else views
+        return list(map(self.view, items))
 
     def _new(self, items: Iterable[Any], sources: Addresses) -> list[Any]:
         """The results for the tensors at these places, in new memory."""
@@ -189,6 +185,18 @@ def view_of(source: Layout, seen: Layout) -> View:
         return split if axes == (*range(made.ndim),) else partial(_both, split, turn)
     strides = tuple([stride // 8 for stride in seen.strides])
     return partial(_view, seen.shape, (seen.offset - source.offset) // 8, strides)
+
+
+def _relaid(view: Layout, x: Tensor) -> Tensor:
+    return x.with_layout(view.at(view.offset + x.offset // 8 * 8))
+
+
+def _locked(see: Callable[[Any], Any], x: Any) -> Any:
+    made = see(x)
+    if isinstance(made, Tensor):
+        return made.readonly()
+    made.flags.writeable = False
+    return made
 
 
 def _both(first: View, second: View, x: NDArray[Any]) -> NDArray[Any]:
