@@ -74,11 +74,6 @@ class Plan:
         return self.strategy.value
 
     @cached_property
-    def one_run(self) -> bool:
-        """Whether it is a single memcpy, or empty."""
-        return self.strategy.name in ("ONE_RUN", "NOTHING")
-
-    @cached_property
     def bias(self) -> int:
         """The number added to each code, modulo the codes' range."""
         return self.shuffle.network.bias if self.shuffle else 0
