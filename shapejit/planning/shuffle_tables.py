@@ -46,6 +46,6 @@ def box_shuffled(plan: Plan, vector: int) -> tuple[Any, ...]:
     else:
         group = rows[0] * made.pitch
         drained = (along.size, group, along.target), rows, (step.size, written, step.target)
-    filled = (along.size, along.source, group), (step.size, step.source, written)
+    filled = (step.size, step.source, written), (along.size, along.source, group)
     steps = np.array([*filled, *drained], np.int64)
     return steps, Code("network_generator", made.network), widest(written)
