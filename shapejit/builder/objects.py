@@ -53,7 +53,7 @@ def built(name: Name, symbol: str) -> bytes:
 
 
 def optimised(name: Name, symbol: str) -> Any:
-    """The optimised LLVM module of a kernel, which exports only `symbol`."""
+    """The LLVM module of a kernel, which exports only `symbol`; numba has optimised its part."""
     if isinstance(name, Code):
         return _alone(_written(name, symbol), symbol)
     module_name, _, function = name.kernel.partition(".")
@@ -212,7 +212,7 @@ def _alone(module: Any, symbol: str) -> Any:
             one.linkage = "internal"
     passes = binding.create_new_module_pass_manager()
     passes.add_global_dead_code_eliminate_pass()
-    options = binding.create_pipeline_tuning_options(speed_level=3)
+    options = binding.create_pipeline_tuning_options()
     passes.run(module, binding.create_pass_builder(processor.target_machine(), options))
     asked = {one.name for one in module.functions if one.is_declaration}
     unknown = {name for name in asked - SYMBOLS if not name.startswith("llvm.")}

@@ -72,8 +72,8 @@ class _Typing(typing.Context):  # type: ignore[misc]  # numba is not type-checke
 class _Library(AOTCodeLibrary):  # type: ignore[misc]  # numba is not type-checked
     """Modules of numba's, optimised and neither emitted nor loaded: kernels are, each as a whole.
 
-    Functions are optimised with those that they call, once: without that, kernels that are
-    optimised as a whole spill more and are three times as long.
+    Each function is optimised together with those that it calls. Kernels that are optimised only
+    as a whole are a quarter shorter, but take a seventh longer to compile.
     """
 
     def _optimize_functions(self, module: Any) -> None:
