@@ -2,40 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from shapejit.bench.packed import unpacked_by_numpy
-from shapejit.bench.repacks import LOOKS
+from shapejit.bench.plain_schemes import (
+    DECODED as MEASURED,
+    FLOAT4,
+    Decode,
+    Numbers,
+    Parts,
+    codes_of,
+    scaled,
+)
 
-Numbers = NDArray[np.float32]
-Parts = Mapping[str, NDArray[Any]]
-Decode = Callable[[Parts, int, int], Numbers]
 Encode = Callable[[Numbers], Parts]
 
-_MAGNITUDES = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
-_FLOAT4 = np.concatenate([_MAGNITUDES, -_MAGNITUDES])
-_FLOAT4_OF_ONE_ZERO = _FLOAT4 + 0  # code 8 is +0.0 for ModelOpt and gguf
-
-
-def _codes(packed: NDArray[Any], rows: int, columns: int, look: str = "lsb") -> NDArray[np.uint8]:
-    """4-bit codes, in the order that a packing format gives them."""
-    raw = packed.view(np.uint8).reshape(-1)
-    codes = LOOKS[look](unpacked_by_numpy(raw, 4, 2 * raw.size), rows, columns)
-    return codes.reshape(rows, columns)
-
-
-def _scaled(values: NDArray[Any], scales: NDArray[Any], zeros: Any = None) -> Numbers:
-    """Values less their zero points, times their scales: a row has several of these."""
-    groups = values.astype(np.float32).reshape(*scales.shape, -1)
-    if zeros is not None:
-        groups -= np.asarray(zeros, np.float32)[..., None]
-    groups *= scales.astype(np.float32)[..., None]
-    return groups.reshape(values.shape)
+_FLOAT4_OF_ONE_ZERO = FLOAT4 + 0  # code 8 is +0.0 for ModelOpt and gguf
 
 
 def _power(exponents: NDArray[np.uint8]) -> Numbers:
@@ -43,24 +29,14 @@ def _power(exponents: NDArray[np.uint8]) -> Numbers:
     return np.ldexp(np.float32(1), exponents.astype(np.int32) - 127)
 
 
-def _fp8_block(parts: Parts, rows: int, columns: int) -> Numbers:
-    return _scaled(parts["weight"], parts["weight_scale_inv"].repeat(128, 0)[:rows])
-
-
-def _gpt_oss(parts: Parts, rows: int, columns: int) -> Numbers:
-    """(in, out), as the others whose result is transposed."""
-    codes = _codes(parts["blocks"], columns, rows)
-    return _scaled(_FLOAT4[codes], _power(parts["scales"])).T
-
-
 def _modelopt(parts: Parts, rows: int, columns: int) -> Numbers:
     scales = parts["weight_scale"].astype(np.float32) * parts["weight_scale_2"]
-    return _scaled(_FLOAT4_OF_ONE_ZERO[_codes(parts["weight"], rows, columns)], scales)
+    return scaled(_FLOAT4_OF_ONE_ZERO[codes_of(parts["weight"], rows, columns)], scales)
 
 
 def _compressed(parts: Parts, rows: int, columns: int) -> Numbers:
     scales = parts["weight_scale"].astype(np.float32) / parts["weight_global_scale"]
-    return _scaled(_FLOAT4[_codes(parts["weight_packed"], rows, columns)], scales)
+    return scaled(FLOAT4[codes_of(parts["weight_packed"], rows, columns)], scales)
 
 
 def _comfyui(parts: Parts, rows: int, columns: int) -> Numbers:
@@ -68,31 +44,25 @@ def _comfyui(parts: Parts, rows: int, columns: int) -> Numbers:
     groups = columns // 16
     tiles = parts["weight_scale"].reshape(-1, groups // 4, 32, 4, 4).transpose(0, 3, 2, 1, 4)
     scales = tiles.reshape(-1, groups)[:rows].astype(np.float32) * parts["weight_scale_2"]
-    return _scaled(_FLOAT4[_codes(parts["weight"], rows, columns, "bitsandbytes")], scales)
+    return scaled(FLOAT4[codes_of(parts["weight"], rows, columns, "bitsandbytes")], scales)
 
 
 def _gptq(parts: Parts, rows: int, columns: int) -> Numbers:
     scales = parts["scales"].T
     groups, _ = parts["scales"].shape
-    zeros = _codes(parts["qzeros"], groups, rows).T + 1  # version 1 stores one less
-    return _scaled(_codes(parts["qweight"], rows, columns, "gptq:qweight"), scales, zeros)
-
-
-def _awq(parts: Parts, rows: int, columns: int) -> Numbers:
-    scales = parts["scales"].T
-    zeros = _codes(parts["qzeros"], rows, scales.shape[1], "awq:gemm")
-    return _scaled(_codes(parts["qweight"], rows, columns, "awq:gemm"), scales, zeros)
+    zeros = codes_of(parts["qzeros"], groups, rows).T + 1  # version 1 stores one less
+    return scaled(codes_of(parts["qweight"], rows, columns, "gptq:qweight"), scales, zeros)
 
 
 def _table(parts: Parts, rows: int, columns: int) -> Numbers:
     """The 16 values of bitsandbytes' types are stored beside the codes."""
-    codes = _codes(parts["weight"], rows, columns, "bitsandbytes")
+    codes = codes_of(parts["weight"], rows, columns, "bitsandbytes")
     scales = parts["weight.absmax"].reshape(rows, -1)
-    return _scaled(parts["weight.quant_map"][codes], scales)
+    return scaled(parts["weight.quant_map"][codes], scales)
 
 
 def _mlx(parts: Parts, rows: int, columns: int) -> Numbers:
-    made = _scaled(_codes(parts["weight"], rows, columns), parts["scales"])
+    made = scaled(codes_of(parts["weight"], rows, columns), parts["scales"])
     groups = made.reshape(*parts["scales"].shape, -1)
     groups += parts["biases"].astype(np.float32)[..., None]
     return made
@@ -155,20 +125,16 @@ def _q6_k(x: NDArray[np.uint8]) -> Numbers:
     return codes.reshape(*scales.shape, 16) * scales[..., None]
 
 
-DECODED: dict[str, Decode] = {
-    "fp8:block": _fp8_block,
-    "fp8:channel": lambda p, *_: _scaled(p["weight"], p["weight_scale"]),
-    "mxfp4:gpt-oss": _gpt_oss,
+DECODED: dict[str, Decode] = MEASURED | {
     "nvfp4:modelopt": _modelopt,
     "nvfp4:compressed-tensors": _compressed,
     "nvfp4:comfyui": _comfyui,
-    "int4:compressed-tensors": lambda p, *shape: _scaled(
-        _codes(p["weight_packed"], *shape), p["weight_scale"], 8
+    "int4:compressed-tensors": lambda p, *shape: scaled(
+        codes_of(p["weight_packed"], *shape), p["weight_scale"], 8
     ),
     "gptq": _gptq,
-    "awq": _awq,
     "matmulnbits": lambda p, rows, columns: (
-        _scaled(_codes(p["B"], columns, rows), p["scales"], 8).T
+        scaled(codes_of(p["B"], columns, rows), p["scales"], 8).T
     ),
     "bnb:nf4": _table,
     "bnb:fp4": _table,

@@ -16,17 +16,17 @@ Parts = Mapping[str, NDArray[Any]]
 Decode = Callable[[Parts, int, int], Numbers]
 
 _MAGNITUDES = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
-_FLOAT4 = np.concatenate([_MAGNITUDES, -_MAGNITUDES])
+FLOAT4 = np.concatenate([_MAGNITUDES, -_MAGNITUDES])
 
 
-def _codes(packed: NDArray[Any], rows: int, columns: int, look: str = "lsb") -> NDArray[np.uint8]:
+def codes_of(packed: NDArray[Any], rows: int, columns: int, look: str = "lsb") -> NDArray[np.uint8]:
     """4-bit codes, in the order that a packing format gives them."""
     raw = packed.view(np.uint8).reshape(-1)
     codes = LOOKS[look](unpacked_by_numpy(raw, 4, 2 * raw.size), rows, columns)
     return codes.reshape(rows, columns)
 
 
-def _scaled(values: NDArray[Any], scales: NDArray[Any], zeros: Any = None) -> Numbers:
+def scaled(values: NDArray[Any], scales: NDArray[Any], zeros: Any = None) -> Numbers:
     """Values less their zero points, times their scales: a row has several of these."""
     groups = values.astype(np.float32).reshape(*scales.shape, -1)
     if zeros is not None:
@@ -36,25 +36,25 @@ def _scaled(values: NDArray[Any], scales: NDArray[Any], zeros: Any = None) -> Nu
 
 
 def _fp8_block(parts: Parts, rows: int, columns: int) -> Numbers:
-    return _scaled(parts["weight"], parts["weight_scale_inv"].repeat(128, 0)[:rows])
+    return scaled(parts["weight"], parts["weight_scale_inv"].repeat(128, 0)[:rows])
 
 
 def _gpt_oss(parts: Parts, rows: int, columns: int) -> Numbers:
     """(in, out); exponents are those of float8_e8m0fnu."""
-    codes = _codes(parts["blocks"], columns, rows)
+    codes = codes_of(parts["blocks"], columns, rows)
     scales = np.ldexp(np.float32(1), parts["scales"].astype(np.int32) - 127)
-    return _scaled(_FLOAT4[codes], scales).T
+    return scaled(FLOAT4[codes], scales).T
 
 
 def _awq(parts: Parts, rows: int, columns: int) -> Numbers:
     scales = parts["scales"].T
-    zeros = _codes(parts["qzeros"], rows, scales.shape[1], "awq:gemm")
-    return _scaled(_codes(parts["qweight"], rows, columns, "awq:gemm"), scales, zeros)
+    zeros = codes_of(parts["qzeros"], rows, scales.shape[1], "awq:gemm")
+    return scaled(codes_of(parts["qweight"], rows, columns, "awq:gemm"), scales, zeros)
 
 
 DECODED: dict[str, Decode] = {
     "fp8:block": _fp8_block,
-    "fp8:channel": lambda p, *_: _scaled(p["weight"], p["weight_scale"]),
+    "fp8:channel": lambda p, *_: scaled(p["weight"], p["weight_scale"]),
     "mxfp4:gpt-oss": _gpt_oss,
     "awq": _awq,
 }
