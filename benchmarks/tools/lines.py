@@ -78,7 +78,7 @@ def seconds(figures, line):
     return None
 
 
-def numpys(taken):
+def numpy_seconds(taken):
     """The seconds of NumPy's way, whatever it is called there; None where there is none."""
     return next((taken[way] for way in ("numpy", "ml_dtypes", "loop") if way in taken), None)
 
@@ -91,7 +91,8 @@ def table(figures):
     rows = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
     for line, taken in found:
         own = taken["shapejit"]
-        cells = [line.what, _code(line.theirs), _code(line.ours), _times(numpys(taken) / own)]
+        times = _times(numpy_seconds(taken) / own)
+        cells = [line.what, _code(line.theirs), _code(line.ours), times]
         if with_torch:
             cells.append(_times(taken["torch"] / own) if "torch" in taken else "-")
         rows.append(f"| {' | '.join(cells)} |")
@@ -104,7 +105,7 @@ def chart(figures):
     for line in LINES:
         taken = seconds(figures, line) if line.bar else None
         if taken and "memcpy" in taken:
-            ours, theirs = (taken["memcpy"] / s for s in (taken["shapejit"], numpys(taken)))
+            ours, theirs = (taken["memcpy"] / s for s in (taken["shapejit"], numpy_seconds(taken)))
             rows.append((line.bar, ours, theirs, f"{ours / theirs:.0f}x"))
     title, series = (
         "Speed as a share of memcpy's, and how many times NumPy's",

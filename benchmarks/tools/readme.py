@@ -15,7 +15,7 @@ from statistics import geometric_mean
 from . import conversion, lines, names, picture, timelines
 from .exits import ending, parser_of
 from .figures import recorded
-from .lines import numpys
+from .lines import numpy_seconds
 from .machines import last
 from .repository import RESULTS, ROOT, RecordError
 
@@ -49,7 +49,7 @@ def rows(figures):
         taken = [row["seconds"] for row in figures["rows"] if row["suite"] == suite]
         memcpy = [s["shapejit"] / s["memcpy"] for s in taken if "memcpy" in s]
         plain = (f"{geometric_mean(memcpy):.2f}", f"{max(memcpy):.2f}") if memcpy else ("-", "-")
-        numpy = [n / s["shapejit"] for s in taken if (n := numpys(s))]
+        numpy = [n / s["shapejit"] for s in taken if (n := numpy_seconds(s))]
         faster = [[s[p] / s["shapejit"] for s in taken if p in s] for p in peers]
         cells = (f"{geometric_mean(ratios):.1f}x" if ratios else "-" for ratios in (numpy, *faster))
         made.append((suite, str(len(taken)), *plain, *cells))

@@ -105,10 +105,10 @@ def calls(case, sj, seconds, before=0):
     but five, `last` the median of the last tenth of the time. All are seconds.
     """
     ways = case.ways(sj, np)
-    ours, numpys = ways[OURS], ways["numpy"]
+    ours, by_numpy = ways[OURS], ways["numpy"]
     taken = array("d")
     while len(taken) < 3 or (sum(taken) < NUMPYS and len(taken) < 1000):
-        taken.append(_seconds(numpys))
+        taken.append(_seconds(by_numpy))
     for _ in range(before):
         ours()
     ends = array("d", [perf_counter()])

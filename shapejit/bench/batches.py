@@ -106,12 +106,12 @@ def _chain(name: str, sj: Any, np: Any, nbytes: int) -> Ways:
     program = sj.plan(shape, "float32", look)
     slab = np.zeros((len(tensors), *program.shape), np.float32)
 
-    def numpys() -> Any:
+    def by_numpy() -> Any:
         for out, x in zip(slab, tensors, strict=True):
             out[...] = look(x)
         return slab
 
-    return {OURS: partial(program.map, tensors, out=slab), "numpy": numpys}
+    return {OURS: partial(program.map, tensors, out=slab), "numpy": by_numpy}
 
 
 def _images(sj: Any, np: Any, nbytes: int) -> Ways:
@@ -122,12 +122,12 @@ def _images(sj: Any, np: Any, nbytes: int) -> Ways:
     program = sj.plan((224, 224, 3), "uint8", normalised)
     slab = np.zeros((len(images), 3, 224, 224), np.float32)
 
-    def numpys() -> Any:
+    def by_numpy() -> Any:
         for out, x in zip(slab, images, strict=True):
             np.multiply(np.subtract(x.transpose(2, 0, 1), mean, out=out), scale, out=out)
         return slab
 
-    return {OURS: partial(program.map, images, out=slab), "numpy": numpys}
+    return {OURS: partial(program.map, images, out=slab), "numpy": by_numpy}
 
 
 def batches() -> tuple[Call, ...]:

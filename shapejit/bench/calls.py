@@ -65,11 +65,11 @@ def _resolve(dialect: str, call: str, sj: Any, np: Any, nbytes: int) -> Ways:
         return {OURS: calls[call], "numpy": lambda: nothing.reshape(8, 2048, -1, 64)}
     large, numbers = np.broadcast_to(nothing[:, :1], (8, 1 << 31, 2048)), count(1)
 
-    def numpys() -> Any:
+    def by_numpy() -> Any:
         size = next(numbers)
         return large[:, :size].reshape(8, size, -1, 64)
 
-    return {OURS: calls[call], "numpy": numpys}
+    return {OURS: calls[call], "numpy": by_numpy}
 
 
 def _shape(sj: Any, made: Any) -> Any:
@@ -171,13 +171,13 @@ def _unpack(sj: Any, np: Any, nbytes: int) -> Ways:
     stream = pattern(nbytes // 4)
     t = sj.Tensor.frombuffer(stream, "uint4", (2 * stream.size,))
 
-    def numpys() -> Any:
+    def by_numpy() -> Any:
         codes = np.empty((stream.size, 2), np.uint8)
         np.bitwise_and(stream, 15, out=codes[:, 0])
         np.right_shift(stream, 4, out=codes[:, 1])
         return codes
 
-    return {OURS: lambda: sj.unpack(t), "numpy": numpys}
+    return {OURS: lambda: sj.unpack(t), "numpy": by_numpy}
 
 
 def _stack_packed(sj: Any, np: Any, nbytes: int) -> Ways:
@@ -195,8 +195,8 @@ def _quantize(sj: Any, np: Any, nbytes: int) -> Ways:
     scale = np.full((len(x), 1), 0.5, np.float32)
     words = {"dtype": "int8", "block_shape": (1, 1024)}
     out = sj.quantize(x, scale, **words)
-    numpys = lambda: np.rint(x / scale).clip(-128, 127).astype(np.int8)  # noqa: E731
-    return {OURS: partial(sj.quantize, x, scale, **words, out=out), "numpy": numpys}
+    by_numpy = lambda: np.rint(x / scale).clip(-128, 127).astype(np.int8)  # noqa: E731
+    return {OURS: partial(sj.quantize, x, scale, **words, out=out), "numpy": by_numpy}
 
 
 def functions() -> tuple[Call, ...]:

@@ -155,8 +155,8 @@ class Copy(Case):
             ways["out="] = partial(sj.ascontiguous, view, out=out)
             return {**ways, "numpy": partial(np.ascontiguousarray, plain(view))}
         out = self.output()
-        numpys = partial(assigned, plain(out), plain(view))
-        return {OURS: partial(sj.ascontiguous, view, out=out), "numpy": numpys}
+        by_numpy = partial(assigned, plain(out), plain(view))
+        return {OURS: partial(sj.ascontiguous, view, out=out), "numpy": by_numpy}
 
     @property
     def job(self) -> dict[str, Any] | None:

@@ -34,11 +34,11 @@ def _load(sj: Any, np: Any, nbytes: int, place: Path) -> Ways:
     x = filled((1000, 64), np.uint8)
     sj.save_file({f"layers.{i}.weight": row for i, row in enumerate(x)}, place / "many.npz")
 
-    def numpys() -> Any:
+    def by_numpy() -> Any:
         with np.load(place / "many.npz") as found:
             return dict(found)
 
-    return {OURS: partial(sj.load_file, place / "many.npz"), "numpy": numpys}
+    return {OURS: partial(sj.load_file, place / "many.npz"), "numpy": by_numpy}
 
 
 def _arrays(sj: Any, made: Any) -> list[Any]:

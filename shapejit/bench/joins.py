@@ -32,10 +32,10 @@ class Join(Copy):
     def ways(self, sj: Any, np: Any) -> Ways:
         """Ours and NumPy's, which has its own types' loops."""
         parts = [part.copy() for part in filled((self.count, *self.shape), self.dtype)]
-        numpys = np.stack if self.work == "stack" else np.concatenate
-        out = numpys(parts, axis=self.axis)
+        by_numpy = np.stack if self.work == "stack" else np.concatenate
+        out = by_numpy(parts, axis=self.axis)
         ours = partial(getattr(sj, self.work), parts, axis=self.axis, out=out)
-        theirs = partial(numpys, [plain(x) for x in parts], axis=self.axis, out=plain(out))
+        theirs = partial(by_numpy, [plain(x) for x in parts], axis=self.axis, out=plain(out))
         return {OURS: ours, "numpy": theirs}
 
     @property

@@ -70,13 +70,13 @@ class Packed(Copy):
         shape, seen = self._result_shape, self.view(tensor)
         out = sj.Tensor.frombuffer(np.full(self.moved, 0, np.uint8), self.dtype, shape)
 
-        def numpys() -> NDArray[np.uint8]:
+        def by_numpy() -> NDArray[np.uint8]:
             codes = unpacked_by_numpy(raw, bits, size).reshape(self.shape)
             return packed_by_numpy(np.ascontiguousarray(_joined(self.view(codes))).ravel(), bits)
 
         if self.work == "concat":
-            return {OURS: partial(sj.concat, seen, axis=-1, out=out), "numpy": numpys}
-        return {OURS: partial(sj.ascontiguous, seen, out=out), "numpy": numpys}
+            return {OURS: partial(sj.concat, seen, axis=-1, out=out), "numpy": by_numpy}
+        return {OURS: partial(sj.ascontiguous, seen, out=out), "numpy": by_numpy}
 
 
 def _joined(x: Any) -> Any:

@@ -87,14 +87,14 @@ class Repack(Copy):
         out = sj.repack(base, shape=shape, **words)
         nbytes, raw = out.nbytes, base.view(np.uint8)
 
-        def numpys() -> NDArray[np.uint8]:
+        def by_numpy() -> NDArray[np.uint8]:
             codes = unpacked_by_numpy(raw, 4, 2 * raw.size)
             made = np.zeros(2 * nbytes, np.uint8)
             into = LOOKS[target](made, *self.shape)
             into[...] = LOOKS[source](codes, *self.shape).reshape(self.shape).reshape(into.shape)
             return packed_by_numpy(made, 4)
 
-        return {OURS: partial(sj.repack, base, shape=shape, out=out, **words), "numpy": numpys}
+        return {OURS: partial(sj.repack, base, shape=shape, out=out, **words), "numpy": by_numpy}
 
     @property
     def job(self) -> dict[str, Any] | None:

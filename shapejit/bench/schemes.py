@@ -81,11 +81,11 @@ class Scheme(Case):
         if self.name not in DECODED:
             return {OURS: ours, WITHOUT: partial(_without_kernels, sj, ours)}
 
-        def numpys() -> Any:
+        def by_numpy() -> Any:
             stored = {key: x.numpy() if isinstance(x, sj.Tensor) else x for key, x in parts.items()}
             return DECODED[self.name](stored, rows, columns).astype("bfloat16")
 
-        return {OURS: ours, "numpy": numpys}
+        return {OURS: ours, "numpy": by_numpy}
 
     def scaled(self, factor: float) -> Case:
         """About `factor` times the rows, or columns as well where few rows are left."""

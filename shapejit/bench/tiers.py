@@ -40,10 +40,10 @@ def _images(sj: Any, np: Any, nbytes: int) -> Ways:
     images = list(filled((64, side, side, 3), np.uint8))
     program = sj.plan((side, side, 3), "uint8", lambda t: t.permute_dims((2, 0, 1)))
 
-    def numpys() -> Any:
+    def by_numpy() -> Any:
         return np.stack([x.transpose(2, 0, 1) for x in images])
 
-    return {OURS: partial(program.map, images), "numpy": numpys}
+    return {OURS: partial(program.map, images), "numpy": by_numpy}
 
 
 def _concat(sj: Any, np: Any, nbytes: int) -> Ways:
@@ -53,8 +53,8 @@ def _concat(sj: Any, np: Any, nbytes: int) -> Ways:
 
 def _kinds(sj: Any, np: Any, nbytes: int) -> Ways:
     views = [filled(shape, kind).transpose(axes) for shape, axes, kind in SMALL]
-    copy, numpys = sj.ascontiguous, np.ascontiguousarray
-    return {OURS: lambda: [copy(x) for x in views], "numpy": lambda: [numpys(x) for x in views]}
+    copy, by_numpy = sj.ascontiguous, np.ascontiguousarray
+    return {OURS: lambda: [copy(x) for x in views], "numpy": lambda: [by_numpy(x) for x in views]}
 
 
 def _decode(sj: Any, np: Any, nbytes: int) -> Ways:
@@ -71,13 +71,13 @@ def _repack(sj: Any, np: Any, nbytes: int) -> Ways:
     codes, target = filled((side * side // 2,), np.uint8), "gptq:qweight"
     words = {"shape": (side, side), "dtype": "uint4", "source": "lsb", "target": target}
 
-    def numpys() -> Any:
+    def by_numpy() -> Any:
         made = np.zeros(side * side, np.uint8)
         into = LOOKS[target](made, side, side)
         into[...] = unpacked_by_numpy(codes, 4, side * side).reshape(into.shape)
         return packed_by_numpy(made, 4).view(np.int32).reshape(side // 8, side)
 
-    return {OURS: partial(sj.repack, codes, **words), "numpy": numpys}
+    return {OURS: partial(sj.repack, codes, **words), "numpy": by_numpy}
 
 
 def cases() -> tuple[Case, ...]:
