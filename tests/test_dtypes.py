@@ -245,6 +245,12 @@ def test_a_name_near_by_is_suggested():
         sj.dtype("bfloat61")
 
 
+@pytest.mark.parametrize("code", ["f2", "f4", "f8", "i2", "c8"])
+def test_codes_of_numpy_in_bytes_are_named(code):
+    with pytest.raises(sj.DTypeError, match=f"NumPy's code for '{np.dtype(code).name}'"):
+        sj.dtype(code)
+
+
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
 @pytest.mark.parametrize(
     "word",

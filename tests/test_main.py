@@ -62,7 +62,7 @@ def test_convert(folder, capsys):
         "--reshape", r".*\.weight=6,4", "--permute", "x.*=1,0", "--permute", "p=1,0",
         capsys=capsys,
     )  # fmt: skip
-    assert "3 tensors, 2 changed by rules; data of 2 converted, of 1 copied;" in out
+    assert "3 tensors written: 2 converted, 1 copied; 2 changed by rules;" in out
     assert "GB/s" in out
     assert err == ""  # progress is for terminals
     assert out.count("\n") == 1

@@ -139,6 +139,13 @@ class Hostile:
         return os.mkdir, ("hostile-was-here",)
 
 
+def test_a_checkpoint_of_torch_named_safetensors_says_so(torch, tmp_path):
+    torch.save({"w": torch.ones(2)}, tmp_path / "a.pt")
+    os.rename(tmp_path / "a.pt", tmp_path / "a.safetensors")
+    with pytest.raises(sj.FileFormatError, match=r"a\.safetensors.* rename it to \.pt"):
+        sj.load_file(tmp_path / "a.safetensors")
+
+
 def test_code_of_pickles_is_not_run(torch, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     torch.save({"w": torch.ones(2), "x": Hostile()}, tmp_path / "a.bin")

@@ -44,8 +44,8 @@ def report_json(report: Report) -> dict[str, Any]:
 def report_text(report: Report) -> str:
     """A report as one line."""
     return (
-        f"{report.tensors} tensors, {report.changed} changed by rules; data of {report.moved} "
-        f"converted, of {report.tensors - report.moved} copied; "
+        f"{report.tensors} tensors written: {report.moved} converted, "
+        f"{report.tensors - report.moved} copied; {report.changed} changed by rules; "
         f"{report.bytes_read / 1e6:.1f} MB read, {report.bytes_written / 1e6:.1f} MB written, "
         f"{report.seconds:.2f} s, {report.gb_per_s:.2f} GB/s"
     )

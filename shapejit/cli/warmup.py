@@ -26,8 +26,9 @@ def options(parser: ArgumentParser) -> None:
         help="number of compiler processes (default: one per core)",
     )
     parser.epilog = (
-        "Kernels are kept in NUMBA_CACHE_DIR/shapejit, if that variable is set, and are found "
-        "there by later processes on the same kind of processor."
+        "Kernels are kept in NUMBA_CACHE_DIR/shapejit, or, if that variable is not set, next to "
+        "the package or in your cache folder. Later processes on the same kind of processor find "
+        "them there."
     )
 
 

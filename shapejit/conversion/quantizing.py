@@ -81,7 +81,10 @@ def quantise(r: Rule, tensors: Tensors, target: str) -> bool:
         return False
     scheme, chosen = schemes[target], dict[str, Change]()
     if not scheme.encodes:
-        reason = f"it matches no quantised weight, and nothing can be quantised to {target}"
+        reason = (
+            f"it matches no quantised weight, and nothing can be quantised to {target}, which is "
+            "only decoded (see `shapejit schemes`)"
+        )
         raise FormatError(f"{tensors.path}: {r}: {reason}")
     for by_name in (True, False):
         for name, change in found:

@@ -164,9 +164,9 @@ def _reshaped(r: Rule, tensors: Tensors) -> None:
 
 
 RULES: dict[str, RuleKind] = {
-    "to": RuleKind("[REGEX=]TYPE", "decode quantised weights to bf16, f16 or f32, or store them "
-                   "in another scheme with the same codes; if no weight is quantised, quantise "
-                   "floats to that scheme by round to nearest; other tensors are copied",
+    "to": RuleKind("[REGEX=]TYPE", "TYPE bf16, f16, f32: decode quantised weights; TYPE a "
+                   "scheme: store quantised weights in it, codes unchanged, or, if no weight is "
+                   "quantised, quantise floats by round to nearest; other tensors are copied",
                    _target, to),
     "select": RuleKind("REGEX", "drop all other tensors", _alone, select),
     "exclude": RuleKind("REGEX", "drop these tensors", _alone, exclude),

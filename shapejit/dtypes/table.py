@@ -7,6 +7,7 @@ from the rows: to add a dtype, add a row.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -311,8 +312,17 @@ def _by_other_name(name: str) -> DType:
     stem = name.rstrip("0123456789")
     alike = [known for known in _BY_NAME if known != stem == known.rstrip("0123456789")]
     known = f"; known are {', '.join(alike)}" if len(alike) > 1 else ""
-    hint = known or did_you_mean(name, [*_BY_NAME, *_OTHER_NAMES])
+    hint = _numpy_code(name) or known or did_you_mean(name, [*_BY_NAME, *_OTHER_NAMES])
     raise DTypeError(f"unknown dtype {quoted(name)}{hint}")
+
+
+def _numpy_code(name: str) -> str:
+    """A hint for NumPy's codes of two letters, which count bytes: 'f4' is near to 'F4', a float4."""
+    if len(name) == 2:
+        with suppress(TypeError):
+            meant = np.dtype(name).name
+            return f": NumPy's code for {meant!r}" if meant in _BY_NAME else ""
+    return ""
 
 
 def _of_library(x: object, name: str) -> DType:

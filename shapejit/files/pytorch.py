@@ -62,6 +62,8 @@ def read(path: Path) -> Checkpoint:
         reason = shortened(str(fault).strip().partition("\n")[0] or type(fault).__name__, 200)
         if "Weights only load failed" in reason:
             reason = "it holds objects of other classes than tensors; save a state_dict() instead"
+        elif name.endswith(".safetensors"):  # by which torch takes it for another format
+            reason = "it is a checkpoint of torch; rename it to .pt"
         raise FileFormatError(name, None, f"torch does not load it: {reason}") from None
     members = {}
     for key, tensor in _state_dict(name, found, torch).items():

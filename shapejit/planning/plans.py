@@ -58,7 +58,7 @@ class Plan:
 
     def __str__(self) -> str:
         scale = "bits" if self.row.bits else "bytes"
-        words = "NumPy's copy: a compiled call would not pay" if self.by_numpy else self.row.words
+        words = "NumPy's copy, the fastest for one array" if self.by_numpy else self.row.words
         lines = [f"{words}; {self.width} {scale} at a time, {self.nbytes} bytes"]
         for part, loops in (("loop", self.loops), ("column", self.columns), ("row", self.rows)):
             lines += [f"  {part} {loop} {scale}" for loop in loops]

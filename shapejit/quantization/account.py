@@ -1,4 +1,4 @@
-"""Checks that a conversion accounts for every tensor of each quantised weight."""
+"""Checks that a conversion accounts for every tensor of each quantised weight; names of buffers."""
 
 from __future__ import annotations
 

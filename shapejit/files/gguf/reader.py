@@ -1,4 +1,4 @@
-"""GGUF (github.com/ggml-org/ggml/blob/master/docs/gguf.md), versions 2 and 3, little-endian.
+"""Reads a GGUF file: its metadata, and its tensors where they lie.
 
 The types and the sizes of their blocks come from the package `gguf`. The header is read here: each
 count in it is checked against the number of bytes that follow.

@@ -153,7 +153,10 @@ def _infer(path: str, model: ModelProto, file: File) -> None:
     else:
         fault = next((node.fault for node in shape_nodes(made) if node.fault), None)
     if fault is not None:
-        reason = f"the graph does not allow these dtypes and shapes: {fault}"
+        reason = (
+            f"the graph does not allow these dtypes and shapes: {fault}; nodes, inputs and outputs "
+            "stay as they are: change them with onnx first"
+        )
         raise FileFormatError(path, None, reason)
     model.graph.value_info.extend(v for v in made.graph.value_info if v.name in had)
 

@@ -270,7 +270,8 @@ def encode(
         if name in members:
             raise FileFormatError(path, name, "stands twice")
         if kind.safetensors is None:
-            raise FileFormatError(path, name, f"safetensors has no dtype for {kind}")
+            reason = f"safetensors has no dtype for {kind}; save it as .npz"
+            raise FileFormatError(path, name, reason)
         offsets = [at, at := at + _nbytes(path, name, kind, shape)]
         members[name] = {"dtype": kind.safetensors, "shape": shape, "data_offsets": offsets}
     raw = json.dumps(members, ensure_ascii=False, separators=(",", ":")).encode()
