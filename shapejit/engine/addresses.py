@@ -42,14 +42,21 @@ class Places(NamedTuple):
         """The places of tensors of one Layout."""
         return cls(addresses, (layout,), np.ndarray(len(addresses), np.intp, _ZERO, 0, (0,)))
 
-    def groups(self) -> Iterator[tuple[Layout, NDArray[np.intp]]]:
-        """The tensors of equal Layouts: that Layout within their first byte, and their indices."""
-        if len(self.layouts) == 1 and len(self.which) and not low_bits(self.addresses):
-            yield self.layouts[0].at(0), np.arange(len(self.which))
+    def groups(
+        self, targets: Addresses | None = None
+    ) -> Iterator[tuple[Layout, int, NDArray[np.intp]]]:
+        """The tensors of equal Layouts: that Layout within their first byte, and their indices.
+
+        Their `targets` begin at the same bit of a byte, which stands between the two.
+        """
+        bits = self.addresses & 7 if targets is None else self.addresses & 7 | (targets & 7) << 3
+        if len(self.layouts) == 1 and len(bits) and not np.bitwise_or.reduce(bits):
+            yield self.layouts[0].at(0), 0, np.arange(len(bits))
             return
-        kinds = 8 * self.which + (self.addresses & 7)
+        kinds = 64 * self.which + bits
         for kind in np.unique(kinds).tolist():
-            yield self.layouts[kind // 8].at(kind % 8), np.flatnonzero(kinds == kind)
+            own = np.flatnonzero(kinds == kind)
+            yield self.layouts[kind // 64].at(kind % 8), kind // 8 % 8, own
 
     def begins(self, group: NDArray[np.intp]) -> Addresses:
         """The addresses of the tensors of a group."""
@@ -113,6 +120,9 @@ def span_of(x: NDArray[Any] | Tensor) -> tuple[int, int]:
 
 def places_of(items: Sequence[NDArray[Any] | Tensor]) -> Places:
     """The Places of exact ndarrays and Tensors of any dtypes and shapes."""
+    like_first = alike(items) if items else None
+    if like_first is not None:
+        return like_first
     known: dict[Any, int] = {}
     found: list[Layout] = []
     which = np.empty(len(items), np.intp)
