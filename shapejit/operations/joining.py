@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import repeat
+from math import inf, prod
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,10 @@ from ..dtypes.promotion import AnyDtype, beyond_numpy, promoted
 from ..engine import fast_joins, outputs, routes
 from ..engine.addresses import Places, place_of, places_of
 from ..engine.copying import is_numpys
-from ..engine.patience import Kind, by_numpy
+from ..engine.patience import Kind, by_numpy, now, spent
 from ..errors import DTypeError, ReshapeError
 from ..kernels.constants import MAX_RANK
-from ..planning import thresholds
+from ..planning import planner, thresholds
 from ..runtime import result_memory
 from ..runtime.launches import Addresses
 from ..shapes.layout import Layout, normal_axes
@@ -76,31 +77,39 @@ def _by_numpy(parts: tuple[Any, ...], axis: int, new: bool, out: Any) -> Any:
     """Small ndarrays joined by NumPy; None for others, and if anything is wrong."""
     if {*map(type, parts)} != {np.ndarray}:
         return None
-    kinds = {x.dtype for x in parts}
-    kind = parts[0].dtype if len(kinds) == 1 else _numpys_kind(frozenset(kinds))
-    launched = fast_joins.ready() and len(kinds) == 1  # a launch for each part takes longer
-    below = thresholds.NUMPY_BELOW if launched else result_memory.FROM
-    if kind is None or sum([x.nbytes for x in parts]) >= below:
+    kinds = [x.dtype for x in parts]
+    kind, alike = kinds[0], len({*kinds}) == 1
+    start, unready = now(), () if fast_joins.ready() else (fast_joins.KIND,)
+    # A kernel is faster at what is strided, or put between others.
+    runs = axis == 0 and all(x.flags.c_contiguous for x in parts)
+    numpys = unready or runs or not alike
+    below = result_memory.FROM if numpys else thresholds.NUMPY_BELOW
+    if sum([x.nbytes for x in parts]) >= below:
+        return None
+    kind = kind if alike else _numpys_kind((*kinds,))
+    if kind is None:
         return None
     if out is not None:
         # NumPy writes parts before it looks at later ones.
         unfit = not out.flags.carray or out.dtype is not kind
         if unfit or any(map(np.may_share_memory, parts, repeat(out))):
             return None
-    how: Any = {"dtype": kind} if out is None else {"out": out}
-    with by_numpy(*(() if launched else (fast_joins.KIND,))):
-        try:  # a fifth of the time of `suppress`
-            made = (np.stack if new else np.concatenate)(parts, axis, casting="unsafe", **how)
-        except (ValueError, IndexError, TypeError):  # other shapes, or too many dims
-            return None
-        return made if made.flags.c_contiguous else made.copy()
+        kind = None
+    try:  # a fifth of the time of `suppress`
+        join = np.stack if new else np.concatenate
+        made = join(parts, axis, out, dtype=kind, casting="unsafe")
+    except (ValueError, IndexError, TypeError):  # other shapes, or too many dims
+        return None
+    made = made if made.flags.c_contiguous else made.copy()
+    spent(start, *unready)
+    return made
 
 
 @lru_cache(maxsize=256)
-def _numpys_kind(kinds: frozenset[np.dtype[Any]]) -> np.dtype[Any] | None:
+def _numpys_kind(kinds: tuple[np.dtype[Any], ...]) -> np.dtype[Any] | None:
     """The dtype of several dtypes' join, if NumPy's casts to it give the bits of `cast`."""
     with suppress(DTypeError):
-        kind: Any = promoted((*kinds,), "concat")
+        kind: Any = promoted(kinds, "concat")
         if isinstance(kind, np.dtype) and all(_numpy_casts(x, kind) for x in kinds):
             return kind
     return None
@@ -124,25 +133,20 @@ def _joined(tensors: Any, axis: int | None, new: bool, out: Any) -> Any:
     if out is not None:
         place = Places.alike(np.array([begin]), whole)
         outputs.check_places_apart(places_of(parts), place, True, range(len(parts)))
-    arrays = _ndarrays([*parts, target])
-    kinds = {x.dtype for x in parts}
-    cast_by_numpy = len(kinds) > 1 and all(_numpy_casts(x, kind) for x in kinds)
+    arrays, kinds = _ndarrays([*parts, target]), {x.dtype for x in parts}
     unready: tuple[Kind, ...] = ()
-    if not arrays or not (cast_by_numpy or is_numpys(arrays[-1].dtype)):
-        if len(kinds) > 1:
-            # By its name, a dtype is found with the Route of the cast.
-            parts = [x if x.dtype == kind else cast(x, kind.name) for x in parts]
-            arrays = arrays and _ndarrays([*parts, target])
+    if len(kinds) > 1 and not (arrays and all(_numpy_casts(x, kind) for x in kinds)):
+        # By its name, a dtype is found with the Route of the cast.
+        parts = [x if x.dtype == kind else cast(x, kind.name) for x in parts]
+        arrays, kinds = arrays and _ndarrays([*parts, target]), {kind}
+    if not arrays or (len(kinds) == 1 and arrays[-1].nbytes >= _numpy_below(arrays, at)):
         launches = _launches(places_of(parts), sizes, begin, whole, at)
-        numpys = arrays and all(route.by_numpy for route, *_ in launches)
-        if not numpys:
-            launches = [(_compiled(*launch), *launch[1:]) for launch in launches]
-            kinds_of = ((route.kind, route.ready) for route, *_ in launches)
-            unready = tuple(kind for kind, ready in kinds_of if kind and not ready)
-        if not arrays or not (numpys or unready):
-            for route, _, _, sources, targets in launches:
+        waiting = [route.kind for route, *_ in launches if not route.ready]
+        if not (arrays and waiting):
+            for route, sources, targets in launches:
                 routes.run(route, sources, targets, fresh)
             return target if out is None else out
+        unready = tuple(filter(None, waiting))
     *given, made = arrays
     with by_numpy(*unready):
         if new:
@@ -152,6 +156,16 @@ def _joined(tensors: Any, axis: int | None, new: bool, out: Any) -> Any:
     return target if out is None else out
 
 
+def _numpy_below(arrays: Sequence[NDArray[Any]], at: int) -> float:
+    """The bytes of a join along dim `at` below which NumPy makes it; the result comes last."""
+    *parts, made = arrays
+    if is_numpys(made.dtype):
+        return inf
+    dense = all(x.flags.c_contiguous for x in parts)
+    run = min(prod(x.shape[at:]) for x in parts) if dense else 1
+    return planner.numpy_below(max(run, 1) * made.itemsize, gaps=True)
+
+
 def _ndarrays(arrays: list[Any]) -> list[NDArray[Any]] | None:
     """The same as ndarrays over their memory; None if NumPy cannot have them."""
     if any(x.ndim > MAX_RANK or (type(x) is Tensor and x.dtype.packed) for x in arrays):
@@ -159,16 +173,12 @@ def _ndarrays(arrays: list[Any]) -> list[NDArray[Any]] | None:
     return [x.numpy() if isinstance(x, Tensor) else x for x in arrays]
 
 
-Launched = tuple[routes.Route, Layout, Layout, Addresses, Addresses]
-
-
 def _launches(
     places: Places, sizes: Sequence[int], begin: int, whole: Layout, at: int
-) -> list[Launched]:
-    """The Route of parts with equal Layouts, and of equal boxes of the whole; both Layouts.
+) -> list[tuple[routes.Route, Addresses, Addresses]]:
+    """The Route of parts with equal Layouts, into equal boxes of the whole; sources, targets.
 
-    The offsets of the Layouts count from the places of sources and targets. Part k has `sizes[k]`
-    indices of dim `at`.
+    Part k has `sizes[k]` indices of dim `at`.
     """
     made = []
     ends = np.cumsum(np.array(sizes, np.int64))
@@ -180,15 +190,13 @@ def _launches(
         into = box if box.shape == layout.shape else box.reshape(layout.shape)
         assert into is not None  # only contiguous boxes have another shape
         sources, targets = places.begins(which) & ~7, starts[which] & ~7
-        steps = np.diff(targets)
+        steps = targets[1:] - targets[:-1]
         apart = int(steps[0]) if len(steps) and (steps == steps[0]).all() else 0
         route = routes.joins(layout, into, len(which), apart)
-        made.append((route, layout, into, sources, targets))
+        if route.by_numpy:
+            route = routes.compiled(layout, into=into)
+        made.append((route, sources, targets))
     return made
-
-
-def _compiled(route: routes.Route, layout: Layout, into: Layout, *_: object) -> routes.Route:
-    return routes.compiled(layout, into=into) if route.by_numpy else route
 
 
 def _joined_kind(parts: Sequence[Any], asked_by: str) -> Any:
