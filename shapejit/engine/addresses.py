@@ -5,6 +5,7 @@ A place is a bit address: 8 times the address of a byte, plus the bit at which a
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -41,22 +42,29 @@ class Places(NamedTuple):
         """The places of tensors of one Layout."""
         return cls(addresses, (layout,), np.ndarray(len(addresses), np.intp, _ZERO, 0, (0,)))
 
-    def groups(self) -> Iterator[tuple[Layout, NDArray[np.intp]]]:
-        """The tensors of equal Layouts: that Layout within their first byte, and their indices."""
-        if len(self.layouts) == 1 and len(self.which) and not low_bits(self.addresses):
-            yield self.layouts[0].at(0), np.arange(len(self.which))
+    def groups(
+        self, targets: Addresses | None = None
+    ) -> Iterator[tuple[Layout, int, NDArray[np.intp]]]:
+        """The tensors of equal Layouts: that Layout within their first byte, and their indices.
+
+        Their `targets` begin at the same bit of a byte, which stands between the two.
+        """
+        bits = self.addresses & 7 if targets is None else self.addresses & 7 | (targets & 7) << 3
+        if len(self.layouts) == 1 and len(bits) and not np.bitwise_or.reduce(bits):
+            yield self.layouts[0].at(0), 0, np.arange(len(bits))
             return
-        kinds = 8 * self.which + (self.addresses & 7)
+        kinds = 64 * self.which + bits
         for kind in np.unique(kinds).tolist():
-            yield self.layouts[kind // 8].at(kind % 8), np.flatnonzero(kinds == kind)
+            own = np.flatnonzero(kinds == kind)
+            yield self.layouts[kind // 64].at(kind % 8), kind // 8 % 8, own
 
     def begins(self, group: NDArray[np.intp]) -> Addresses:
         """The addresses of the tensors of a group."""
         return self.addresses if len(group) == len(self.addresses) else self.addresses[group]
 
-    def take(self, indices: NDArray[np.intp]) -> Places:
-        """The places of some of the tensors."""
-        return Places(self.addresses[indices], self.layouts, self.which[indices])
+    def locate(self, index: int) -> tuple[int, Layout]:
+        """The bit address of a tensor, and its Layout from there."""
+        return int(self.addresses[index]), self.layouts[self.which[index]]
 
     def spans(self) -> Spans:
         """The bytes that each tensor spans."""
@@ -112,6 +120,9 @@ def span_of(x: NDArray[Any] | Tensor) -> tuple[int, int]:
 
 def places_of(items: Sequence[NDArray[Any] | Tensor]) -> Places:
     """The Places of exact ndarrays and Tensors of any dtypes and shapes."""
+    like_first = alike(items) if items else None
+    if like_first is not None:
+        return like_first
     known: dict[Any, int] = {}
     found: list[Layout] = []
     which = np.empty(len(items), np.intp)
@@ -213,13 +224,13 @@ def read_alike(
 
 
 def overlap(
-    sources: Spans, targets: Spans, locate: Callable[[NDArray[np.intp]], Places]
-) -> tuple[int, int] | None:
-    """A pair (source, target) that shares a byte; None where there is none.
+    sources: Spans, targets: Spans, locate: Callable[[int], tuple[int, Layout]]
+) -> int | None:
+    """The index of a source that shares a byte with a target; None where there is none.
 
-    Targets are disjoint ranges of bytes. `locate` returns the exact place of a source that is near
-    a target: only bytes of its elements count, not the gaps between them. Takes at most n log n
-    time for n elements of such sources.
+    Targets are disjoint ranges of bytes. `locate` returns the bit address and the Layout of a
+    source whose span has bytes of a target: only bytes of its elements count, not the gaps between
+    them.
     """
     starts, ends = targets
     lows, highs = sources
@@ -231,53 +242,39 @@ def overlap(
         return None
     order = np.argsort(starts, kind="stable")
     order = order[ends[order] > starts[order]]
-    if not len(order):
-        return None
     starts, ends = starts[order], ends[order]
-    meets = np.searchsorted(starts, highs[near], "left") > np.searchsorted(
-        ends, lows[near], "right"
-    )
-    near = near[meets]
-    places = locate(near)
-    for kind in np.unique(places.which).tolist():
-        those = np.flatnonzero(places.which == kind)
-        for begins, nbits in _runs(places.layouts[kind]):
-            found = _crossing(places.addresses[those], begins, nbits, starts, ends)
-            if found is not None:
-                return int(near[those[found[0]]]), int(order[found[1]])
-    return None
+    first = np.searchsorted(ends, lows[near], "right")
+    near = near[first < np.searchsorted(starts, highs[near], "left")]
+    ranges = starts.tolist(), ends.tolist()
+    return next((i for i in near.tolist() if _meets(*_dense_runs(*locate(i)), *ranges)), None)
 
 
-RUNS = 1 << 16  # looked up at a time
+def _dense_runs(place: int, layout: Layout) -> tuple[int, int, list[tuple[int, int]]]:
+    """The first bit of the elements, the length of each contiguous run, and the loops over runs.
+
+    Loops are (stride, size), the one with the greatest stride first; strides are positive.
+    """
+    low, _ = layout.span
+    nbits, loops = layout.bits, sorted((abs(stride), size) for size, stride in layout.runs())
+    while loops and loops[0][0] <= nbits:
+        stride, size = loops.pop(0)
+        nbits += (size - 1) * stride
+    return place + low, nbits, loops[::-1]
 
 
-def _runs(layout: Layout) -> Iterator[tuple[Addresses, int]]:
-    """The contiguous runs of the elements, in bits from the first element: (begins, length)."""
-    loops = sorted((abs(s), n, s) for n, s in layout.runs() if s)[::-1]
-    nbits, shift = layout.bits, 0
-    while loops and loops[-1][0] <= nbits:
-        apart, size, stride = loops.pop()
-        nbits += (size - 1) * apart
-        shift += min(0, (size - 1) * stride)
-    inner = np.array([shift], np.int64)
-    while loops and len(inner) * loops[-1][1] <= RUNS:
-        _, size, stride = loops.pop()
-        inner = (np.arange(size)[:, None] * stride + inner).reshape(-1)
-    sizes = [size for _, size, _ in loops]
-    for index in np.ndindex(*sizes):
-        yield inner + sum(i * s for i, (_, _, s) in zip(index, loops, strict=True)), nbits
-
-
-def _crossing(
-    addresses: Addresses, begins: Addresses, nbits: int, starts: Addresses, ends: Addresses
-) -> tuple[int, int] | None:
-    """The first of `addresses` whose runs meet a range, and the index of the range."""
-    chunk = max(1, RUNS // len(begins))
-    for at in range(0, len(addresses), chunk):
-        run = addresses[at : at + chunk, None] + begins
-        first = np.searchsorted(ends, run >> 3, "right")
-        met = first < np.searchsorted(starts, (run + nbits + 7) >> 3, "left")
-        if met.any():
-            source, k = (int(i) for i in np.argwhere(met)[0])
-            return at + source, int(first[source, k])
-    return None
+def _meets(
+    begin: int, nbits: int, loops: list[tuple[int, int]], starts: list[int], ends: list[int]
+) -> bool:
+    """Whether a run meets a range of bytes; ranges are disjoint and ascend."""
+    end = begin + nbits + sum(stride * (size - 1) for stride, size in loops)
+    first = bisect_right(ends, begin >> 3)
+    if first == len(starts) or starts[first] >= (end + 7) >> 3:
+        return False
+    if not loops:
+        return True
+    (stride, size), *inner = loops
+    own = end - begin - stride * (size - 1)  # bits that one step spans
+    last = bisect_left(starts, (end + 7) >> 3) - 1
+    low = max(0, (8 * starts[first] - begin - own) // stride)
+    high = min(size, (8 * ends[last] - begin) // stride + 1)
+    return any(_meets(begin + i * stride, nbits, inner, starts, ends) for i in range(low, high))

@@ -105,7 +105,7 @@ def check_apart(
     if not np.may_share_memory(memory[0], memory[1]):
         return
     (low, high), (begin, end) = (np.array([span_of(a)]).T for a in (x, out))
-    if overlap((low, high), (begin, end), lambda _: places_of([x])) is not None:
+    if overlap((low, high), (begin, end), lambda _: place_of(x)) is not None:
         raise ReshapeError(f"out= overlaps {what}")
 
 
@@ -201,19 +201,19 @@ def check_places_apart(
     """
     starts, ends = targets.spans()
     spans = (starts[:1], ends[-1:]) if whole else (starts, ends)
-    check_all_apart(sources.spans(), spans, sources.take, names)
+    check_all_apart(sources.spans(), spans, sources.locate, names)
 
 
 def check_all_apart(
     sources: Spans,
     targets: Spans,
-    locate: Callable[[NDArray[np.intp]], Places],
+    locate: Callable[[int], tuple[int, Layout]],
     names: Sequence[object],
 ) -> None:
     """Raise for targets that share bytes with a named source; `locate` as in `overlap`."""
-    pair = overlap(sources, targets, locate)
-    if pair is not None:
-        with about(f"tensor {names[pair[0]]!r}"):
+    found = overlap(sources, targets, locate)
+    if found is not None:
+        with about(f"tensor {names[found]!r}"):
             raise ReshapeError("out= overlaps the source")
 
 

@@ -23,7 +23,7 @@ from ..errors import ReshapeError, shape_text, shortened
 from ..shapes.layout import broadcast, normal_axes, normal_axis
 from ..shapes.request import are_several, integer, one_or_several, plain_shape, request
 from .gathering import take
-from .joining import joined
+from .regions import fill_region
 from .views import broadcast_to, checked, expand_dims, permute_dims, reshape, reshape_as
 
 
@@ -203,8 +203,10 @@ def _rolled_along(x: Any, shifts: tuple[int, ...], axes: tuple[int, ...], out: A
         total[at] += places
     sides = [_rolled(size, places) for size, places in zip(x.shape, total, strict=True)]
     moves = [tuple(zip(*move, strict=True)) or ((), ()) for move in product(*sides)]
-    parts = [x[(*begin, ...)] for begin, _ in moves]
-    return joined(parts, [end for _, end in moves], x.shape, x.dtype, out)
+    target, fresh = outputs.target(out, x.dtype, x.shape, (x,))
+    for begin, end in moves:
+        fill_region(x[(*begin, ...)], target[(*end, ...)], fresh)
+    return target if out is None else out
 
 
 def _rolled(size: int, places: int) -> list[tuple[slice, slice]]:

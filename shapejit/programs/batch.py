@@ -12,7 +12,7 @@ from ..arrays import foreign
 from ..arrays.foreign import Other, Out, Scalar
 from ..arrays.tensor import Tensor, asarray
 from ..engine import array_structs, execution, outputs
-from ..engine.addresses import place_of, places_of, span_of
+from ..engine.addresses import place_of, span_of
 from ..engine.copying import is_numpys
 from ..engine.patience import Kind, by_numpy
 from ..errors import DTypeError, ReshapeError, about
@@ -327,7 +327,7 @@ class _Batch:
         outputs.check_all_apart(
             (sources[0], sources[1]),
             (targets[0], targets[1]),
-            lambda near: places_of([items[i] for i in near.tolist()]),
+            lambda i: place_of(items[i]),
             self.names,
         )
         return addresses

@@ -493,7 +493,7 @@ class Program:
         source = as_tensors, self.dtype, self.source_shape
         items, places = located(items, lambda x: check_source(x, *source), names)
         groups = []
-        for layout, which in places.groups():
+        for layout, _, which in places.groups():
             with about(f"tensor {names[which[0]]}"):
                 program = self if self.fn is None else self.of(layout.shape[0])
                 groups.append((program._specialized(layout, as_tensors), which))
