@@ -47,7 +47,7 @@ def plan(shape: Sequence[int | None], dtype: object, fn: Callable[[Tensor], Tens
     `fn` is called once, with a Tensor that has a shape (in elements) and no data. It may use the
     shape methods of Tensor, shapejit's shape operations (also those of dialects), casts, scales and
     basic slicing; operations that read or join elements, and `out=`, raise TraceError. The Program
-    returns views where possible; copies, casts and scales are fused into as few copies as possible.
+    returns views where possible; views are part of the copy, cast or scales beside them.
     If dim 0 is None it may have any length, and `fn` is called for each new one. Raises TraceError,
     ReshapeError, DTypeError, and what `fn` raises.
 
