@@ -6,7 +6,6 @@ Plan; the thresholds are the planner's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
 
@@ -15,12 +14,11 @@ from numpy.typing import NDArray
 
 from ..arrays.tensor import Tensor
 from ..kernels.constants import MAX_RANK
-from ..kernels.small_plans import NEAR, SHIFT
 from ..planning import planner, thresholds
 from ..planning.small_plans import small_plan
 from ..runtime import result_memory
 from ..runtime.cpu_caches import LINE
-from ..runtime.launches import Addresses, address_of
+from ..runtime.launches import address_of
 from . import array_structs
 from .addresses import byte_of, layout_of, place_of
 from .execution import Work
@@ -95,20 +93,6 @@ def choose(x: NDArray[Any], met: bool, region: NDArray[Any] | None = None) -> Ro
     return WHOLE if whole and (route.by_numpy or not route.slower_whole) else route
 
 
-def copy_view(
-    x: NDArray[Any],
-    see: Callable[[NDArray[Any]], NDArray[Any]],
-    target: NDArray[Any],
-    fresh: bool,
-    key: object,
-    asked: object,
-    new: bool,
-) -> None:
-    """`copy` the elements that `see` shows of `x`; `new`: results may be new arrays."""
-    if target.size:
-        _copy_array(see(x), target, fresh, key, asked, KNOWN, x, see, new)
-
-
 def _copy_array(
     x: NDArray[Any],
     target: NDArray[Any],
@@ -116,12 +100,8 @@ def _copy_array(
     key: object = None,
     asked: object = None,
     known: Routes = KNOWN,
-    given: NDArray[Any] | None = None,
-    see: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
-    new: bool = True,
 ) -> None:
-    given = x if given is None else given
-    met = known.met(given, asked)
+    met = known.met(x, asked)
     route = choose(x, met or forced())
     way = None
     if route is WHOLE and route.ready:
@@ -131,31 +111,17 @@ def _copy_array(
         way = run(route, *places, fresh, instead=partial(assign, x, target))
     if not met or not key or x.dtype is not target.dtype or is_numpys(x.dtype):
         return  # no more calls of this kind will come
-    shift = 0 if see is None else address_of(x) - address_of(given)
     if way is None:
-
-        def find() -> Addresses:
-            plan = small_plan(layout_of(x))
-            plan[[SHIFT, NEAR]] += shift
-            return plan
-
-        new = new and bool(asked or not x.flags.c_contiguous)
-        made = x.dtype if new and x.nbytes < result_memory.FROM else None
-        known.learn(given, target, find, made, asked)
+        new = bool(asked or not x.flags.c_contiguous) and x.nbytes < result_memory.FROM
+        made = x.dtype if new else None
+        known.learn(x, target, lambda: small_plan(layout_of(x)), made, asked)
     else:
-        move = assign if see is None else partial(_assign_view, see)
-        keep(key, way, move, given, target, True, False, shift=8 * shift)
+        keep(key, way, assign, x, target, True, False)
 
 
 def assign(x: NDArray[Any], target: NDArray[Any], _: int = 0) -> None:
     """Copy by NumPy; assignment avoids the 100 ns of dispatch of np.copyto."""
     (target if target.shape == x.shape else target.reshape(x.shape))[...] = x
-
-
-def _assign_view(
-    see: Callable[[NDArray[Any]], NDArray[Any]], x: NDArray[Any], target: NDArray[Any], _: int
-) -> None:
-    assign(see(x), target)
 
 
 def _run(x: NDArray[Any]) -> int:

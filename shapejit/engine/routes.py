@@ -26,7 +26,7 @@ from ..planning.plans import Plan
 from ..planning.small_plans import slower_whole
 from ..runtime import result_memory
 from ..runtime.kernel_names import Name
-from ..runtime.launches import SHARE, address_of, run_launch
+from ..runtime.launches import SHARE, Addresses, address_of, run_launch
 from ..runtime.lazy import cached_property
 from ..runtime.recent import Recent
 from ..shapes.layout import Layout
@@ -34,6 +34,7 @@ from . import numpy_fallback, small_calls
 from .addresses import layout_of
 from .array_structs import SMALL_CALLS, SMALL_NAMES
 from .execution import (
+    COPY_EACH,
     WORK_BYTES,
     Where,
     Work,
@@ -301,20 +302,18 @@ def keep(
     made: Any,
     *fresh: bool,
     alive: object = None,
-    shift: int = 0,
     asked: object = None,
 ) -> None:
     """Let later calls with this key do what was just done to `x`, which became `made`.
 
     It applies to results in `fresh` memory, in other memory, or in both. NumPy `moves` arrays until
-    the kernel of a Route is ready. `alive` owns what both read beside arrays; the copied elements
-    begin `shift` bits after the first one of `x`. Compiled code finds small ndarrays by what is
-    `asked`, see `small_calls`.
+    the kernel of a Route is ready. `alive` owns what both read beside arrays. Compiled code finds
+    small ndarrays by what is `asked`, see `small_calls`.
     """
     if isinstance(x, Tensor):
         seen, source, bits = x.layout, x.layout.offset & ~7, made.dtype.bits
     else:
-        seen, source, bits = layout_of(x), shift, 8 * made.itemsize
+        seen, source, bits = layout_of(x), 0, 8 * made.itemsize
     before: CheckedCall | None = FOUND.get(key)
     ways: list[tuple[Work | Route | None, object]]
     ways = list(before.ways) if before else [(None, None)] * 2
@@ -395,7 +394,11 @@ def _followed(call: CheckedCall, x: Any, target: Any) -> Any:
         shares, streamed = max(1, way.nbytes // SHARE), way.streaming and not fresh
         run_launch(way.launch, streamed, places, way.units, way.units, shares, way.depth)
         if call.nbytes <= SHARE and not streamed:
-            given = x, made, lambda: way, dtype, call.seen
+            result = dtype if call.ways[True][0] else None  # else new results are views
+            work: Work | Addresses = way
+            if way.kind is COPY_EACH and not call.source:
+                work = way.launch.arguments[1]  # a small plan, without the rest of the launch
+            given = x, made, lambda: work, result, call.seen
             small = small_route(*given, call.asked, call.source)
             call.small[target is None] = small
             if small is not None and call.asked is not None and type(call.dtype) is not DType:

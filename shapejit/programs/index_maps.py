@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from math import prod
 from typing import NamedTuple
 
 from ..errors import FormatError
@@ -13,19 +11,6 @@ Pairs = tuple[tuple[int, int], ...]  # (axis of the source, index or step along 
 
 # The strides of a probe are powers of this: no sum of indices and steps reaches the next one.
 _BASE = 1 << 192
-
-
-class Selection(NamedTuple):
-    """`size` elements of the source's dims [first, end), as if these were one dim.
-
-    They are `start`, `start` + `step` and so on; a step of 0 repeats an element, and has no dims.
-    """
-
-    first: int
-    end: int
-    start: int
-    size: int
-    step: int
 
 
 class IndexMap(NamedTuple):
@@ -87,44 +72,6 @@ class IndexMap(NamedTuple):
         moved = zip(self.shape, steps, strict=True)
         if not repeats and any(size > 1 and not any(each.values()) for size, each in moved):
             raise FormatError("an element would be there several times")
-
-    def parts(self, source: tuple[int, ...]) -> list[Selection] | None:
-        """The elements dim by dim, neighbouring dims that stay so merged; None if dims mix."""
-        made, starts = list[Selection](), dict(self.starts)
-        left = {i for i, size in enumerate(source) if size > 1}
-        for size, steps in zip(self.shape, self.steps, strict=True):
-            if size == 1:
-                continue
-            if not steps:
-                made.append(Selection(0, 0, 0, size, 0))
-                continue
-            (axis, step), *others = steps
-            if others or axis not in left:
-                return None
-            left.remove(axis)
-            part = Selection(axis, axis + 1, starts.get(axis, 0), size, step)
-            if made and _neighbours(source, made[-1], part):
-                last = made.pop()
-                start = last.start * size + part.start
-                part = Selection(last.first, part.end, start, last.size * size, step)
-            made.append(part)
-        return made + [Selection(i, i + 1, starts.get(i, 0), 1, 1) for i in sorted(left)]
-
-
-def composed(source: tuple[int, ...], views: Iterable[IndexMap]) -> IndexMap:
-    """A sequence of views as one."""
-    probe = IndexMap.probe(source)
-    for view in views:
-        probe = view.applied(probe)
-    return IndexMap.of(probe)
-
-
-def _neighbours(source: tuple[int, ...], part: Selection, other: Selection) -> bool:
-    """Whether two parts are all elements of neighbouring dims, in the same direction."""
-    between = source[part.end : other.first]
-    if part.end > other.first or prod(between) != 1 or not part.step == other.step in (1, -1):
-        return False
-    return all(p.size == prod(source[p.first : p.end]) for p in (part, other))
 
 
 def _digits(value: int) -> Pairs:

@@ -103,18 +103,20 @@ class Pass(NamedTuple):
 
 
 def aligned(layouts: Sequence[Layout]) -> list[Layout] | None:
-    """Layouts of equally many elements in row-major order, split into the same dims.
+    """Layouts of equally many elements in row-major order, with the same dims where possible.
 
     None if no split divides all of them.
 
-    >>> [x.shape for x in aligned([Layout.row_major((6, 4), 8), Layout.row_major((2, 12), 8)])]
+    >>> turned = Layout.row_major((4, 6), 8).permute((1, 0))
+    >>> [x.shape for x in aligned([turned, Layout((2, 12), (800, 8), 0, 8)])]
     [(2, 3, 4), (2, 3, 4)]
     """
     if 0 in layouts[0].shape:
         return [Layout.of((0,), (x.bits,), x.offset, x.bits) for x in layouts]
-    sizes: Sequence[int] | None = layouts[0].shape
-    for x in layouts[1:]:
-        sizes = sizes and common(sizes, x.shape)
+    first, *others = ([size for size, _ in x.runs()] for x in layouts)
+    sizes: Sequence[int] | None = first
+    for x in others:
+        sizes = None if sizes is None else common(sizes, x)
     if sizes is None:
         return None
     split = [x.reshape(sizes) for x in layouts]

@@ -17,12 +17,10 @@ from ..arrays.tensor import Tensor, fixed_width, is_array
 from ..dtypes.promotion import AnyDtype
 from ..dtypes.table import DType
 from ..engine import outputs, small_calls
-from ..engine.addresses import byte_of, located, place_of
-from ..engine.copying import copy_view
-from ..engine.routes import FOUND, follow, keep, key_of
+from ..engine.addresses import byte_of, located
+from ..engine.routes import FOUND, follow, key_of
 from ..engine.small_calls import TABLE
 from ..errors import DTypeError, FormatError, ReshapeError, about, shape_text
-from ..planning import thresholds
 from ..planning.cast_plans import CastPlan
 from ..planning.plans import Plan
 from ..runtime.ndarrays import is_a, is_sequence, unwrapped
@@ -47,7 +45,7 @@ def plan(shape: Sequence[int | None], dtype: object, fn: Callable[[Tensor], Tens
     `fn` is called once, with a Tensor that has a shape (in elements) and no data. It may use the
     shape methods of Tensor, shapejit's shape operations (also those of dialects), casts, scales and
     basic slicing; operations that read or join elements, and `out=`, raise TraceError. The Program
-    returns views where possible; copies, casts and scales are fused into as few copies as possible.
+    returns views where possible; views are part of the copy, cast or scales beside them.
     If dim 0 is None it may have any length, and `fn` is called for each new one. Raises TraceError,
     ReshapeError, DTypeError, and what `fn` raises.
 
@@ -283,37 +281,9 @@ class Program:
         return self._run(array, out, self._key)
 
     def _run(self, array: Any, out: Any, key: object) -> Any:
-        """The result for an array or a stack of arrays; later calls with the key have Routes.
-
-        New results may be views, so calls with and without `out` have Routes of their own.
-        """
-        begin, layout = byte_of(array)
-        special = self._specialized(layout, isinstance(array, Tensor))
-        kind = key_of(array, key, out is None)
-        see, new = special.one_view, special.route.whole and not special.route.read_only
-        if see is not None and (out is not None or new):
-            target, fresh = outputs.target(out, special.kind, special.shape, (array,))
-            copy_view(array, see, target, fresh, kind, key, new)
-            return target if out is None else out
-        one = special.one_pass(out is None)
-        if one is not None:
-            target, fresh = outputs.target(out, special.kind, special.shape, (array,))
-            places = np.array([begin]), np.array([place_of(target)[0]])
-            done = one.run(*places, fresh) if target.size else None
-            if done is not None:
-                both = target.nbytes < thresholds.STREAM_FROM  # else the kernel differs
-                ways = {True, False} if both else {fresh}
-                keep(kind, *done, array, target, *ways, alive=one.operands)
-            return target if out is None else out
-        if out is None:
-            if not special.route.fresh and kind is not None:
-                FOUND.put(kind, special.view)
-            (made,) = special.results((array,), [begin])
-            return made
-        made = outputs.checked(out, special.kind, special.shape)
-        outputs.check_apart(array, made)
-        special.fill(*(np.array([place_of(a)[0]]) for a in (array, made)))
-        return out
+        """The result for an array, or a stack of arrays."""
+        layout = byte_of(array)[1]
+        return self._specialized(layout, isinstance(array, Tensor)).call(array, out, key)
 
     @overload
     def map(  # type: ignore[overload-overlap]  # a stack iterates over arrays, too

@@ -15,12 +15,15 @@ from ..arrays.buffers import Lent
 from ..arrays.tensor import Bytes, Tensor
 from ..dtypes.promotion import AnyDtype
 from ..engine import outputs
+from ..engine.addresses import byte_of, place_of
+from ..engine.copying import assign
 from ..engine.numpy_fallback import STACKED_MAX_BYTES
-from ..engine.routes import ENTRY
+from ..engine.routes import ENTRY, FOUND, keep, key_of
 from ..kernels.constants import MAX_RANK
+from ..planning import thresholds
 from ..runtime.launches import Addresses, address_of
 from ..runtime.lazy import cached_property
-from ..runtime.ndarrays import MOST_DIMS, check_possible, possible
+from ..runtime.ndarrays import MOST_DIMS, check_possible
 from ..shapes.layout import Layout
 from .fuse import Route
 from .passes import Pass
@@ -52,26 +55,6 @@ class Specialization:
         held = (x.nbytes for step in self.route.fills for x in step.operands if x is not None)
         return ENTRY * (1 + len(self.route.fills)) + sum(held)
 
-    @cached_property
-    def numpys(self) -> bool:
-        """Whether NumPy can do it: elements are not converted, and every array is possible."""
-        met = [step.layout for step in (*self.route.copies, *self.route.fills)]
-        met += [self.source, self.route.result]
-        return not self.converts and all(possible(x.shape, x.bits // 8) for x in met)
-
-    @property
-    def converts(self) -> bool:
-        """Whether elements are converted."""
-        return any(step.conversion is not None for step in self.route.fills)
-
-    @cached_property
-    def one_view(self) -> View | None:
-        """What NumPy copies, if all there is to do for ndarrays is one copy."""
-        steps = self.route.fills
-        one = isinstance(self.kind, np.dtype) and self.numpys and len(steps) == 1
-        kept = one and steps[0].layout.ndim <= MAX_RANK
-        return view_of(self.source, steps[0].layout) if kept else None
-
     def one_pass(self, new: bool) -> Pass | None:
         """The pass that makes all of a `new` result, or fills an `out`, if that is one."""
         steps = self.route.copies if new else self.route.fills
@@ -86,58 +69,76 @@ class Specialization:
             made = view_of(self.source, self.route.result)
         return partial(_locked, made) if self.route.read_only else made
 
+    def call(self, x: Any, out: Any, asked: object) -> Any:
+        """The result for one array; later calls with what is `asked` have a Route.
+
+        New results may be views, so calls with and without `out` have Routes of their own.
+        """
+        key, one = key_of(x, asked, out is None), self.one_pass(out is None)
+        begin, _ = byte_of(x)
+        if one is None and out is None:
+            if not self.route.fresh and key is not None:
+                FOUND.put(key, self.view)
+            (made,) = self.results((x,), [begin])
+            return made
+        target, fresh = outputs.target(out, self.kind, self.shape, (x,))
+        places = np.array([begin]), np.array([place_of(target)[0]])
+        if one is None:
+            self.fill(*places)
+        elif target.size:
+            see = self.copied_view
+            done = one.run(*places, fresh, None if see is None else lambda: assign(see(x), target))
+            if done is not None:
+                way, move = done
+                move = move if see is None else lambda x, into, _: assign(see(x), into)
+                both = self.one_pass(True) and target.nbytes < thresholds.STREAM_FROM
+                ways = {True, False} if both else {fresh}  # large ones have another kernel
+                keep(key, way, move, x, target, *ways, alive=one.operands, asked=asked)
+        return target if out is None else out
+
     def results(self, items: Iterable[Any], sources: Sequence[int] | Addresses) -> list[Any]:
         """The results for `items` at `sources`: views, or new arrays."""
-        if self.route.fresh:
-            return self._new(items, np.asarray(sources, np.int64))
-        return list(map(self.view, items))
-
-    def _new(self, items: Iterable[Any], sources: Addresses) -> list[Any]:
-        """The results for the tensors at these places, in new memory."""
-        last = self.route.copies[-1]
-        nbits = last.layout.size * last.unit
-        if len(sources) == 1:
-            memory, fresh = outputs.new_bytes(nbits)
-            self._copy(sources, 8 * np.array([address_of(memory)]), self.route.copies, fresh)
-            return [self._result(memory)]
-        slab, fresh = outputs.new_bytes(nbits, len(sources))
+        if not self.route.fresh:
+            return list(map(self.view, items))
+        places, last = np.asarray(sources, np.int64), self.route.copies[-1]
+        slab, fresh = outputs.new_bytes(last.layout.size * last.unit, len(places))
         targets = 8 * (address_of(slab) + slab.shape[1] * np.arange(len(slab)))
-        plain = self.route.whole and len(self.shape) < MOST_DIMS and slab.size
-        if isinstance(self.kind, np.dtype) and plain:
-            made = rows(slab.view(self.kind).reshape(len(slab), *self.shape))
-            self._copy(sources, targets, self.route.copies, fresh, self._each(items, made))
+        if isinstance(self.kind, np.dtype) and self.route.whole and slab.size:
+            each = slab.view(self.kind)
+            made = [row.reshape(self.shape) for row in each]
+            self._copy(places, targets, self.route.copies, fresh, self._by_numpy(items, made))
             return made
-        self._copy(sources, targets, self.route.copies, fresh)
-        return [self._result(row) for row in slab]
-
-    def _result(self, memory: Bytes) -> Any:
-        """The result array over the memory of the last copy."""
-        return outputs.array_over(memory, self.kind, self.route.result, self.route.read_only)
+        self._copy(places, targets, self.route.copies, fresh)
+        given = self.kind, self.route.result, self.route.read_only
+        return [outputs.array_over(row, *given) for row in slab]
 
     def fill(
-        self, sources: Addresses, targets: Addresses, items: Iterable[Any] = (), outs: Any = None
+        self, sources: Addresses, targets: Addresses, items: Sequence[Any] = (), outs: Any = ()
     ) -> None:
         """Write the results for the tensors at these places to `targets`.
 
         If `items` and `outs` are given, these are the arrays there.
         """
-        instead = None
-        if outs is not None:
-            instead = self._each(items, outs)
-        self._copy(sources, targets, self.route.fills, False, instead)
+        self._copy(sources, targets, self.route.fills, False, self._by_numpy(items, outs))
 
-    def _each(self, items: Iterable[Any], outs: Any) -> Callable[[], object] | None:
+    @cached_property
+    def copied_view(self) -> View | None:
+        """What NumPy copies, if one copy of ndarrays without a conversion is all there is to do."""
+        one, *others = self.route.fills
+        if not isinstance(self.kind, np.dtype) or others or one.conversion is not None:
+            return None
+        return view_of(self.source, one.layout) if one.layout.ndim <= MAX_RANK else None
+
+    def _by_numpy(self, items: Iterable[Any], outs: Sequence[Any]) -> Callable[[], object] | None:
         """What NumPy does to arrays one by one; None if it does better with many at a time."""
-        view = self.one_view
-        if view is None or self.route.fills[0].nbytes <= STACKED_MAX_BYTES:
+        see = self.copied_view
+        few = not len(outs) or self.route.fills[0].nbytes <= STACKED_MAX_BYTES
+        if see is None or few:
             return None
 
-        shape = self.route.fills[0].layout.shape
-
         def each() -> None:
-            targets = outs if shape == self.shape else (into.reshape(shape) for into in outs)
-            for x, into in zip(items, targets, strict=True):
-                into[...] = view(x)
+            for x, into in zip(items, outs, strict=True):
+                assign(see(x), into)
 
         return each
 
@@ -225,11 +226,6 @@ def _view(
     at, writeable = address_of(x) + offset, x.flags.writeable
     lent = Lent(at, shape, strides, f"|V{x.itemsize}", owner=x, writeable=writeable)
     return np.asarray(lent).view(x.dtype)
-
-
-def rows(stack: NDArray[Any]) -> list[NDArray[Any]]:
-    """The arrays of a stack; 0-D ones as arrays, too."""
-    return list(stack) if stack.ndim > 1 else [stack[i, ...] for i in range(len(stack))]
 
 
 class Scratch:
