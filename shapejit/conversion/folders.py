@@ -105,20 +105,19 @@ class Folder:
 
 
 def planned_folder(
-    tensors: Tensors, source: str, path: str, config: Mapping[str, Any], max_shard: int, most: int,
-    rules: str,
-) -> Folder:  # fmt: skip
+    tensors: Tensors, source: str, path: str, config: Mapping[str, Any], max_shard: int
+) -> Folder:
     """The planned folder `path`, made of the folder `source`, which may be the same.
 
-    `config` is the content of the config after the rules, `rules` is their text. Raises
-    FileFormatError for tensors that files cannot hold.
+    `config` is the content of the config after the rules. Raises FileFormatError for tensors that
+    files cannot hold.
     """
     target, home = places(path).real(path), places(source).real(source)
     _check_apart(home, target, path)
     checkpoint = tensors.checkpoint
     stem = checkpoint.stem
     changes = [*tensors.changes.values()]
-    files = _shards(path, changes, max_shard, most, stem, checkpoint.of_files)
+    files = _shards(path, changes, max_shard, tensors.most, stem, checkpoint.of_files)
     texts, index = _texts(tensors, files, config, stem), f"{stem}{SUFFIX}"
     telling = {
         CONFIG,
@@ -131,7 +130,7 @@ def planned_folder(
     plan = {
         "version of shapejit": __version__,
         "source": [*_sources(checkpoint, home), _hash(tensors.config.facts)],
-        "list of rules": rules,
+        "list of rules": [*map(str, tensors.rules), f"saturate {tensors.saturate}"],
         "set of files": {f.name: [f.placed.size, _hash(f.placed.header)] for f in files},
     }
     text = json.dumps(plan, indent=1)

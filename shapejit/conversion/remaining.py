@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from ..quantization.rows import ROWS
 from .changes import Change
 from .origins import astray
 from .repacks import Repacked
-from .tensors import Rule, Tensors
+from .tensors import Tensors
 from .weights import stored
 
 
@@ -54,9 +54,9 @@ def untouched(tensors: Tensors) -> list[Found]:
     return [weight for weight in tensors.detected if weight.codes in there]
 
 
-def still_quantised(tensors: Tensors, rules: Iterable[Rule]) -> Iterator[str]:
+def still_quantised(tensors: Tensors) -> Iterator[str]:
     """Warnings for quantised weights that `--dtype` does not cast."""
-    for r in (r for r in rules if r.option == "dtype"):
+    for r in (r for r in tensors.rules if r.option == "dtype"):
         names = [w.codes for w in untouched(tensors) if w.codes not in tensors.kept]
         if found := [name for name in names if r.pattern.fullmatch(name)]:
             yield (
