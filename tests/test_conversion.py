@@ -10,14 +10,14 @@ from hypothesis import given, settings, strategies as st
 
 import shapejit as sj
 from shapejit import conversion
-from shapejit.files import open_files, pieces, planned, safetensors, stored
-from shapejit.files.safetensors import New
+from shapejit.files import file_formats, open_files, pieces, planned, safetensors, stored
+from shapejit.files.writing import New
 
 KINDS = [kind for kind in sj.dtypes.all() if kind.safetensors]
 
 
 def checkpoint(path, tensors, metadata=None):
-    safetensors.write(path, [New.of(*item) for item in tensors.items()], metadata)
+    file_formats.write(path, [New.of(*item) for item in tensors.items()], metadata)
     return safetensors.read(path)
 
 
