@@ -145,17 +145,18 @@ def test_codes_of_any_width_take_no_more_memory_than_is_said(
     (tmp_path / "config.json").write_text(json.dumps({"quantization_config": config}))
     for module in (transcoding, weights):
         monkeypatch.setattr(module, "UNPACKED", 1 << 14)
-    plan = conversion.plan(
+    tensors = conversion.plan(
         file_formats.read(source), [conversion.rule("to", to)], conversion.dialect()
     )
+    changes = [*tensors.changes.values()]
     weights.LATEST.clear()  # planning has converted it once
     tracemalloc.start()
-    found = {change.name: change.tensor().tobytes() for change in plan.changes}
+    found = {change.name: change.tensor().tobytes() for change in changes}
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     weights.LATEST.clear()
     assert found == {f"w.{key}": t.tobytes() for key, t in wanted.items()}
-    assert most - sum(map(len, found.values())) <= plan.changes[0].held(1 << 30)
+    assert most - sum(map(len, found.values())) <= changes[0].held(1 << 30)
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ import pytest
 
 import shapejit as sj
 from shapejit.__main__ import main
-from shapejit.files import safetensors
-from shapejit.files.safetensors import New
+from shapejit.files import file_formats, safetensors
+from shapejit.files.writing import New
 
 
 @pytest.fixture
@@ -28,7 +28,9 @@ def folder(tmp_path):
         New.of("y", sj.Tensor.frombuffer(raw[:6].astype(np.int8), "int8", (6,))),
         New.of("p", sj.Tensor.frombuffer(raw.astype(np.uint8), "float4_e2m1fn", (8, 6))),
     ]
-    safetensors.write(tmp_path / "in.safetensors", tensors, {"format": "pt", "note": "line\nbreak"})
+    file_formats.write(
+        tmp_path / "in.safetensors", tensors, {"format": "pt", "note": "line\nbreak"}
+    )
     return tmp_path
 
 
@@ -363,7 +365,7 @@ def test_inspect_json(folder, capsys):
 
 
 def test_inspect_a_file_without_tensors(tmp_path, capsys):
-    safetensors.write(tmp_path / "a", [])
+    file_formats.write(tmp_path / "a", [])
     assert run("inspect", tmp_path / "a", capsys=capsys)[0].endswith("0 tensors, 0 bytes\n")
 
 
@@ -439,7 +441,7 @@ def test_long_words_are_shortened_in_errors(folder, capsys):
 
 def test_names_that_a_terminal_cannot_show(tmp_path):
     t = sj.Tensor.frombuffer(b"1", "uint8", ())
-    safetensors.write(tmp_path / "a", [New.of("é", t), New.of("\x1b[2J\n", t)], {"ü": "ö"})
+    file_formats.write(tmp_path / "a", [New.of("é", t), New.of("\x1b[2J\n", t)], {"ü": "ö"})
     done = shell("inspect", tmp_path / "a", env={**os.environ, "PYTHONIOENCODING": "ascii"})
     assert (done.returncode, done.stderr) == (0, "")
     assert "\\xe9" in done.stdout

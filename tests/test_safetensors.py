@@ -19,8 +19,8 @@ import safetensors as reference
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 import shapejit as sj
-from shapejit.files import pieces, safetensors
-from shapejit.files.safetensors import New
+from shapejit.files import file_formats, pieces, safetensors
+from shapejit.files.writing import New
 
 KINDS = [kind for kind in sj.dtypes.all() if kind.safetensors]
 WITHOUT = [kind for kind in sj.dtypes.all() if kind.bits and not kind.safetensors]
@@ -59,7 +59,7 @@ def new_files(folder):
 def test_the_reference_reads_what_is_written(kind, tmp_path):
     t = random_tensor(kind)
     path = tmp_path / "a.safetensors"
-    size = safetensors.write(path, [New.of("t", t)], {"made by": "ü"})
+    size = file_formats.write(path, [New.of("t", t)], {"made by": "ü"})
     raw = path.read_bytes()
     assert size == len(raw)
     ((name, found),) = reference.deserialize(raw)
@@ -95,7 +95,7 @@ def test_what_the_reference_writes_is_read(kind, tmp_path):
     assert (found.tensors["t"].dtype, found.tensors["t"].shape) == (kind, (4, 3, 8))
     assert found.tensors["t"].tobytes() == t.tobytes()
     # Written again, it is the same file byte for byte.
-    safetensors.write(path, [New.of(*item) for item in found.tensors.items()], found.metadata)
+    file_formats.write(path, [New.of(*item) for item in found.tensors.items()], found.metadata)
     assert path.read_bytes() == raw
 
 
@@ -104,7 +104,7 @@ def test_many_tensors_are_aligned_and_keep_their_order(tmp_path):
     tensors = {
         f"{i}": random_tensor(kind, (8, i % 3), i) for i, kind in enumerate(KINDS + KINDS[::-1])
     }
-    safetensors.write(path, [New.of(*item) for item in tensors.items()])
+    file_formats.write(path, [New.of(*item) for item in tensors.items()])
     raw = path.read_bytes()
     start = 8 + int.from_bytes(raw[:8], "little")
     assert start % 8 == 0
@@ -143,7 +143,7 @@ def test_order_of_the_header_is_kept_and_metadata_too(tmp_path):
 @pytest.mark.parametrize("metadata", [None, {}, {"a": ""}])
 def test_no_metadata_and_empty_metadata_differ(metadata, tmp_path):
     path = tmp_path / "a.safetensors"
-    safetensors.write(path, [], metadata)
+    file_formats.write(path, [], metadata)
     assert safetensors.read(path).metadata == metadata
     assert reference.deserialize(path.read_bytes()) == []
 
@@ -163,7 +163,7 @@ def test_unaligned_data_are_read_without_a_copy(tmp_path):
 def test_a_tensor_keeps_the_map_alive_after_its_file_is_gone(tmp_path):
     path = tmp_path / "a.safetensors"
     t = random_tensor("bfloat16", (64, 1024))
-    safetensors.write(path, [New.of("t", t)])
+    file_formats.write(path, [New.of("t", t)])
     view = safetensors.read(path).tensors["t"].T[3:5]
     path.unlink()
     gc.collect()
@@ -303,7 +303,7 @@ def test_only_regular_files_are_read_and_replaced(make, tmp_path):
     with pytest.raises(sj.FileFormatError, match="regular file"):
         safetensors.read(path)
     with pytest.raises(sj.FileFormatError, match="regular file"):
-        safetensors.write(path, [])
+        file_formats.write(path, [])
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -595,7 +595,7 @@ def test_dtypes_without_a_name_are_refused(kind, tmp_path):
     with pytest.raises(
         sj.FileFormatError, match=f"tensor 't': safetensors has no dtype for {kind}"
     ):
-        safetensors.write(path, [New.of("t", random_tensor(kind, (8,)))])
+        file_formats.write(path, [New.of("t", random_tensor(kind, (8,)))])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -626,7 +626,7 @@ def test_what_the_format_cannot_hold_is_refused_first(tensors, metadata, words, 
     path = tmp_path / "a.safetensors"
     path.write_bytes(b"old")
     with pytest.raises(sj.FileFormatError, match=words):
-        safetensors.write(path, tensors, metadata)
+        file_formats.write(path, tensors, metadata)
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -655,7 +655,7 @@ def test_a_failure_leaves_the_destination_and_no_other_file(at, fault, tmp_path,
         monkeypatch.setattr(os, at, fails(fault))
     tensors = [New.of("first", t), New("t", t.dtype, t.shape, data)]
     with pytest.raises(type(fault)) as caught:
-        safetensors.write(path, tensors, None, progress)
+        file_formats.write(path, tensors, None, progress)
     if isinstance(fault, OSError):
         assert caught.value.errno == errno.ENOSPC
         assert caught.value.filename == str(path)
@@ -682,7 +682,7 @@ def test_a_failure_beside_the_thread_that_writes(at, tmp_path, monkeypatch):
     if at == "progress":
         progress = fail
     with pytest.raises(OSError, match="No space left"):
-        safetensors.write(path, tensors, None, progress)
+        file_formats.write(path, tensors, None, progress)
     monkeypatch.undo()
     assert (set(calls) == {threading.main_thread()}) == (at == "progress")
     assert set(threading.enumerate()).isdisjoint(set(calls) - {threading.main_thread()})
@@ -692,9 +692,9 @@ def test_a_failure_beside_the_thread_that_writes(at, tmp_path, monkeypatch):
 
 KILLED = """
 import os, signal, sys
-from shapejit.files import safetensors
+from shapejit.files import file_formats
 os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)
-safetensors.write(sys.argv[1], [])
+file_formats.write(sys.argv[1], [])
 """
 
 
@@ -712,7 +712,7 @@ def test_the_file_of_a_killed_writer_is_removed_by_the_next(tmp_path):
         path.write_bytes(b"mine")
     others[3].mkdir()
     others[4].symlink_to(others[0])
-    safetensors.write(tmp_path / "a", [])
+    file_formats.write(tmp_path / "a", [])
     assert sorted(tmp_path.iterdir()) == sorted([tmp_path / "a", *others])
     assert others[0].read_bytes() == b"mine"
 
@@ -722,11 +722,11 @@ def test_the_file_of_a_living_writer_stays(tmp_path):
 
     def data():
         """Written in the middle of another write to the same file."""
-        safetensors.write(tmp_path / "a", [New.of("inner", t)])
+        file_formats.write(tmp_path / "a", [New.of("inner", t)])
         assert len(new_files(tmp_path)) == 1
         yield t.buffer
 
-    safetensors.write(tmp_path / "a", [New("outer", t.dtype, t.shape, data)])
+    file_formats.write(tmp_path / "a", [New("outer", t.dtype, t.shape, data)])
     assert list(safetensors.read(tmp_path / "a").tensors) == ["outer"]
     assert new_files(tmp_path) == []
 
@@ -737,12 +737,12 @@ def test_a_writer_whose_file_is_removed_before_it_is_locked_makes_another(tmp_pa
 
     def another_process_is_faster(descriptor, how):
         monkeypatch.undo()
-        safetensors.write(tmp_path / "b", [])
+        file_formats.write(tmp_path / "b", [])
         assert new_files(tmp_path) == []
         flock(descriptor, how)
 
     monkeypatch.setattr(fcntl, "flock", another_process_is_faster)
-    safetensors.write(tmp_path / "a", [])
+    file_formats.write(tmp_path / "a", [])
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b"]
 
 
@@ -750,7 +750,7 @@ def test_a_file_system_without_locks(tmp_path, monkeypatch):
     fcntl = pytest.importorskip("fcntl")
     monkeypatch.setattr(fcntl, "flock", fails(OSError(errno.ENOLCK, "No locks available")))
     (tmp_path / f".shapejit-{'0' * 32}.tmp").write_bytes(b"perhaps alive")
-    safetensors.write(tmp_path / "a", [])
+    file_formats.write(tmp_path / "a", [])
     assert len(new_files(tmp_path)) == 1
     assert safetensors.read(tmp_path / "a").tensors == {}
 
@@ -760,7 +760,7 @@ def test_data_other_than_announced_are_refused(tmp_path):
     t = random_tensor("float32", (4,))
     for size in (3, 5):
         with pytest.raises(sj.FileFormatError, match=r"tensor 't': announced as .* have 16"):
-            safetensors.write(path, [New.of("t", t)._replace(shape=(size,))])
+            file_formats.write(path, [New.of("t", t)._replace(shape=(size,))])
         assert list(tmp_path.iterdir()) == []
 
 
@@ -768,7 +768,7 @@ def test_a_disk_that_takes_a_few_bytes_at_a_time(tmp_path, monkeypatch):
     write = os.write
     monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:7]))
     t = random_tensor("float32")
-    safetensors.write(tmp_path / "a", [New.of("t", t.T if t.ndim == 2 else t)])
+    file_formats.write(tmp_path / "a", [New.of("t", t.T if t.ndim == 2 else t)])
     monkeypatch.undo()
     assert safetensors.read(tmp_path / "a").tensors["t"].tobytes() == t.tobytes()
 
@@ -777,10 +777,10 @@ def test_permissions_come_from_the_umask_or_from_the_file_before(tmp_path):
     path = tmp_path / "a"
     before = os.umask(0o027)
     try:
-        safetensors.write(path, [])
+        file_formats.write(path, [])
         assert stat.S_IMODE(path.stat().st_mode) == 0o640
         path.chmod(0o604)
-        safetensors.write(path, [])
+        file_formats.write(path, [])
         assert stat.S_IMODE(path.stat().st_mode) == 0o604
     finally:
         os.umask(before)
@@ -791,13 +791,13 @@ def test_a_link_stays_and_its_file_is_replaced(tmp_path):
     real, link = tmp_path / "far" / "real", tmp_path / "link"
     real.write_bytes(b"old")
     link.symlink_to(real)
-    safetensors.write(link, [])
+    file_formats.write(link, [])
     assert link.is_symlink()
     assert safetensors.read(real).tensors == {}
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
     with pytest.raises(OSError, match="loop"):
-        safetensors.write(loop, [])
+        file_formats.write(loop, [])
     assert new_files(tmp_path) == []
 
 
@@ -806,14 +806,14 @@ def test_the_name_of_a_folder_is_refused(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("old").write_bytes(b"old")
     with pytest.raises(sj.FileFormatError, match="it names a folder, not a file"):
-        safetensors.write(name, [])
+        file_formats.write(name, [])
     assert [p.name for p in tmp_path.iterdir()] == ["old"]
 
 
 @pytest.mark.parametrize("name", ["", "\0", "a\0b", "\ud800"], ids=repr)
 def test_what_can_name_no_file_is_refused(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for call in (safetensors.read, lambda path: safetensors.write(path, [])):
+    for call in (safetensors.read, lambda path: file_formats.write(path, [])):
         with pytest.raises(sj.FileFormatError) as caught:
             call(name)
         assert str(caught.value) == f"{name!r}: no file can have this name"
@@ -822,7 +822,7 @@ def test_what_can_name_no_file_is_refused(name, tmp_path, monkeypatch):
 
 def test_a_name_that_is_no_unicode(tmp_path):
     path = os.path.join(tmp_path, os.fsdecode(b"\xff"))
-    safetensors.write(path, [])
+    file_formats.write(path, [])
     assert safetensors.read(path).tensors == {}
 
 
@@ -841,7 +841,7 @@ def test_views_are_written_piece_by_piece(kind, piece, tmp_path, monkeypatch):
         "none": base[:, :0],
     }
     written = []
-    safetensors.write(path, [New.of(*item) for item in views.items()], None, written.append)
+    file_formats.write(path, [New.of(*item) for item in views.items()], None, written.append)
     found = safetensors.read(path)
     assert sum(written) == found.nbytes
     for name, view in views.items():

@@ -22,13 +22,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate, pairwise
-from math import lcm
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays.tensor import Tensor, asarray
+from ..arrays.tensor import Tensor
 from ..dtypes.table import DType, fixed_width
 from ..errors import DTypeError, FormatError, ReshapeError, about, shape_text
 from ..operations import casts, codes, views
@@ -64,12 +63,11 @@ def reshape(x: Any, shape: Sequence[int] | int | Request, *, packed: object = No
     >>> reshape(da.ones((6, 4), chunks=2), (8, 3)).shape
     (8, 3)
     """
-    x, per, kind = _with_elements(x, packed)
+    if packed is not None:
+        return _packed(reshape(_unpacked(x, packed), shape), packed)
+    x = _checked(x)
     request = shape if is_a(shape, Request) else views.array_request(shape, "reshape")
-    target = target_shape(_shape(x, per), request)
-    if per > 1:  # row-major and in whole bytes, elements move as their bytes do
-        _check_bytes(target, per, kind)
-        target = (*target[:-1], target[-1] // per)
+    target = target_shape(x.shape, request)
     if 0 in target:
         return array.zeros(target, dtype=x.dtype, chunks=-1)
     try:
@@ -88,14 +86,10 @@ def permute_dims(x: Any, axes: Sequence[int], *, packed: object = None) -> Any:
     >>> permute_dims(da.ones((2, 30, 4), chunks=10), (1, 2, 0)).chunks
     ((10, 10, 10), (4,), (2,))
     """
-    x, per, kind = _with_elements(x, packed)
-    order, last = permutation(axes, x.shape), x.ndim - 1
-    if per == 1 or order[-1] == last:
-        return x.transpose(order)
-    _check_bytes([x.shape[i] for i in order], per, kind)
-    x = _merged(x, {order[-1]: per})
-    sizes = {last: _times(x.chunks[last], per), order[-1]: _times(x.chunks[order[-1]], 1, per)}
-    return _mapped(partial(_permuted, kind, order), [x], x.dtype, sizes, order)
+    if packed is not None:
+        return _packed(permute_dims(_unpacked(x, packed), axes), packed)
+    x = _checked(x)
+    return x.transpose(permutation(axes, x.shape))
 
 
 def flip(x: Any, *, axis: int | Sequence[int] | None = None, packed: object = None) -> Any:
@@ -107,13 +101,12 @@ def flip(x: Any, *, axis: int | Sequence[int] | None = None, packed: object = No
     >>> flip(da.arange(5, chunks=2)).compute()
     array([4, 3, 2, 1, 0])
     """
-    x, per, kind = _with_elements(x, packed)
+    if packed is not None:
+        return _packed(flip(_unpacked(x, packed), axis=axis), packed)
+    x = _checked(x)
     given = range(x.ndim) if axis is None else one_or_several(axis, "axis", "flip")
     axes = normal_axes(given, x.ndim, "flip")
-    made = array.flip(x, axes) if axes else x
-    if per == 1 or x.ndim - 1 not in axes:
-        return made
-    return _mapped(partial(_flipped, kind), [made], x.dtype)
+    return array.flip(x, axes) if axes else x
 
 
 def cast(
@@ -135,18 +128,12 @@ def cast(
     >>> str(cast(x, "float8_e4m3fn").dtype), cast(x, "int4", pack=True).compute()
     ('float8_e4m3fn', array([[225, 119]], dtype=uint8))
     """
-    x, per, kind = _with_elements(x, packed)
-    target = fixed_width(dtype)
-    to = _per(target) if pack else 1
+    x = _checked(x) if packed is None else _unpacked(x, packed)
     settings: dict[str, Any] = {"saturate": saturate, "round_mode": round_mode}
-    sample = casts.cast(np.empty(0, _codes(x, kind)), target, **settings)  # checks them
-    _check_bytes(_shape(x, per), to, target)
-    work = partial(_cast, kind, target.name, pack, settings)
-    made = np.dtype(np.uint8) if pack else sample.dtype
-    if not x.ndim:
-        return _mapped(work, [x], made)
-    x = _merged(x, {x.ndim - 1: lcm(per, to) // per})
-    return _mapped(work, [x], made, {x.ndim - 1: _times(x.chunks[-1], per, to)})
+    target = fixed_width(dtype)
+    sample = casts.cast(np.empty(0, x.dtype), target, **settings)  # checks them
+    made = _mapped(partial(casts.cast, dtype=target.name, **settings), [x], sample.dtype)
+    return _packed(made, target) if pack else made
 
 
 def dequantize(
@@ -171,36 +158,30 @@ def dequantize(
     >>> made.chunks, made[3].compute()[::32].tolist()
     (((2, 2), (32, 32)), [6.0, 7.0])
     """
-    x, per, kind = _with_elements(x, packed)
-    shape = _shape(x, per)
+    x = _checked(x) if packed is None else _unpacked(x, packed)
     if isinstance(scale, int | float) and not isinstance(scale, np.generic):
         casts.dequantize(np.empty(0, np.int8), scale)  # checks it
         scale = np.float32(float(scale))
     operands = [_operand(given) for given in (scale, zero_point) if given is not None]
     scales, *zeros = operands
-    blocks = blocks_of(block_shape, shape, scales.shape)
-    sample = np.empty((0,) * x.ndim, _codes(x, kind))
+    blocks = blocks_of(block_shape, x.shape, scales.shape)
+    sample = np.empty((0,) * x.ndim, x.dtype)
     made = casts.dequantize(sample, np.ones((), scales.dtype), dtype=dtype).dtype
     if zeros and zeros[0].shape not in ((), scales.shape):
         given = f"zero_point has shape {shape_text(zeros[0].shape)}"
         wanted = f"scale {shape_text(scales.shape)}: it is a scalar, or has one number per scale"
         raise ReshapeError(f"{given}, {wanted}")
-    if 0 in shape:
-        return array.zeros(shape, dtype=made, chunks=-1)
-    last, several = x.ndim - 1, [axis for axis, n in enumerate(scales.shape) if n > 1]
-    x = _merged(x, {i: lcm(blocks[i], per) // per if i == last else blocks[i] for i in several})
-    sizes = {last: _times(x.chunks[last], per)} if x.ndim else {}
-    cut = {i: _times(sizes.get(i, x.chunks[i]), 1, blocks[i]) for i in several}
+    if 0 in x.shape:
+        return array.zeros(x.shape, dtype=made, chunks=-1)
+    several = {axis: blocks[axis] for axis, n in enumerate(scales.shape) if n > 1}
+    x = _merged(x, several)
+    cut = {axis: tuple(-(-n // block) for n in x.chunks[axis]) for axis, block in several.items()}
     operands = [each.rechunk(cut) if each.ndim else each for each in operands]
-    work = partial(_dequantized, kind, made.name, blocks or None)
-    return _mapped(work, [x, *operands], made, sizes)
+    return _mapped(partial(_dequantized, made.name, blocks or None), [x, *operands], made)
 
 
-def _with_elements(x: Any, packed: object) -> tuple[Any, int, str | None]:
-    """A dask array of known chunks, its elements per item, and their dtype if they are packed.
-
-    No chunk is empty beside others.
-    """
+def _checked(x: Any) -> Any:
+    """A dask array of known chunks, none of which is empty beside others."""
     if not isinstance(x, array.Array):
         raise DTypeError(f"expected a dask array, not {type(x).__name__}; dask.array.asarray(x)")
     with about("chunks"):
@@ -208,26 +189,15 @@ def _with_elements(x: Any, packed: object) -> tuple[Any, int, str | None]:
     if any(size != size for sizes in x.chunks for size in sizes):
         raise ReshapeError(f"chunks of unknown sizes: {x.shape}; see x.compute_chunk_sizes()")
     if any(0 in sizes and len(sizes) > 1 for sizes in x.chunks):
-        x = x.rechunk(tuple(tuple(filter(None, sizes)) or (0,) for sizes in x.chunks))
-    if packed is None:
-        return x, 1, None
-    kind = fixed_width(packed)
-    if x.dtype != np.uint8 or not x.ndim:
-        raise DTypeError(f"packed {kind} lies in an array of uint8 of 1 dim or more, not {x.dtype}")
-    return x, _per(kind), kind.name
+        return x.rechunk(tuple(tuple(filter(None, sizes)) or (0,) for sizes in x.chunks))
+    return x
 
 
 def _operand(given: Any) -> Any:
     """Scales or zero points as a dask array."""
     if isinstance(given, array.Array):
-        return _with_elements(given, None)[0]
+        return _checked(given)
     return array.from_array(np.asarray(unwrapped(given)), chunks=-1)
-
-
-def _codes(x: Any, kind: str | None) -> np.dtype[Any]:
-    """The dtype of the elements, a byte each if they are packed."""
-    found: np.dtype[Any] = x.dtype if kind is None else fixed_width(kind).codes
-    return found
 
 
 def _per(kind: DType) -> int:
@@ -239,23 +209,29 @@ def _per(kind: DType) -> int:
     return 8 // kind.bits
 
 
-def _shape(x: Any, per: int) -> Shape:
-    """The shape in elements."""
-    return (*x.shape[:-1], x.shape[-1] * per) if per > 1 else x.shape
+def _unpacked(x: Any, packed: object) -> Any:
+    """Packed elements, a byte each."""
+    x, kind = _checked(x), fixed_width(packed)
+    if x.dtype != np.uint8 or not x.ndim:
+        raise DTypeError(f"packed {kind} lies in an array of uint8 of 1 dim or more, not {x.dtype}")
+    if kind.numpy is None and kind.kind != "integer":
+        raise DTypeError(f"{kind} is no dtype of ml_dtypes, so that no chunk can hold its elements")
+    sizes = {x.ndim - 1: tuple(n * _per(kind) for n in x.chunks[-1])}
+    return _mapped(partial(_as_elements, kind.name), [x], kind.codes, sizes)
 
 
-def _check_bytes(shape: Sequence[int], per: int, packed: object) -> None:
-    """Raise FormatError unless the last dim of a packed shape has whole bytes."""
-    if per > 1 and (not shape or shape[-1] % per):
+def _packed(x: Any, packed: object) -> Any:
+    """Elements packed along the last dim. Raises FormatError unless that fills whole bytes."""
+    kind = fixed_width(packed)
+    per = _per(kind)
+    if not x.ndim or x.shape[-1] % per:
         raise FormatError(
-            f"the last dim of {shape_text(tuple(shape))} does not fill whole bytes: "
-            f"{fixed_width(packed)} has {per} elements in each"
+            f"the last dim of {shape_text(x.shape)} does not fill whole bytes: "
+            f"{kind} has {per} elements in each"
         )
-
-
-def _times(sizes: Sequence[int], per: int, to: int = 1) -> Shape:
-    """The sizes of chunks, in elements or blocks of which `to` are `per` items; rounded up."""
-    return tuple(-(-n * per // to) for n in sizes)
+    x = _merged(x, {x.ndim - 1: per})
+    sizes = {x.ndim - 1: tuple(n // per for n in x.chunks[-1])}
+    return _mapped(partial(_as_bytes, kind.name), [x], np.dtype(np.uint8), sizes)
 
 
 def _merged(x: Any, steps: Mapping[int, int]) -> Any:
@@ -274,66 +250,35 @@ def _mapped(
     arrays: Sequence[Any],
     dtype: np.dtype[Any],
     sizes: Mapping[int, Shape] | None = None,
-    order: Sequence[int] | None = None,
 ) -> Any:
     """An array whose chunks are `work` of those of the first one and of its operands.
 
-    `sizes` are those of the result's chunks along dims of the first array that change, `order`
-    says which of its dims are the result's. Dims of size 1 of an operand are for all chunks.
+    `sizes` are those of the result's chunks along dims that change. Dims of size 1 of an operand
+    are for all chunks.
     """
     axes = tuple(range(arrays[0].ndim))
     pairs = [each for x in arrays for each in (x, axes if x.ndim else ())]
     return array.blockwise(
-        work, axes if order is None else tuple(order), *pairs, dtype=dtype, align_arrays=False,
-        adjust_chunks=dict(sizes or {}), meta=np.empty((0,) * len(axes), dtype),
+        work, axes, *pairs, dtype=dtype, align_arrays=False, adjust_chunks=sizes,
+        meta=np.empty((0,) * len(axes), dtype),
     )  # fmt: skip
 
 
-def _permuted(packed: str | None, axes: Shape, chunk: NDArray[Any]) -> NDArray[Any]:
-    """A packed chunk with its dims in another order."""
-    return _bytes(views.permute_dims(_elements(chunk, packed), axes))
+def _as_elements(kind: str, chunk: NDArray[Any]) -> NDArray[Any]:
+    """The elements of a packed chunk."""
+    shape = (*chunk.shape[:-1], chunk.shape[-1] * _per(fixed_width(kind)))
+    return Tensor.frombuffer(views.ascontiguous(chunk), kind, shape).unpack()
 
 
-def _flipped(packed: str | None, chunk: NDArray[Any]) -> NDArray[Any]:
-    """A packed chunk with the elements of each byte in reverse order."""
-    return _bytes(views.flip(_elements(chunk[..., ::-1], packed), axis=-1))
-
-
-def _cast(
-    packed: str | None, dtype: str, pack: bool, settings: Mapping[str, Any], chunk: NDArray[Any]
-) -> NDArray[Any]:
-    """The elements of a chunk, `packed` or not, converted, and packed if `pack`."""
-    x = _elements(chunk, packed)
-    if pack and not isinstance(x, Tensor):
-        x = codes.pack(x) if fixed_width(x.dtype).packed else asarray(x)
-    made = casts.cast(x, dtype, **settings)
-    return _bytes(made) if pack else np.asarray(made)
+def _as_bytes(kind: str, chunk: NDArray[Any]) -> NDArray[np.uint8]:
+    """The elements of a chunk, packed."""
+    t = codes.pack(chunk, kind)
+    return codes.memory(t).reshape(*t.shape[:-1], t.shape[-1] * t.dtype.bits // 8)
 
 
 def _dequantized(
-    packed: str | None,
-    dtype: str,
-    blocks: Shape | None,
-    chunk: NDArray[Any],
-    scale: NDArray[Any],
-    zero_point: Any = None,
+    dtype: str, blocks: Shape | None, chunk: NDArray[Any], scale: NDArray[Any], zero: Any = None
 ) -> NDArray[Any]:
-    """The values of a chunk of codes, `packed` or not, which has whole blocks or lies in one."""
-    made = casts.dequantize(
-        _elements(chunk, packed), scale, zero_point=zero_point, block_shape=blocks, dtype=dtype
-    )
+    """The values of a chunk of codes, which has whole blocks or lies in one."""
+    made = casts.dequantize(chunk, scale, zero_point=zero, block_shape=blocks, dtype=dtype)
     return np.asarray(made)
-
-
-def _elements(chunk: NDArray[Any], packed: str | None) -> Any:
-    """The elements of a chunk; of a packed one, a Tensor over its bytes."""
-    if packed is None:
-        return chunk
-    kind = fixed_width(packed)
-    shape = (*chunk.shape[:-1], chunk.shape[-1] * (8 // kind.bits))
-    return Tensor.frombuffer(views.ascontiguous(chunk), kind, shape)
-
-
-def _bytes(t: Any) -> NDArray[np.uint8]:
-    """The bytes of a Tensor whose last dim has whole bytes, in a last dim of bytes."""
-    return codes.memory(t).reshape(*t.shape[:-1], t.shape[-1] * t.dtype.bits // 8)

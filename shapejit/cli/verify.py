@@ -10,6 +10,8 @@ from typing import Any
 
 from .. import conversion
 from ..conversion.comparing import Weights, differences
+from ..conversion.configs import facts_after, rewritten
+from ..conversion.single_files import results
 from ..errors import escaped, redacted_url
 from ..files import file_formats
 from ..files.configuration import configuration
@@ -50,8 +52,8 @@ def _weights(path: str, rules: Sequence[str], spec: Mapping[str, Any]) -> Weight
     if not rules:
         return Weights(found.typed, configuration(found).facts)
     given = [rule for file in rules for rule in conversion.read_rules(file)]
-    plan = conversion.plan(found, given, conversion.dialect(**spec))
-    return Weights(plan.results, plan.config)
+    tensors = conversion.plan(found, given, conversion.dialect(**spec))
+    return Weights(results(tensors), facts_after(rewritten(tensors), tensors))
 
 
 def run(args: Namespace) -> int:

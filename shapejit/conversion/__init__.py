@@ -3,22 +3,22 @@
 from .changes import Change
 from .described import Report
 from .folders import nbytes_of
-from .planning import Conversion, plan
+from .planning import plan
 from .proof import prove
 from .rules import RULES, read_rules, rule, rules_of
 from .runs import Settings
-from .tensors import SPECS, Dialect, Rule, Spec, dialect
+from .tensors import SPECS, Dialect, Rule, Spec, Tensors, dialect
 
 __all__ = [
     "RULES",
     "SPECS",
     "Change",
-    "Conversion",
     "Dialect",
     "Report",
     "Rule",
     "Settings",
     "Spec",
+    "Tensors",
     "dialect",
     "nbytes_of",
     "plan",

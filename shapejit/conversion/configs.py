@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..errors import FormatError
-from ..files.configuration import Config
 from ..quantization.configuration import (
     COMFY,
     CONFIG,
@@ -29,8 +28,9 @@ _TELLING = (COMFY, "general.file_type")
 _PLAIN = ("bfloat16", "float16", "float32")
 
 
-def rewritten(config: Config, tensors: Tensors) -> dict[str, Any]:
+def rewritten(tensors: Tensors) -> dict[str, Any]:
     """The config after the rules. Raises FormatError for weights that it cannot describe."""
+    config = tensors.config
     made = dict(config.content)
     if tensors.became or tensors.encoded:
         left = {weight.scheme for weight in untouched(tensors)}

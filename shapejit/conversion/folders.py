@@ -17,10 +17,11 @@ from .. import __version__
 from ..errors import FileFormatError, FormatError, quoted
 from ..files.checkpoint import Checkpoint
 from ..files.places import opened, places
-from ..files.safetensors.writer import Placed, placed
+from ..files.safetensors import placed
 from ..files.sharded import PICKLES, SUFFIX, shards_named
+from ..files.writing import NewFile
 from ..quantization.configuration import CONFIG, QUANTIZER_CONFIG_FILES
-from .changes import Change
+from .changes import Change, to_write
 from .tensors import Tensors
 
 MAX_SHARD = 5 * 10**9  # bytes, the default of transformers
@@ -30,15 +31,11 @@ _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """A safetensors file of a folder, the unit of work: one process writes it as a whole.
-
-    About `most` bytes of a tensor are in memory at a time.
-    """
+    """A safetensors file of a folder, the unit of work: one process writes it as a whole."""
 
     name: str
     changes: tuple[Change, ...]
-    placed: Placed
-    most: int
+    file: NewFile
 
     @property
     def nbytes(self) -> int:
@@ -47,11 +44,11 @@ class Shard:
 
     def is_written(self, folder: str) -> bool:
         """Whether a folder contains it: a file of this name, size and header."""
-        place, header = places(folder), self.placed.header
+        place, header = places(folder), self.file.head
         with suppress(OSError, FileFormatError):
-            file = place.open(place.inside(folder, self.name, None))
-            same = file.size == self.placed.size
-            return same and file.bytes(0, len(header)) == header
+            found = place.open(place.inside(folder, self.name, None))
+            same = found.size == self.file.size
+            return same and found.bytes(0, len(header)) == header
         return False
 
 
@@ -105,20 +102,19 @@ class Folder:
 
 
 def planned_folder(
-    tensors: Tensors, source: str, path: str, config: Mapping[str, Any], max_shard: int, most: int,
-    rules: str,
-) -> Folder:  # fmt: skip
+    tensors: Tensors, source: str, path: str, config: Mapping[str, Any], max_shard: int
+) -> Folder:
     """The planned folder `path`, made of the folder `source`, which may be the same.
 
-    `config` is the content of the config after the rules, `rules` is their text. Raises
-    FileFormatError for tensors that files cannot hold.
+    `config` is the content of the config after the rules. Raises FileFormatError for tensors that
+    files cannot hold.
     """
     target, home = places(path).real(path), places(source).real(source)
     _check_apart(home, target, path)
     checkpoint = tensors.checkpoint
     stem = checkpoint.stem
     changes = [*tensors.changes.values()]
-    files = _shards(path, changes, max_shard, most, stem, checkpoint.of_files)
+    files = _shards(path, changes, max_shard, tensors.most, stem, checkpoint.of_files)
     texts, index = _texts(tensors, files, config, stem), f"{stem}{SUFFIX}"
     telling = {
         CONFIG,
@@ -131,8 +127,8 @@ def planned_folder(
     plan = {
         "version of shapejit": __version__,
         "source": [*_sources(checkpoint, home), _hash(tensors.config.facts)],
-        "list of rules": rules,
-        "set of files": {f.name: [f.placed.size, _hash(f.placed.header)] for f in files},
+        "list of rules": [*map(str, tensors.rules), f"saturate {tensors.saturate}"],
+        "set of files": {f.name: [f.file.size, _hash(f.file.head)] for f in files},
     }
     text = json.dumps(plan, indent=1)
     return Folder(path, tuple(files), texts, others, index, frozenset(gone), text)
@@ -224,8 +220,8 @@ def _shards(
         name = f"{stem}.safetensors"
         if count > 1:
             name = f"{stem}-{k:05d}-of-{count:05d}.safetensors"
-        where = placed(place.join(folder, name), group, metadata)
-        made.append(Shard(name, tuple(group), where, most))
+        file = placed(place.join(folder, name), to_write(group, most), metadata)
+        made.append(Shard(name, tuple(group), file))
     return made
 
 

@@ -7,23 +7,20 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from socket import gethostname
 from typing import TYPE_CHECKING, Any
 
 from ..errors import FileFormatError, FormatError, quoted
 from ..files import file_formats
-from ..files.checkpoint import Checkpoint, LazyMapping
+from ..files.checkpoint import Checkpoint
 from ..files.configuration import configuration
 from ..files.paths import Path, absolute, file_name
-from ..files.pieces import MOST
 from ..files.places import places
-from ..files.stored import FileType
 from ..files.writing import Progress
 from . import single_files
-from .changes import Change
 from .configs import facts_after, rewritten
 from .described import Report, described
 from .folders import MAX_SHARD, Folder, nbytes_of, planned_folder
@@ -32,142 +29,11 @@ from .quantizing import encoding_errors
 from .remaining import check, check_parts, still_quantised
 from .rules import RULES, Given, rules_of
 from .runs import Settings, WriteShards, destination, write_folder, write_here
-from .single_files import file_types
 from .tensors import Dialect, Rule, Tensors, dialect
 from .weights import LATEST
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
-
-
-@dataclass(frozen=True, eq=False)
-class Conversion:
-    """A planned conversion; nothing is written yet.
-
-    About `most` bytes of a tensor are in memory at a time.
-    """
-
-    tensors: Tensors
-    rules: tuple[Rule, ...]
-    most: int = MOST
-
-    @property
-    def checkpoint(self) -> Checkpoint:
-        """The source."""
-        return self.tensors.checkpoint
-
-    @property
-    def changes(self) -> tuple[Change, ...]:
-        """The tensors of the destination."""
-        return tuple(self.tensors.changes.values())
-
-    @property
-    def results(self) -> Mapping[str, Change]:
-        """The tensors of the destination as `schemes.detect` takes them, without writing them."""
-        tensors, types = self.tensors, file_types(self.tensors)
-
-        def typed(name: str, change: Change) -> Change:
-            kind = types.get(name)
-            return change if kind is None else replace(change, tensor_type=FileType(kind))
-
-        return LazyMapping(tensors.changes, typed, tensors.path, tensors.weight_nodes)
-
-    @cached_property
-    def _content(self) -> dict[str, Any]:
-        """The content of the new config."""
-        return rewritten(self.tensors.config, self.tensors)
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """The facts about weights of the destination, as `schemes.detect` takes them."""
-        return facts_after(self._content, self.tensors)
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Contradictions and unclear tensors, if quantised weights are decoded or converted."""
-        if not self.tensors.became:
-            return ()
-        found = self.tensors.detected
-        return (*found.warnings, *map(str, found.unclear))
-
-    def write(self, path: Path, progress: Progress | None = None) -> Report:
-        """Write the converted checkpoint: a folder as a folder, a file in the format of `path`.
-
-        A folder becomes a file if `path` has the suffix of one. Metadata are kept if the format
-        stays the same. Raises FileFormatError for tensors that the format cannot hold, OSError for
-        errors of the disk.
-        """
-        return self.to(path, Settings()).write(progress)
-
-    def to(self, path: Path, settings: Settings) -> Output:
-        """What is written to a path.
-
-        Raises FormatError for what a destination at `path` could not tell any more: parts of
-        quantised weights which rules have taken apart, blocks of GGUF in a file that names no
-        types, and codes whose sizes only a node of ONNX states.
-        """
-        name, source = file_name(path), self.checkpoint.path
-        place, home = places(name), places(source)
-        place.fresh(name)
-        suffix = file_formats.has_suffix(name)
-        if self.checkpoint.format != "sharded" or (suffix and not place.is_folder(name)):
-            single_files.check(name, self.tensors)
-            check_parts(self.tensors, self.tensors.config.facts, self.results)
-            return Output(self, path, None, settings)
-        check_parts(self.tensors, self.config, self.results)
-        rules = "\n".join([*map(str, self.rules), f"saturate {self.tensors.saturate}"])
-        source = source if home.is_folder(source) else home.parent(source) or os.curdir
-        content, largest = self._content, settings.max_shard
-        made = planned_folder(self.tensors, source, name, content, largest, self.most, rules)
-        return Output(self, path, made, settings)
-
-
-@dataclass(frozen=True, eq=False)
-class Output:
-    """What a conversion writes: a planned folder, or a file (then `folder` is None)."""
-
-    conversion: Conversion
-    path: Path
-    folder: Folder | None
-    settings: Settings
-
-    @cached_property
-    def report(self) -> Report:
-        """The Report of all that will be written, or of a part of a folder."""
-        found, checkpoint = self.conversion, self.conversion.checkpoint
-        changes, total = found.changes, sum(change.nbytes for change in found.changes)
-        warnings = [*found.warnings, *still_quantised(found.tensors, found.rules)]
-        if self.folder is None:
-            warnings += single_files.metadata_warnings(file_name(self.path), found.tensors)
-        else:
-            changes = tuple(c for shard in self.settings.own(self.folder) for c in shard.changes)
-        written = sum(change.nbytes for change in changes)
-        if self.settings.commit is not None:
-            written = 0
-        return Report(
-            tensors=len(changes),
-            changed=sum(not c.same for c in changes),
-            moved=sum(c.moves for c in changes),
-            bytes_read=checkpoint.nbytes * written // max(1, total),
-            bytes_written=written,
-            warnings=tuple(warnings),
-            left_out=tuple(found.tensors.left_out.items()),
-        )
-
-    def write(self, progress: Progress | None = None, shards: WriteShards = write_here) -> Report:
-        """Write it; `shards` writes those of a folder."""
-        start, found, report = time.perf_counter(), self.conversion, self.report
-        tell, settings = progress or (lambda _: None), self.settings
-        try:
-            if self.folder is None:
-                single_files.write(self.path, found.tensors, tell, found.most, settings.verify)
-            else:
-                written = write_folder(self.folder, settings, tell, shards)
-                read = report.bytes_read * written // max(1, report.bytes_written)
-                report = replace(report, bytes_read=read, bytes_written=written)
-        finally:
-            LATEST.clear()
-        return replace(report, seconds=time.perf_counter() - start)
 
 
 def plan(
@@ -176,7 +42,7 @@ def plan(
     reshape: Dialect,
     saturate: bool = True,
     chunk: int | None = None,
-) -> Conversion:
+) -> Tensors:
     """Plan a conversion: apply `rules` in order to the tensors of a checkpoint.
 
     Only data that describe quantised weights are read; `--to` a scheme converts one weight of each
@@ -184,14 +50,13 @@ def plan(
     Raises ReshapeError, DTypeError or FormatError, with the file, the tensor and the rule, for a
     rule that does not fit or matches no tensor, and for a tensor that needs more than `chunk`.
     """
-    tensors = Tensors(checkpoint, configuration(checkpoint), reshape, saturate)
-    tensors.exceptions += [r.pattern for r in rules if r.option == "keep"]
+    tensors = Tensors(checkpoint, configuration(checkpoint), reshape, rules, saturate, chunk)
     for r in rules:
         RULES[r.option].apply(r, tensors)
     check(tensors)
     if chunk is not None:
         _check_held(tensors, chunk)
-    return Conversion(tensors, tuple(rules), chunk or MOST)
+    return tensors
 
 
 def _check_held(tensors: Tensors, chunk: int) -> None:
@@ -201,6 +66,49 @@ def _check_held(tensors: Tensors, chunk: int) -> None:
             reason = f"its rules need {held} bytes in memory at a time"
             where = f"{tensors.path}: tensor {quoted(change.name)}"
             raise FormatError(f"{where}: {reason}, more than the {chunk} of --chunk")
+
+
+def folder_of(tensors: Tensors, path: Path, settings: Settings) -> Folder | None:
+    """What is written to a folder `path`; None if a file is written.
+
+    A folder becomes a file if `path` has the suffix of one. Raises FormatError for what a
+    destination at `path` could not tell any more: parts of quantised weights which rules have taken
+    apart, blocks of GGUF in a file that names no types, and codes whose sizes only a node of ONNX
+    states.
+    """
+    name, source = file_name(path), tensors.checkpoint.path
+    place, home = places(name), places(source)
+    place.fresh(name)
+    suffix = file_formats.has_suffix(name)
+    if tensors.checkpoint.format != "sharded" or (suffix and not place.is_folder(name)):
+        single_files.check(name, tensors)
+        check_parts(tensors, tensors.config.facts, single_files.results(tensors))
+        return None
+    content = rewritten(tensors)
+    check_parts(tensors, facts_after(content, tensors), single_files.results(tensors))
+    source = source if home.is_folder(source) else home.parent(source) or os.curdir
+    return planned_folder(tensors, source, name, content, settings.max_shard)
+
+
+def _report(tensors: Tensors, path: Path, folder: Folder | None, settings: Settings) -> Report:
+    """The Report of all that will be written, or of a part of a folder."""
+    changes = [*tensors.changes.values()]
+    total = sum(change.nbytes for change in changes)
+    warnings = [*tensors.warnings, *still_quantised(tensors)]
+    if folder is None:
+        warnings += single_files.metadata_warnings(file_name(path), tensors)
+    else:
+        changes = [c for shard in settings.own(folder) for c in shard.changes]
+    written = sum(c.nbytes for c in changes) if settings.commit is None else 0
+    return Report(
+        tensors=len(changes),
+        changed=sum(not c.same for c in changes),
+        moved=sum(c.moves for c in changes),
+        bytes_read=tensors.checkpoint.nbytes * written // max(1, total),
+        bytes_written=written,
+        warnings=tuple(warnings),
+        left_out=tuple(tensors.left_out.items()),
+    )
 
 
 @dataclass(frozen=True)
@@ -216,13 +124,13 @@ class Job:
     settings: Settings
     wanted: str = ""
 
-    def planned(self) -> Output:
+    def planned(self) -> tuple[Tensors, Folder | None]:
         """Plan it in this process."""
         spec, special_zero, allowzero = self.spec
         reshape = dialect(spec, special_zero=special_zero, allowzero=allowzero)
         source = file_formats.read(self.source)
-        found = plan(source, self.rules, reshape, self.saturate, self.chunk)
-        return found.to(self.destination, self.settings)
+        tensors = plan(source, self.rules, reshape, self.saturate, self.chunk)
+        return tensors, folder_of(tensors, self.destination, self.settings)
 
 
 def write_planned(job: Job, number: int) -> None:
@@ -237,7 +145,7 @@ def write_planned(job: Job, number: int) -> None:
 @lru_cache(maxsize=1)
 def _wanted(job: Job) -> Folder:
     """The planned folder. Raises FileFormatError if its plan has not the hash `wanted`."""
-    made = job.planned().folder
+    _, made = job.planned()
     if made is None or made.hash != job.wanted:
         reason = (
             f"the plan of a worker on {gethostname()} differs: it needs the same source, unchanged"
@@ -311,26 +219,34 @@ def convert(
     settings = Settings(nbytes_of(max_shard_size), resume, part, commit, verify)
     most = None if chunk is None else nbytes_of(chunk)
     job = Job(src, dst, given, (spec, special_zero, allowzero), saturate, most, settings)
-    made = job.planned()
-    found, folder = made.conversion, made.folder
+    tensors, folder = job.planned()
     if folder is None and (part or commit or executor is not None):
         reason = "parts and executors need folders as source and destination"
         raise FileFormatError(dst, None, reason)
     if commit is not None and executor is not None:
         raise FormatError("a commit has no executor: it writes no tensors")
-    report = made.report
+    report = _report(tensors, dst, folder, settings)
     if strict and report.warnings:
-        raise FormatError(f"{found.tensors.path}: {'; '.join(report.warnings)} (--strict)")
+        raise FormatError(f"{tensors.path}: {'; '.join(report.warnings)} (--strict)")
     if planned is not None:
         planned(report)
     if dry_run:
-        errors = tuple(encoding_errors(found.tensors))
-        return replace(report, rows=tuple(described(found.tensors)), errors=errors)
+        errors = tuple(encoding_errors(tensors))
+        return replace(report, rows=tuple(described(tensors)), errors=errors)
     if proof and commit is None:
-        prove(found.changes, found.most)
-    if executor is None or folder is None:
-        return made.write(progress)
-    return made.write(progress, _by_executor(executor, job, folder))
+        prove(tensors.changes.values(), tensors.most)
+    start, tell = time.perf_counter(), progress or (lambda _: None)
+    try:
+        if folder is None:
+            single_files.write(dst, tensors, tell, verify)
+        else:
+            write = write_here if executor is None else _by_executor(executor, job, folder)
+            written = write_folder(folder, settings, tell, write)
+            read = report.bytes_read * written // max(1, report.bytes_written)
+            report = replace(report, bytes_read=read, bytes_written=written)
+    finally:
+        LATEST.clear()
+    return replace(report, seconds=time.perf_counter() - start)
 
 
 def _by_executor(executor: Any, job: Job, made: Folder) -> WriteShards:

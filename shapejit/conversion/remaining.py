@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -13,13 +13,12 @@ from ..quantization.account import Held, Quantised, unaccounted
 from ..quantization.configuration import Declared, declared
 from ..quantization.detection import detected
 from ..quantization.forms import Numbers
-from ..quantization.naming import names_from
 from ..quantization.parts import Found
 from ..quantization.rows import ROWS
 from .changes import Change
 from .origins import astray
 from .repacks import Repacked
-from .tensors import Rule, Tensors
+from .tensors import Tensors
 from .weights import stored
 
 
@@ -55,9 +54,9 @@ def untouched(tensors: Tensors) -> list[Found]:
     return [weight for weight in tensors.detected if weight.codes in there]
 
 
-def still_quantised(tensors: Tensors, rules: Iterable[Rule]) -> Iterator[str]:
+def still_quantised(tensors: Tensors) -> Iterator[str]:
     """Warnings for quantised weights that `--dtype` does not cast."""
-    for r in (r for r in rules if r.option == "dtype"):
+    for r in (r for r in tensors.rules if r.option == "dtype"):
         names = [w.codes for w in untouched(tensors) if w.codes not in tensors.kept]
         if found := [name for name in names if r.pattern.fullmatch(name)]:
             yield (
@@ -112,7 +111,9 @@ def check_parts(tensors: Tensors, config: Mapping[str, Any], results: Mapping[st
     others are not, and codes that `--repack` stores as no scheme does. `results` are the tensors of
     the destination, `config` is its description of them.
     """
-    if _whole_modules(tensors):
+    if len(tensors.changes) == len(tensors.checkpoint.members) and all(
+        change.same for change in tensors.changes.values()
+    ):
         return
     used, moved = uses(tensors), list[Found]()
     for weight in tensors.detected:
@@ -131,28 +132,6 @@ def check_parts(tensors: Tensors, config: Mapping[str, Any], results: Mapping[st
 
 
 _KEEP = " (--keep before that rule allows it)"
-_CODES = {kind for row in ROWS for form in row.forms for kind in form.part(form.codes.part).kinds}
-
-
-def _whole_modules(tensors: Tensors) -> bool:
-    """Whether rules rename modules at most, so that every weight keeps its parts.
-
-    Weights need not be detected for that: all parts of one begin as its codes do, up to their last
-    dot. Where they are renamed otherwise, or something is dropped, weights have to be looked at.
-    """
-    now = tensors.unchanged
-    if not len(now) == len(tensors.changes) == len(tensors.checkpoint.members):
-        return False
-    names, renamed = sorted(now), not all(change.same for change in now.values())
-    codes = (name for name, change in now.items() if renamed and change.dtype.name in _CODES)
-    for module in {*map(_stem, codes)}:
-        new = set[str]()
-        for name in names_from(names, module):
-            own = name.removeprefix(module)
-            new.add(now[name].name.removesuffix(own) if now[name].name.endswith(own) else "?")
-        if len(new) > 1 or not all(each == _stem(each) for each in new):
-            return False
-    return True
 
 
 def _needed(weight: Found) -> Iterator[Stored]:

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 
 from ..errors import FileFormatError, FormatError
 from ..files import safetensors
-from ..files.places import places, put, send
-from ..files.safetensors.writer import writing
+from ..files.places import places, put, send, writing
 from ..files.urls import is_url
 from ..files.writing import Progress
-from .changes import check_written, to_write
+from .changes import check_written
 from .folders import MAX_SHARD, Folder, Shard
 from .remote_folder import RemoteFolder
 from .replacing import LocalFolder
@@ -81,7 +80,7 @@ def shard_written(shard: Shard, folder: str, progress: Progress) -> AbstractCont
     path = places(folder).join(folder, shard.name)
     if os.path.islink(path):  # or the file that it points to would be replaced
         os.unlink(path)
-    return writing(path, shard.placed, to_write(shard.changes, shard.most), progress)
+    return writing(path, shard.file, progress)
 
 
 def write_here(folder: str, shards: Sequence[Shard], progress: Progress) -> None:
@@ -114,7 +113,7 @@ def write_folder(
         reason = "no part of this conversion was written, or all were committed before"
         raise FileFormatError(folder.path, None, reason)
     goes_on = settings.resume or settings.commit is not None
-    needed = sum(shard.placed.size for shard in own) + folder.nbytes
+    needed = sum(shard.file.size for shard in own) + folder.nbytes
     with where.taken(alone, goes_on or not alone, needed):
         left = [shard for shard in own if not (goes_on and shard.is_written(where.folder))]
         if settings.commit is not None:

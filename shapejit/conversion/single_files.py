@@ -10,11 +10,11 @@ from math import prod
 
 from ..errors import FormatError, quoted, shown
 from ..files import file_formats
-from ..files.checkpoint import Checkpoint
+from ..files.checkpoint import Checkpoint, LazyMapping
 from ..files.paths import Path, file_name
 from ..files.places import places
 from ..files.planned import Planned
-from ..files.stored import Stored
+from ..files.stored import FileType, Stored
 from ..files.writing import Progress
 from ..quantization import sizes
 from ..quantization.configuration import CONFIG
@@ -63,7 +63,7 @@ def metadata_warnings(path: str, tensors: Tensors) -> Iterator[str]:
     schemes = list[str]()
     content = tensors.config.content
     with suppress(FormatError):  # of what no config can tell
-        content = rewritten(tensors.config, tensors)
+        content = rewritten(tensors)
         schemes = described_by_config(facts_after(content, tensors), tensors)
     beside = content == tensors.config.content and _folder_of(path) == _folder_of(source.path)
     if schemes and not beside:
@@ -80,7 +80,7 @@ def _folder_of(path: str) -> str:
     return place.real(path if place.is_folder(path) else place.parent(path) or os.curdir)
 
 
-def write(path: Path, tensors: Tensors, progress: Progress | None, most: int, verify: bool) -> None:
+def write(path: Path, tensors: Tensors, progress: Progress, verify: bool) -> None:
     """Write the tensors in the format of the suffix; metadata are kept if the format is."""
     row, metadata, kept = file_formats.writer(path), None, None
     changes = [*tensors.changes.values()]
@@ -92,8 +92,19 @@ def write(path: Path, tensors: Tensors, progress: Progress | None, most: int, ve
     def look(found: Checkpoint) -> None:
         check_written(changes, found, file_name(path))
 
-    file_formats.write(path, to_write(changes, most), metadata, progress, source=kept,
+    file_formats.write(path, to_write(changes, tensors.most), metadata, progress, source=kept,
                        types=types, check=look if verify else None)  # fmt: skip
+
+
+def results(tensors: Tensors) -> Mapping[str, Change]:
+    """The tensors of the destination as `schemes.detect` takes them, without writing them."""
+    types = file_types(tensors)
+
+    def typed(name: str, change: Change) -> Change:
+        kind = types.get(name)
+        return change if kind is None else replace(change, tensor_type=FileType(kind))
+
+    return LazyMapping(tensors.changes, typed, tensors.path, tensors.weight_nodes)
 
 
 _TYPES = {row.file_type: row for row in ROWS if row.file_type is not None}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,6 +14,7 @@ from ..arrays.tensor import Tensor
 from ..errors import DTypeError, FormatError, ReshapeError, quoted, shown
 from ..files.checkpoint import Checkpoint
 from ..files.configuration import Config
+from ..files.pieces import MOST
 from ..operations.casts import cast as cast_to
 from ..operations.views import reshape
 from ..quantization.detection import Detected, detected
@@ -40,14 +41,15 @@ class Rule:
 
 
 class Tensors:
-    """The tensors of a destination: `changes` by name, in order.
+    """A conversion: the tensors of a destination, `changes` by name, in order, after the rules.
 
-    `config` has the source's facts about weights, `reshape` is that of the dialect, `saturate` that
-    of all casts. `became` are the weights that were decoded or converted; `encoded` those that were
-    not quantised before, with their schemes; `scheme_parts` one part of each weight that is stored
-    in a scheme now; `left_out` the weights that were left out, with the reasons. `kept` are the
-    tensors of the source that `--keep` accepts as they are, `exceptions` the regular expressions of
-    names that rules for all tensors skip.
+    `config` has the source's facts about weights, `dialect` is the reshape of `--spec`, `saturate`
+    that of all casts; about `most` bytes of a tensor are in memory at a time. `became` are the
+    weights that were decoded or converted; `encoded` those that were not quantised before, with
+    their schemes; `scheme_parts` one part of each weight that is stored in a scheme now; `left_out`
+    the weights that were left out, with the reasons. `kept` are the tensors of the source that
+    `--keep` accepts as they are, `exceptions` the regular expressions of names that rules for all
+    tensors skip.
     """
 
     def __init__(
@@ -55,15 +57,17 @@ class Tensors:
         checkpoint: Checkpoint,
         config: Config,
         reshape: Dialect,
+        rules: Sequence[Rule] = (),
         saturate: bool = True,
+        most: int | None = None,
     ) -> None:
         self.checkpoint, self.config, self.saturate = checkpoint, config, saturate
-        self.dialect = reshape
+        self.dialect, self.rules, self.most = reshape, rules, most or MOST
         self.became: list[Found] = []
         self.encoded: list[tuple[str, Change]] = []
         self.scheme_parts: list[PartOf] = []
         self.left_out: dict[str, str] = {}
-        self.exceptions: list[re.Pattern[str]] = []
+        self.exceptions = [r.pattern for r in rules if r.option == "keep"]
         self.kept = set[str]()
         self.changes = {
             name: Change.of(name, stored) for name, stored in checkpoint.members.items()
@@ -88,6 +92,12 @@ class Tensors:
             for node in self.checkpoint.weight_nodes
             if now.keys() >= {*node.tensors.values()}
         ]
+
+    @property
+    def warnings(self) -> list[str]:
+        """Contradictions and unclear tensors, if quantised weights are decoded or converted."""
+        found = self.detected if self.became else None
+        return [] if found is None else [*found.warnings, *map(str, found.unclear)]
 
     @property
     def path(self) -> str:

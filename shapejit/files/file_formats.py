@@ -1,7 +1,7 @@
 """The table of file formats, a row each; reading and writing of files in any of them.
 
-The reader and the writer of a format are the functions `read` and `write` of the module
-of its name, which is imported when it is first needed.
+The module of a format, which is imported when it is first needed, has the functions `read` and, if
+it is written, `placed` (what a file with some tensors will hold) or `write`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from .checkpoint import Checkpoint
 from .in_memory import SupportsWrite, of_bytes, of_file_object
 from .open_files import File
 from .paths import Path, file_name
-from .places import places
+from .places import places, writing
 from .pytorch import begins as pytorch_begins
-from .writing import New, Progress
+from .writing import New, NewFile, Progress
 
 
 class FileFormat(NamedTuple):
@@ -39,7 +39,7 @@ class FileFormat(NamedTuple):
 
     @property
     def module(self) -> Any:
-        """The module with `read` and, if it is written, `write`."""
+        """The module that reads and writes it."""
         return import_module(f".{self.name}", __package__)
 
 
@@ -243,17 +243,25 @@ def write(
 
     `source` is what ONNX keeps the graph of, and GGUF the metadata and the types; other
     formats keep nothing. `types` names the types of GGUF's quantised tensors. `check` is called
-    with what was written, before it takes the place of what was there. See
-    `files.safetensors.write`.
+    with what was written, before it takes the place of what was there.
+
+    Everything is checked first, including the free space of the disk. On any error `path` is
+    unchanged. `progress` is called with the number of bytes after each piece. Raises
+    FileFormatError (with the tensor) for tensors that the format cannot hold, OSError (with `path`)
+    for errors of the disk.
     """
     row = writer(path)
     if types and "types" not in row.more:
         raise FileFormatError(path, None, f"{row.name} has no types of its own")
-    more = {"source": source, "types": types}
-    more = {name: more[name] for name in row.more}
-    look = None if check is None else lambda name: check(row.module.read(name))
-    size: int = row.module.write(path, tensors, metadata, progress, look, **more)
-    return size
+    given = {"source": source, "types": types}
+    more, module, name = {key: given[key] for key in row.more}, row.module, file_name(path)
+    look = None if check is None else lambda written: check(module.read(written))
+    if hasattr(module, "write"):
+        size: int = module.write(name, tensors, metadata, progress, look, **more)
+        return size
+    file: NewFile = module.placed(name, tensors, metadata, **more)
+    with writing(name, file, progress, look):
+        return file.size
 
 
 def has_suffix(path: Path) -> bool:

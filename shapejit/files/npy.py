@@ -25,10 +25,9 @@ from .checkpoint import Checkpoint, size_in_bits
 from .open_files import File
 from .paths import Path, file_name
 from .pieces import whole_elements
-from .places import opened, writing
+from .places import opened
 from .stored import Stored
-from .temporary import Check
-from .writing import New, Progress, announced
+from .writing import New, NewFile, announced
 
 MAGIC = b"\x93NUMPY"
 NAME = "arr_0"  # what NumPy calls an array without a name
@@ -165,25 +164,17 @@ def encoded(path: str, tensor: New) -> Iterator[Bytes]:
         yield Tensor.frombuffer(data, kind, (count,)).unpack().view(np.uint8)
 
 
-def write(
-    path: Path,
-    tensors: Iterable[New],
-    metadata: Mapping[str, str] | None = None,
-    progress: Progress | None = None,
-    check: Check | None = None,
-) -> int:
-    """Write an NPY file as `files.safetensors.write` does; return its size in bytes.
+def placed(path: str, tensors: Iterable[New], metadata: Mapping[str, str] | None = None) -> NewFile:
+    """The file with this tensor, without its name.
 
-    The file has one tensor and neither its name nor metadata: FileFormatError is raised for several
-    tensors, none, or metadata, before anything is written.
+    Raises FileFormatError for several tensors, none, or metadata.
     """
-    name, given = file_name(path), list(tensors)
+    given = list(tensors)
     if metadata:
-        raise FileFormatError(name, None, "an NPY file has no metadata")
+        raise FileFormatError(path, None, "an NPY file has no metadata")
     if len(given) != 1:
-        raise FileFormatError(name, None, f"an NPY file holds one tensor, not {len(given)}")
+        raise FileFormatError(path, None, f"an NPY file holds one tensor, not {len(given)}")
     (tensor,), first = given, header(given[0])
-    size = len(first) + nbytes(tensor)
-    data = New(tensor.name, table.dtype("uint8"), (nbytes(tensor),), lambda: encoded(name, tensor))
-    with writing(name, size, first, [(data, len(first))], progress, check):
-        return size
+    count = nbytes(tensor)
+    data = New(tensor.name, table.dtype("uint8"), (count,), lambda: encoded(path, tensor))
+    return NewFile(first, [(data, len(first))], len(first) + count)

@@ -7,7 +7,7 @@ Local files are read and written by their paths. Only names with `://` go throug
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from importlib import import_module
 from typing import Any
@@ -21,7 +21,7 @@ from .paths import Path, file_name
 from .pieces import PIECE_BYTES
 from .temporary import Check
 from .urls import is_url
-from .writing import New, Progress, Writer, write_all
+from .writing import NewFile, Progress, Writer, write_all
 
 
 class FileSystem:
@@ -122,19 +122,21 @@ def opened(name: str) -> File:
 
 @contextmanager
 def writing(
-    path: str, size: int, head: bytes, tensors: Iterable[tuple[New, int]],
-    progress: Progress | None = None, check: Check | None = None,
-) -> Iterator[None]:  # fmt: skip
-    """Write a file of `size` bytes: its head, and each tensor from a byte on; zeros between them.
+    path: str, file: NewFile, progress: Progress | None = None, check: Check | None = None
+) -> Iterator[None]:
+    """Write a file: its head, and each tensor from a byte on; zeros between them.
 
     When the block of `with` begins, all data have been computed. At its end, which may be on
     another thread, the last of them are written, and the file is synced and renamed.
     """
-    with replacing(path, size, check) as target, Writer(target, size) as writer:
-        writer.put(0, np.frombuffer(head, np.uint8))
+    tensors = file.tensors
+    if places(path).in_order:
+        tensors = sorted(tensors, key=lambda each: each[1])
+    with replacing(path, file.size, check) as target, Writer(target, file.size) as writer:
+        writer.put(0, np.frombuffer(file.head, np.uint8))
         for tensor, at in tensors:
             writer.tensor(path, tensor, at, progress)
-        writer.extend(size)
+        writer.extend(file.size)
         yield
 
 

@@ -6,7 +6,7 @@ import errno
 import io
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from math import prod
 from typing import Any, NamedTuple
@@ -82,6 +82,14 @@ class New(NamedTuple):
     def nbytes(self) -> int:
         """Bytes of the packed elements."""
         return self.dtype.nbytes(prod(self.shape))
+
+
+class NewFile(NamedTuple):
+    """A file to write: its first bytes, each tensor with the byte where it begins, and its size."""
+
+    head: bytes
+    tensors: Sequence[tuple[New, int]]
+    size: int
 
 
 def names_of(

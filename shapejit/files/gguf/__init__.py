@@ -8,6 +8,6 @@ except ImportError as missing:
     ) from missing
 
 from .reader import read
-from .writer import write
+from .writer import placed
 
-__all__ = ["read", "write"]
+__all__ = ["placed", "read"]

@@ -18,10 +18,7 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from ...dtypes.table import dtype
 from ...errors import DTypeError, FileFormatError, quoted, shape_text
 from ..checkpoint import Checkpoint, is_text
-from ..paths import Path, file_name
-from ..places import writing
-from ..temporary import Check
-from ..writing import New, Progress, names_of
+from ..writing import New, NewFile, names_of
 from .reader import MAGIC, MAX_DIMS, VALUES, Header, alignment_of
 
 _VERSION = 3
@@ -31,33 +28,31 @@ _MAX_FLOAT32 = float(np.finfo(np.float32).max)
 _INTS = (("I", 0, 2**32), ("i", -(2**31), 2**31), ("q", -(2**63), 2**63), ("Q", 0, 2**64))
 
 
-def write(
-    path: Path,
+def placed(
+    path: str,
     tensors: Iterable[New],
     metadata: Mapping[str, Any] | None = None,
-    progress: Progress | None = None,
-    check: Check | None = None,
     source: Checkpoint | None = None,
     types: Mapping[str, str] | None = None,
-) -> int:
-    """Write a GGUF file as `files.safetensors.write` does; return its size in bytes.
+) -> NewFile:
+    """The file with these tensors.
 
     Quantised tensors are uint8, rows of blocks; `types` has the type of each by name
     (`Q4_0`), or else the `source`, if that is a GGUF file. Without `metadata` those of such a
     source are copied. Values are str, bool, float (stored as float32, if it is not too
     large), int (uint32 if it fits, else int32, int64 or uint64), NumPy scalars (stored as
-    they are), and lists of one of these. Raises FileFormatError, before anything is written,
-    for dtypes, names, and values that GGUF does not have.
+    they are), and lists of one of these. Raises FileFormatError for dtypes, names, and values that
+    GGUF does not have.
     """
-    name, given = file_name(path), list(tensors)
+    given = list(tensors)
     known = source if source is not None and source.format == "gguf" else None
     kept = {} if known is None else known.metadata or {}
     metadata = kept if metadata is None else metadata
-    alignment = alignment_of(name, metadata)
+    alignment = alignment_of(path, metadata)
     types_by_name = dict(types or {})
     long = f"cannot be a name in GGUF: text of at most {_MAX_NAME} bytes"
-    for other in types_by_name.keys() - names_of(name, given, _fits, long):
-        raise FileFormatError(name, other, "has a type, but is not among the tensors")
+    for other in types_by_name.keys() - names_of(path, given, _fits, long):
+        raise FileFormatError(path, other, "has a type, but is not among the tensors")
     had = {} if known is None else known.types
     for new in given:
         if new.dtype.name == "uint8" and new.name in had:
@@ -65,18 +60,16 @@ def write(
     offsets = [0, *accumulate(-(-new.nbytes // alignment) * alignment for new in given)]
     head = [MAGIC, struct.pack("<IQQ", _VERSION, len(given), len(metadata))]
     head += [
-        _pair(name, key, value, None if known is None or kept.get(key) is not value else known.own)
+        _pair(path, key, value, None if known is None or kept.get(key) is not value else known.own)
         for key, value in metadata.items()
     ]
     for new, offset in zip(given, offsets, strict=False):
-        head.append(_info(name, new, types_by_name.get(new.name), offset))
+        head.append(_info(path, new, types_by_name.get(new.name), offset))
     first = b"".join(head)
     first += bytes(-len(first) % alignment)
-    total = len(first) + offsets[-1]
-    # Including the padding of the last tensor.
-    starts = (len(first) + offset for offset in offsets)
-    with writing(name, total, first, zip(given, starts, strict=False), progress, check):
-        return total
+    starts = [len(first) + offset for offset in offsets]
+    # The last one includes the padding of the last tensor.
+    return NewFile(first, [*zip(given, starts, strict=False)], starts[-1])
 
 
 def _fits(name: str) -> bool:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from functools import cache
+from typing import NamedTuple
 
+from google.protobuf import descriptor_pool
 from onnx import ModelProto, TensorProto
 
 from ...errors import FileFormatError
@@ -49,35 +51,11 @@ class Place(NamedTuple):
         return _PLACE.pack(*self)
 
 
-def _holders() -> dict[str, dict[int, str]]:
-    """The fields of each message that hold tensors, at any depth, and what they are."""
-    known, todo = dict[str, Any](), [ModelProto.DESCRIPTOR]
-    while todo:
-        message = todo.pop()
-        if message.full_name not in known:
-            known[message.full_name] = message
-            todo += [field.message_type for field in message.fields if field.message_type]
-    holders = {_TENSOR}
-    while True:
-        more = {
-            name
-            for name, message in known.items()
-            if any(f.message_type and f.message_type.full_name in holders for f in message.fields)
-        }
-        if more <= holders:
-            break
-        holders |= more
-    return {
-        name: {
-            field.number: field.message_type.full_name
-            for field in known[name].fields
-            if field.message_type and field.message_type.full_name in holders
-        }
-        for name in holders
-    }
-
-
-_HOLDERS = _holders()
+@cache
+def _messages_in(name: str) -> dict[int, str]:
+    """The fields of a message of onnx that are messages, and what they are."""
+    fields = descriptor_pool.Default().FindMessageTypeByName(name).fields
+    return {f.number: f.message_type.full_name for f in fields if f.message_type}
 
 
 class _Field(NamedTuple):
@@ -134,7 +112,7 @@ def _rewritten(
     """A model of `end` bytes with other raw data and their size, and the size of all."""
 
     def message(name: str, begin: int, end: int, depth: int) -> tuple[list[bytes | Place], int]:
-        made, size, inner, last = list[bytes | Place](), 0, _HOLDERS[name], begin
+        made, size, inner, last = list[bytes | Place](), 0, _messages_in(name), begin
         for field in fields.of(begin, end, depth):
             more: list[bytes | Place]
             if field.wire == _BYTES and name == _TENSOR and field.number == _RAW:

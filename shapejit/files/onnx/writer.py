@@ -22,7 +22,7 @@ from ..paths import Path, file_name
 from ..places import places, writing
 from ..stored import Stored
 from ..temporary import Check
-from ..writing import New, Progress, Written, names_of
+from ..writing import New, NewFile, Progress, Written, names_of
 from .graphs import GraphTensor, graphs, held, protos
 from .reader import Model, read
 from .shapes import inferred, shape_nodes
@@ -68,7 +68,7 @@ def write(
     least = LEAST_OUTSIDE if large else math.inf
     outside = [new for new in given if new.name in own.external or new.nbytes >= least]
     location = _location(name)
-    starts, total = _refer_outside(known, outside, location)
+    beside = _refer_outside(known, outside, location)
     parts, size = expanded(model.SerializeToString())
     if size > MAX_MESSAGE:
         raise FileFormatError(name, None, f"it would have {size} bytes, more than protobuf reads")
@@ -80,13 +80,11 @@ def write(
 
     with ExitStack() as stack:
         if outside:
-            stack.enter_context(
-                _outside(name, location, total, zip(outside, starts, strict=True), progress)
-            )
-        placed = _placed(parts, own.file, given)
-        stack.enter_context(writing(name, size, b"", placed, tell, check))
+            stack.enter_context(_outside(name, location, beside, progress))
+        placed = [*_placed(parts, own.file, given)]
+        stack.enter_context(writing(name, NewFile(b"", placed, size), tell, check))
     _remove(name, old - {location})
-    return size + total
+    return size + beside.size
 
 
 def _replaced(
@@ -179,30 +177,27 @@ def _location(path: str) -> str:
 
 def _refer_outside(
     known: Mapping[str, GraphTensor], outside: Sequence[New], location: str
-) -> tuple[list[int], int]:
-    """Assign places in the file of external data to tensors; return these, and its size."""
-    starts, at = list[int](), 0
+) -> NewFile:
+    """The file of external data; tensors refer to their places in it."""
+    placed, at = list[tuple[New, int]](), 0
     for new in outside:
         begin = -(-at // _ALIGNMENT) * _ALIGNMENT
-        starts.append(begin)
+        placed.append((new, begin))
         proto, at = known[new.name].proto, begin + new.nbytes
         proto.ClearField("raw_data")
         proto.data_location = TensorProto.EXTERNAL
         for key, value in (("location", location), ("offset", begin), ("length", new.nbytes)):
             proto.external_data.add(key=key, value=str(value))
-    return starts, at
+    return NewFile(b"", placed, at)
 
 
 @contextmanager
-def _outside(
-    path: str, location: str, total: int, outside: Iterable[tuple[New, int]],
-    progress: Progress | None,
-) -> Iterator[None]:  # fmt: skip
+def _outside(path: str, location: str, file: NewFile, progress: Progress | None) -> Iterator[None]:
     """Write the file of external data; it is removed if the model cannot be written."""
     place = places(path)
     data_path = place.join(place.parent(path), location)
     try:
-        with writing(data_path, total, b"", outside, progress):
+        with writing(data_path, file, progress):
             pass
         yield
     except BaseException:
