@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from ..arrays.buffers import Bytes
 from ..arrays.foreign import sees_native_arrays
-from ..arrays.tensor import Tensor
-from ..dtypes.table import DType, dtype as dtype_named, fixed_width
+from ..dtypes.table import DType, fixed_width
 from ..engine import outputs, routes
 from ..errors import FormatError, quoted, shape_text
 from ..kernels.numbers import Conversion, Number
@@ -26,7 +25,7 @@ from ..operations import views
 from ..runtime.launches import address_of
 from ..shapes.dims import common
 from ..shapes.layout import Layout, checked_shape, in_target_order
-from .packing import Packing, StoredLayout
+from .packing import Packing, PlaneLayout, StoredLayout
 from .rows import formats
 
 
@@ -203,9 +202,8 @@ def codes_of(memory: Bytes, src: StoredLayout, rows: tuple[int, ...]) -> NDArray
         memory = views.ascontiguous(units).reshape(-1).view(np.uint8)
     codes: Any = None
     for part in src.parts:
-        plane = Tensor.unchecked(memory, dtype_named(f"uint{part.bits}"), part.padded)
-        sizes = [prod(n for n, _ in dim) for dim in part.dims]
-        whole = plane.ascontiguous().unpack().view(np.uint8).reshape(sizes)
+        whole = np.empty([prod(n for n, _ in dim) for dim in part.dims], np.uint8)
+        _copy(memory, whole.reshape(-1), part.padded, _in_bytes(part), 8, 0)
         some = whole[tuple(slice(size) for size in src.logical)]
         some <<= np.uint8(part.low)
         codes = some if codes is None else np.bitwise_or(codes, some, out=codes)
@@ -227,6 +225,12 @@ def _lifted(
     return made
 
 
+def _in_bytes(part: PlaneLayout) -> Layout:
+    """The Layout of the codes of a plane, padding included, with a byte each."""
+    dense = Layout.row_major(part.padded.shape, 8)
+    return Layout.of(dense.shape, dense.strides, 0, part.bits)
+
+
 def store_codes(codes: NDArray[np.uint8], into: Bytes, dst: StoredLayout) -> None:
     """Store codes, one byte each, in the planes."""
     memory = np.zeros_like(into) if dst.words else into
@@ -237,9 +241,7 @@ def store_codes(codes: NDArray[np.uint8], into: Bytes, dst: StoredLayout) -> Non
         padded = [prod(n for n, _ in dim) for dim in part.dims]
         plane = np.zeros(padded, np.uint8)
         plane[tuple(slice(size) for size in dst.logical)] = codes >> part.low
-        dense = Layout.row_major(part.padded.shape, 8)
-        seen = Layout.of(dense.shape, dense.strides, 0, part.bits)
-        layouts = in_target_order(seen, part.padded)
+        layouts = in_target_order(_in_bytes(part), part.padded)
         _copy(plane.reshape(-1), memory, *layouts, 8 if dst.pitch > dst.bits else part.bits, 0)
     if dst.words:
         units = into.view(dst.unit).reshape(dst.words.shape).transpose(dst.words.axes)

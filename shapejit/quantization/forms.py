@@ -112,6 +112,10 @@ class Form:
         """The part with this `key`."""
         return next(part for part in self.parts if part.key == key)
 
+    def kinds(self, numbers: Numbers) -> list[str]:
+        """The dtypes that numbers may have, the one for writing first."""
+        return [numbers.dtype] if numbers.dtype else self.part(numbers.part).kinds
+
 
 @dataclass(frozen=True)
 class Row:
