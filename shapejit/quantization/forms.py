@@ -8,7 +8,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ..arrays.tensor import Tensor
-from ..packings.packing import BitPlane, Check, Packing
+from ..packings.orders import BitPlane
+from ..packings.packing import Check, Packing
 
 
 class Part(NamedTuple):

@@ -14,7 +14,8 @@ from ..arrays.tensor import Tensor, asarray
 from ..dtypes.table import DType, dtype
 from ..errors import FormatError
 from ..operations.codes import memory
-from ..packings.packing import Packing, PlaneLayout, StoredLayout
+from ..packings.orders import PlaneLayout
+from ..packings.packing import Packing, StoredLayout
 from ..packings.repacking import codes_of
 from ..packings.rows import formats
 from ..shapes.layout import Layout
