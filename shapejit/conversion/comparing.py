@@ -66,11 +66,11 @@ class Weights(Mapping[str, "Tensor | Found"]):
         self.groups = dict[str, Found]()
         found = detected(tensors, self.declared)
         self.warnings = [*found.warnings, *map(str, found.unclear)]
-        used = {name for each in found for name in each.parts.names.values()}
+        used = {name for each in found for name in each.named.values()}
         self.scales = self.declared.cache_scales(tensors) if found else set[str]()
         plain = self._plain = dict.fromkeys(name for name in tensors if name not in used)
         for each in found:
-            weight, codes = each.parts.weight, next(iter(each.parts.names.values()))
+            weight, codes = each.parts.weight, each.codes
             self.groups[codes if weight in plain or weight in self.groups else weight] = each
 
     def __getitem__(self, name: str) -> Tensor | Found:
@@ -188,7 +188,7 @@ def _difference(name: str, a: Weights, b: Weights, tolerance: float | None) -> D
     plain = [side.planned(name) for side, group in ((a, p), (b, q)) if group is None]
     groups = [group for group in (p, q) if group is not None]
     if len(plain) == 2 or (not plain and _stored_alike(*groups)):
-        names = ([x.parts.names[key] for key in x.parts] if x else [name] for x in (p, q))
+        names = ([*x.named.values()] if x else [name] for x in (p, q))
         each = (_bits(one, a.planned(one), b.planned(two)) for one, two in zip(*names, strict=True))
         found = next(filter(None, each), None)
         numbers = all(x.dtype.kind == "float" and x.shape == plain[0].shape for x in plain)

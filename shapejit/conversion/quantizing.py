@@ -148,7 +148,7 @@ def _planned(scheme: Scheme, shape: tuple[int, ...]) -> _Planned:
     if not flat:
         sizes[at] = min(rows, _SAMPLE_ROWS)
     sample = scheme.encode(np.zeros(sizes, np.float32))
-    group = group_of(scheme.name, scheme.row.forms, sample, {})
+    group = group_of(scheme.row, sample, {})
     if not flat:
         assert form is not None
         known = {**group.known, "N": -(-rows // form.multiple) * form.multiple}

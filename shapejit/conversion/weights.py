@@ -133,8 +133,7 @@ def converted(weight: Found, scheme: str) -> Whole:
     """A quantised weight with the same codes in another scheme, converted a band at a time."""
 
     def make() -> Mapping[str, Tensor]:
-        forms = schemes[scheme].row.forms
-        return transcode(weight.group, scheme, forms, {}, partial(read, weight), BAND)
+        return transcode(weight.group, schemes[scheme].row, {}, partial(read, weight), BAND)
 
     # Its parts, those of the other scheme, scales in between; some codes, or those of an expert,
     # with a byte each and each bit.

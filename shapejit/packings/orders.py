@@ -28,6 +28,8 @@ from math import lcm, prod
 from typing import NamedTuple
 
 from ..errors import FormatError, shape_text
+from ..shapes.dims import merged
+from ..shapes.layout import Layout
 
 _GROUP = re.compile(r"\([^)]*\)|[a-z]\w*")
 _FACTOR = re.compile(r"([a-z])(\d*)")
@@ -38,6 +40,18 @@ _TOKEN = re.compile(
 Factor = tuple[int, int]  # size, stride (bits)
 
 
+class BitPlane(NamedTuple):
+    """Some bits of each code, `bits` of them from bit `low` on (0: all), and their order.
+
+    It is for elements of `width` bits (0: of any).
+    """
+
+    order: str
+    bits: int = 0
+    low: int = 0
+    width: int = 0
+
+
 class Words(NamedTuple):
     """How the units of a stored array, in `shape`, are permuted into the order of its elements."""
 
@@ -45,111 +59,111 @@ class Words(NamedTuple):
     axes: tuple[int, ...]
 
 
-class PhysicalLayout(NamedTuple):
-    """Where elements are: factors of each dim, first element, the stored array's shape."""
+class PlaneLayout(NamedTuple):
+    """Where the bits of one plane of a tensor are: `bits` of each code, from bit `low` on.
 
+    `dims` are sizes and strides (bits) of the factors of each dim, `offset` is the first element's;
+    `stored` is the shape of the stored array.
+    """
+
+    bits: int
+    low: int
     dims: tuple[tuple[Factor, ...], ...]
     offset: int
     stored: tuple[int, ...]
     words: Words | None
 
+    @property
+    def padded(self) -> Layout:
+        """The Layout of all factors, including padding."""
+        return self._layout([factor for dim in self.dims for factor in dim])
 
-def physical_layout(
-    order: str, shape: Sequence[int], bits: int, unit: int, block: int, name: str, pads: bool
-) -> PhysicalLayout:
-    """Where elements of `bits` bits are in units of `unit` bits.
+    def layout(self, shape: Sequence[int]) -> Layout | None:
+        """The Layout of a tensor of `shape`; None if a dim ends within a factor."""
+        factors = list[Factor]()
+        for dim, size in zip(self.dims, shape, strict=True):
+            if prod(n for n, _ in dim) == size:
+                factors += dim
+                continue
+            runs = merged(*zip(*dim, strict=True)) or [(1, 0)]
+            if len(runs) > 1:
+                return None
+            factors.append((size, runs[0][1]))
+        return self._layout(factors)
+
+    def _layout(self, factors: list[Factor]) -> Layout:
+        sizes, strides = [n for n, _ in factors], [stride for _, stride in factors]
+        return Layout.of(sizes, strides, self.offset, self.bits)
+
+
+def plane_layout(
+    plane: BitPlane, shape: Sequence[int], bits: int, unit: int, block: int, name: str, pads: bool
+) -> PlaneLayout:
+    """Where a plane of elements of `bits` bits is in units of `unit` bits.
 
     `name` is that of the format, for errors. Raises FormatError unless dims are whole factors and
     units, or the format `pads`.
     """
-    left, right = order.split(" -> ")
+    left, right = plane.order.split(" -> ")
+    bits = plane.bits or bits
     known = {"e": lcm(unit, bits) // bits, "s": block}
-    groups = [_FACTOR.findall(group) for group in _GROUP.findall(left)]
-    lead = len(shape) - len(groups)
+    dims = [_FACTOR.findall(dim) for dim in _GROUP.findall(left)]
+    lead = len(shape) - len(dims)
     if lead < 0:
-        raise FormatError(f"{name} has {len(groups)} dims or more, not {shape_text(shape)}")
+        raise FormatError(f"{name} has {len(dims)} dims or more, not {shape_text(shape)}")
     sizes: dict[str, int] = {}
-    for group, size in zip(groups, shape[lead:], strict=True):
-        fixed = {n: int(digits or known[n]) for n, digits in group if digits or n in known}
-        (rest,) = (n for n, _ in group if n not in fixed)
+    for dim, size in zip(dims, shape[lead:], strict=True):
+        fixed = {n: int(digits or known[n]) for n, digits in dim if digits or n in known}
+        (rest,) = (n for n, _ in dim if n not in fixed)
         whole = prod(fixed.values())
         if size % whole and not pads:
             raise FormatError(f"{name} needs a multiple of {whole}: {shape_text(shape)} has {size}")
         sizes |= {rest: -(-size // whole), **fixed}
-    walk = _Walk(sizes, bits, unit, pads)
+    # From the innermost factor outwards: the bits of all so far, and those that an open parenthesis
+    # counts, -1 within brackets.
+    pitch, counted, offset, apart = bits, 0, 0, 1
+    strides, stored = dict[str, int](), list[int]()
     for token in reversed(list(_TOKEN.finditer(right))):
-        walk.take(token)
-    if walk.ragged:
-        raise FormatError(f"{name} needs rows of whole units of {unit} bits: {shape_text(shape)}")
-    ahead = [(size, walk.begin(size)) for size in reversed(shape[:lead])]
-    dims: list[tuple[Factor, ...]] = [(factor,) for factor in reversed(ahead)]
-    dims += [tuple((sizes[n], walk.strides[n]) for n, _ in group) for group in groups]
-    stored = (*shape[:lead], *walk.stored)
-    if walk.apart == 1:
-        return PhysicalLayout(tuple(dims), walk.offset, stored, None)
-    # Brackets of several units: [..., w, units, n] in memory, [..., w, n, units] here.
-    outer, inner = stored[:-1], stored[-1]
-    rank = len(outer) + 2
-    words = Words((*outer, walk.apart, inner), (*range(rank - 2), rank - 1, rank - 2))
-    return PhysicalLayout(
-        tuple(dims), walk.offset, (*outer[:-1], outer[-1] * walk.apart, inner), words
-    )
-
-
-class _Walk:
-    """The right side of an order, read from the innermost factor outwards."""
-
-    def __init__(self, sizes: dict[str, int], bits: int, unit: int, pads: bool) -> None:
-        self.sizes, self.unit, self.pads = sizes, unit, pads
-        self.pitch = bits  # bits of all factors so far
-        self.offset, self.apart, self.ragged = 0, 1, False
-        self.strides: dict[str, int] = {}
-        self.stored: list[int] = []
-        self.group = 0  # bits that the open parenthesis counts; -1 within brackets
-
-    def begin(self, size: int) -> int:
-        """The stride of the next factor, which has `size` steps."""
-        stride, self.pitch = self.pitch, self.pitch * size
-        return stride
-
-    def take(self, token: re.Match[str]) -> None:
-        """The next factor or sign to the left."""
-        match token[0]:
-            case ")":
-                self.group = max(self.pitch, self.unit)
-            case "]":
-                self.group = -1
-            case "(":
-                self._round_up()
-                self.stored.insert(0, self.pitch // self.group)
-                self.group = 0
-            case "[":
-                self.apart, self.group = max(1, self.pitch // self.unit), 0
-            case "_":
-                self._round_up()
-            case "1":
-                self.stored.insert(0, 1)
-            case _ if token["skip"]:
-                self.offset += _bits(token["skip"])
-            case _:
-                self._factor(token["name"], _bits(token["step"] or "0"), bool(token["back"]))
-
-    def _round_up(self) -> None:
-        whole = -(-self.pitch // self.unit) * self.unit
-        self.ragged |= whole != self.pitch and not self.pads
-        self.pitch = whole
-
-    def _factor(self, name: str, step: int, back: bool) -> None:
-        size = self.sizes[name]
-        if step:
-            self.pitch = step
-        stride = self.begin(size)
-        if back:
-            self.offset += max(0, size - 1) * stride
-            stride = -stride
-        self.strides[name] = stride
-        if not self.group:
-            self.stored.insert(0, size)
+        sign = token[0]
+        if sign in "(_":
+            whole = -(-pitch // unit) * unit
+            if whole != pitch and not pads:
+                text = f"{name} needs rows of whole units of {unit} bits: {shape_text(shape)}"
+                raise FormatError(text)
+            pitch = whole
+        if sign == "(":
+            stored.insert(0, pitch // counted)
+            counted = 0
+        elif sign == ")":
+            counted = max(pitch, unit)
+        elif sign == "]":
+            counted = -1
+        elif sign == "[":
+            apart, counted = max(1, pitch // unit), 0
+        elif sign == "1":
+            stored.insert(0, 1)
+        elif token["skip"]:
+            offset += _bits(token["skip"])
+        elif token["name"]:
+            size, stride = sizes[token["name"]], _bits(token["step"] or "0") or pitch
+            pitch = stride * size
+            if token["back"]:
+                offset += max(0, size - 1) * stride
+                stride = -stride
+            strides[token["name"]] = stride
+            if not counted:
+                stored.insert(0, size)
+    factors = [tuple((sizes[n], strides[n]) for n, _ in dim) for dim in dims]
+    for size in reversed(shape[:lead]):
+        factors.insert(0, ((size, pitch),))
+        pitch *= size
+    outer, words = [*shape[:lead], *stored[:-1]], None
+    if apart > 1:
+        # Brackets of several units: [..., w, units, n] in memory, [..., w, n, units] here.
+        rank = len(outer)
+        words = Words((*outer, apart, stored[-1]), (*range(rank), rank + 1, rank))
+        outer[-1] *= apart
+    return PlaneLayout(bits, plane.low, tuple(factors), offset, (*outer, *stored[-1:]), words)
 
 
 def _bits(text: str) -> int:

@@ -15,10 +15,9 @@ from ..arrays.tensor import Tensor, is_array
 from ..dtypes.table import DType, fixed_width
 from ..errors import FormatError, shape_text
 from ..runtime.ndarrays import is_a
-from ..shapes.dims import merged
 from ..shapes.layout import Layout, checked_shape
 from ..shapes.request import integers
-from .orders import Factor, Words, physical_layout
+from .orders import BitPlane, PlaneLayout, Words, plane_layout
 
 MOST_BLOCK = 4096  # elements that a block may have, whatever the dims
 
@@ -31,50 +30,6 @@ class Check(NamedTuple):
     codes: Sequence[int]
     stored: str
     block_size: int | None = None
-
-
-class BitPlane(NamedTuple):
-    """Some bits of each code, `bits` of them from bit `low` on (0: all), and their order.
-
-    It is for elements of `width` bits (0: of any).
-    """
-
-    order: str
-    bits: int = 0
-    low: int = 0
-    width: int = 0
-
-
-class PlaneLayout(NamedTuple):
-    """The Layout of one plane of a tensor: sizes and strides (bits) of the factors of each dim."""
-
-    bits: int
-    low: int
-    dims: tuple[tuple[Factor, ...], ...]
-    offset: int
-
-    @property
-    def padded(self) -> Layout:
-        """The Layout of all factors, including padding."""
-        factors = [factor for dim in self.dims for factor in dim]
-        return self._layout(factors)
-
-    def layout(self, shape: Sequence[int]) -> Layout | None:
-        """The Layout of a tensor of `shape`; None if a dim ends within a factor."""
-        factors = list[Factor]()
-        for dim, size in zip(self.dims, shape, strict=True):
-            if prod(n for n, _ in dim) == size:
-                factors += dim
-                continue
-            runs = merged(*zip(*dim, strict=True)) or [(1, 0)]
-            if len(runs) > 1:
-                return None
-            factors.append((size, runs[0][1]))
-        return self._layout(factors)
-
-    def _layout(self, factors: list[Factor]) -> Layout:
-        sizes, strides = [n for n, _ in factors], [stride for _, stride in factors]
-        return Layout.of(sizes, strides, self.offset, self.bits)
 
 
 @dataclass(frozen=True)
@@ -264,20 +219,16 @@ def _stored(
         raise FormatError(f"{row.name} holds elements of {widths} bits, {kind} has {kind.bits}")
     logical = (prod(rows),) if row.flat else rows
     unit = np.dtype(row.unit or kind.codes)
-    planes = [plane for plane in row.planes if plane.width in (0, kind.bits)]
-    lies = [
-        physical_layout(plane.order, logical, plane.bits or kind.bits, 8 * unit.itemsize,
-               block_size or 0, row.name, row.pads)
-        for plane in planes
-    ]  # fmt: skip
     parts = tuple(
-        PlaneLayout(plane.bits or kind.bits, plane.low, lie.dims, lie.offset)
-        for plane, lie in zip(planes, lies, strict=True)
-    )
+        plane_layout(plane, logical, kind.bits, 8 * unit.itemsize, block_size or 0, row.name,
+                     row.pads)
+        for plane in row.planes
+        if plane.width in (0, kind.bits)
+    )  # fmt: skip
     bits = sum(part.bits for part in parts)
     lifted = row.unsigned and kind.kind == "integer" and kind.signed
     bias = ((1 << (bits - 1)) * lifted + row.bias) % (1 << bits)
-    shape, words = lies[-1].stored, lies[-1].words
+    shape, words = parts[-1].stored, parts[-1].words
     pitch = bits if row.unit else 8 * unit.itemsize
     gaps = prod(shape) * unit.itemsize * 8 != pitch * prod(logical)
     return StoredLayout(unit, shape, logical, parts, bits, bias, pitch, gaps, words)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,8 +79,14 @@ def repack(
     else:
         made, _ = outputs.target(out, dst.unit, dst.shape, (memory,))
     if made.size:
-        clear = out is not None and wanted.pads and dst.gaps
-        _move(memory, src, made.reshape(-1).view(np.uint8), dst, _Work(rows, kind, wanted, clear))
+        into, clear = made.reshape(-1).view(np.uint8), out is not None and wanted.pads and dst.gaps
+        if src.pitch != dst.pitch and not (_in_order(src) and _in_order(dst)) and _views(src, dst):
+            # Packed elements are reordered faster than unpacked bytes.
+            lsb = formats["lsb"].stored_rows(rows, kind, None)
+            stream = np.empty(lsb.nbytes, np.uint8)
+            _move(memory, src, stream, lsb, rows, kind, "lsb")
+            memory, src = stream, lsb
+        _move(memory, src, into, dst, rows, kind, target, clear)
     return made if out is None else out
 
 
@@ -106,29 +112,20 @@ def _swapped(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (*shape[:-2], shape[-1], shape[-2])
 
 
-class _Work(NamedTuple):
-    """A repack: its shape with (out, in) last, the target; whether to `clear` its padding first."""
-
-    rows: tuple[int, ...]
-    kind: DType
-    target: Packing
-    clear: bool
-
-
-def _move(memory: Bytes, src: StoredLayout, into: Bytes, dst: StoredLayout, work: _Work) -> None:
-    """Repack the codes of a stored array."""
-    bias = (dst.bias - src.bias) % (1 << work.kind.bits)
-    layouts = _views(src, dst)
-    turned = src.turned or dst.turned
-    if layouts and src.pitch != dst.pitch and not (turned or (_in_order(src) and _in_order(dst))):
-        # Packed elements are reordered faster than unpacked bytes.
-        lsb = formats["lsb"].stored_rows(work.rows, work.kind, None)
-        stream = np.empty(lsb.nbytes, np.uint8)
-        _move(memory, src, stream, lsb, work._replace(clear=False))
-        _move(stream, lsb, into, dst, work)
-        return
-    codes = None if layouts else _lifted(codes_of(memory, src, work.rows), bias, work, dst)
-    if work.clear:
+def _move(
+    memory: Bytes, src: StoredLayout, into: Bytes, dst: StoredLayout, rows: tuple[int, ...],
+    kind: DType, target: str, clear: bool = False,
+) -> None:  # fmt: skip
+    """Repack the codes of a stored array; whether to `clear` the target's padding first."""
+    bias, layouts = (dst.bias - src.bias) % (1 << kind.bits), _views(src, dst)
+    codes = None
+    if not layouts:
+        codes = codes_of(memory, src, rows) + np.uint8(bias)
+        codes &= np.uint8((1 << kind.bits) - 1)
+        most = int(codes.max())
+        if most >> dst.bits:
+            raise FormatError(f"{target} holds codes of {dst.bits} bits, not {most}")
+    if clear:
         into.fill(0)
     if layouts:
         _copy(memory, into, *layouts, dst.pitch, bias)
@@ -148,7 +145,8 @@ def _check_codes(memory: Bytes, row: Packing, kind: DType) -> None:
 
 def _in_order(stored: StoredLayout) -> bool:
     """Whether elements are evenly spaced and in order."""
-    assert stored.layout is not None
+    if stored.layout is None or stored.turned:
+        return False
     runs = stored.layout.runs()
     return len(runs) < 2 and all(stride > 0 for _, stride in runs)
 
@@ -212,18 +210,6 @@ def codes_of(memory: Bytes, src: StoredLayout, rows: tuple[int, ...]) -> NDArray
     if src.turned:
         codes = codes.reshape(src.turned).swapaxes(-1, -2)
     made: NDArray[np.uint8] = codes.reshape(rows)
-    return made
-
-
-def _lifted(
-    codes: NDArray[np.uint8], bias: int, work: _Work, dst: StoredLayout
-) -> NDArray[np.uint8]:
-    """The codes plus `bias`. Raises FormatError if the target has too few bits for one."""
-    made = codes + np.uint8(bias)
-    made &= np.uint8((1 << work.kind.bits) - 1)
-    most = int(made.max())
-    if most >> dst.bits:
-        raise FormatError(f"{work.target.name} holds codes of {dst.bits} bits, not {most}")
     return made
 
 

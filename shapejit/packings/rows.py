@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from .named_rows import NamedRows
-from .packing import BitPlane, Check, Packing
+from .orders import BitPlane
+from .packing import Check, Packing
 
 _BITS = (1, 2, 3, 4, 5, 6, 7, 8)
 _COUNT = [*range(16), *range(16)]

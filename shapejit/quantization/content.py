@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -11,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays.tensor import Tensor
-from . import sizes
-from .forms import Form, Numbers
+from .forms import Numbers
 from .groups import Axes, Group, fault
 from .operands import multiplied, zero_points
 
@@ -57,7 +55,7 @@ def content_of(group: Group) -> Content:
         raise fault(
             group.scheme, "g_idx has an order of its own (act-order), which is kept nowhere else"
         )
-    order, kind, bits = f"*{form.axes}", group.kind(form.codes), code_bits(group, form.codes)
+    order, kind, bits = f"*{form.axes}", group.kind(form.codes), group.width(form.codes)
     shape, signed = group.sizes(" ".join(form.axes)), group.integers and kind.signed
     factors = [other for other in form.scales[1:] if group.has(other)]
     lone = len(factors) == 1 and not factors[0].dims
@@ -78,7 +76,7 @@ def content_of(group: Group) -> Content:
         codes=None,
         bits=bits,
         values=group.values,
-        blocks=blocks_of(form, group.known, shape[len(group.batch) :]),
+        blocks=group.blocks,
         scale=np.broadcast_to(scale.unpack().reshape(counts), each),
         factor=_of_each(group, factors[0]) if lone else None,
         step=factors[0].step if lone else "*",
@@ -92,7 +90,7 @@ def codes_of(group: Group) -> Array:
     codes, shape = _ordered(group.numbers(group.form.codes), f"*{group.form.axes}")
     raw = np.ascontiguousarray(codes.unpack()).view(np.uint8).reshape(shape)
     if group.integers and group.kind(group.form.codes).signed:
-        raw = raw ^ np.uint8(1 << (code_bits(group, group.form.codes) - 1))
+        raw = raw ^ np.uint8(1 << (group.width(group.form.codes) - 1))
     return raw
 
 
@@ -102,21 +100,9 @@ def _of_each(group: Group, factor: Numbers) -> Array:
     return given if given.size > 1 else np.broadcast_to(given.reshape(()), group.batch)
 
 
-def code_bits(group: Group, numbers: Numbers) -> int:
-    """The stored width of codes, over one or several planes."""
-    planes = group.packing(numbers).planes if numbers.format else ()
-    return sum(plane.bits for plane in planes) or group.bits(numbers)
-
-
 def _ordered(numbers: Axes, order: str) -> tuple[Tensor, tuple[int, ...]]:
     """Numbers with their axes in this order, and the size of each axis."""
     made = numbers.permuted(order)
     lead = made.sizes("*")
     shape = (*lead, *(prod(made.sizes(axis)) for axis in order[1:]))
     return made.tensor.ascontiguous().reshape(shape), shape
-
-
-def blocks_of(form: Form, known: Mapping[str, int], shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The elements per scale along the axes, at most all."""
-    step = sizes.steps(form.scales[0].dims, known)
-    return tuple(min(step[axis], max(1, n)) for axis, n in zip(form.axes, shape, strict=True))

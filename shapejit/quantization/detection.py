@@ -13,10 +13,10 @@ from ..runtime.ndarrays import is_mapping
 from .config_keys import unknown_keys, unknown_values
 from .configuration import Declared, declared
 from .contradictions import contradictions
-from .forms import Form, Part, Row
+from .forms import Form, Row
 from .groups import Group, any_of
 from .matching import fitted, group_of, sizes_of
-from .naming import beginnings, beside, weight_name
+from .naming import beginnings, beside, companions, weight_name
 from .parts import Found, Parts, WeightNode
 from .rows import ROWS
 
@@ -32,25 +32,6 @@ _TELLING = {"pre_quant_scale"} | {
 }
 
 
-class _Names(NamedTuple):
-    """How a form is recognised: its codes, the ends of their names, the parts that they need."""
-
-    form: Form
-    codes: Part
-    ends: tuple[str, ...]
-    needed: list[Part]
-
-
-def _names(row: Row, form: Form) -> _Names:
-    codes = form.part(form.codes.part)
-    ends = tuple(
-        separator + n for n in codes.name.split("|") for separator in row.separators if codes.name
-    )
-    needed = [part for part in form.parts if part is not codes and not part.optional]
-    return _Names(form, codes, ends, needed)
-
-
-_NAMES = [[_names(row, form) for form in row.forms] for row in ROWS]
 _METHODS = {word for row in ROWS for word in row.words}
 _WEIGHTS = ("int8", "uint8", "int32", "uint32")
 _CODES = ("float8_e4m3fn", "float8_e5m2", "float4_e2m1fn")
@@ -81,15 +62,12 @@ class Detected(list[Found]):
 
 
 class _Fit(NamedTuple):
-    """A scheme that a group of names fits, or the reason why it does not."""
+    """Tensors that a scheme may take as a weight: `found`, or the reason why they do not fit."""
 
     row: Row
-    form: Form
-    names: Mapping[str, str]  # of parts, by their keys in `Parts`; the codes come first
-    group: Group | None
-    settings: Mapping[str, Any]
-    reason: str
-    of_node: bool = False
+    names: tuple[str, ...]
+    found: Found | None
+    reason: str = ""
 
 
 def detect(tensors: Mapping[str, Any], config: Mapping[str, Any] | None = None) -> Detected:
@@ -146,18 +124,18 @@ def detected(given: Mapping[str, Any], said: Declared) -> Detected:
     for name in sorted(given):
         node = by_tensor.get(name)
         fits = [] if name in used else list(_fits(name, tensors, said, node))
-        fitting = [fit for fit in fits if fit.group is not None]
+        fitting = [fit for fit in fits if fit.found]
         right = _preferred(fitting, said)
         if not fits or (node is not None and node.fault and not right):
             continue
-        names = tuple(sorted({n for fit in right or fits for n in fit.names.values()}))
+        names = tuple(sorted({n for fit in right or fits for n in fit.names}))
         used |= set(names)
         if doubt and any(fit.row.file_type is None for fit in fitting):
             made.unclear.append(Unclear(names, (), doubt))
-        elif len(right) != 1 or right[0].group is None:
-            made.unclear.append(_unclear(names, right, fits))
+        elif len(right) == 1 and right[0].found:
+            made.append(right[0].found)
         else:
-            made.append(_found(right[0], right[0].group, given))
+            made.unclear.append(_unclear(names, right, fits))
     for node in nodes:
         left = tuple(name for name in node.tensors.values() if name not in used)
         used |= {*left}
@@ -172,18 +150,17 @@ def detected(given: Mapping[str, Any], said: Declared) -> Detected:
     return made
 
 
-def _found(fit: _Fit, group: Group, given: Mapping[str, Any]) -> Found:
-    first = next(iter(fit.names))
-    prefix = fit.names[first].removesuffix(first).removesuffix(".")
-    tensors = {key: group.tensors[part] for part, key in group.keys.items()}
-    parts = {key: tensors[key] for key in fit.names}
-    weight = weight_name(fit.row, fit.names[group.keys[group.form.codes.part]])
-    sources = {part: given[fit.names[key]] for part, key in group.keys.items()}
-    if fit.of_node:
-        prefix = weight.removesuffix(".weight")
-    return Found(
-        prefix, fit.row.name, Parts(parts, fit.settings, fit.names, weight, group, sources)
-    )
+@lru_cache(maxsize=256)
+def _candidates(last: str) -> list[tuple[Row, list[Form]]]:
+    """The forms of each scheme whose codes may have a name with this last component."""
+    made = [
+        (row, [form for form in row.forms if beginnings(last, form.parts[0], row.separators)])
+        for row in ROWS
+        if row.file_type is None
+    ]
+    if last == "weight":  # codes that have the name of a module alone
+        made = [(row, [form for form in forms if form.codes.part]) for row, forms in made]
+    return [(row, forms) for row, forms in made if forms]
 
 
 def _fits(name: str, tensors: _Tensors, said: Declared, node: WeightNode | None) -> Iterator[_Fit]:
@@ -191,114 +168,123 @@ def _fits(name: str, tensors: _Tensors, said: Declared, node: WeightNode | None)
 
     `node` is the node of a graph with this tensor, if there is one: it takes precedence over names.
     """
-    kind, dotted = getattr(tensors.given[name], "tensor_type", None), f".{name}"
-    for row, known in zip(ROWS, _NAMES, strict=True):
+    kind = getattr(tensors.given[name], "tensor_type", None)
+    if kind is not None:
+        for row in ROWS:
+            if row.file_type == kind.name:
+                yield _fit_of_type(name, row, tensors, said)
+        return
+    for row, forms in _candidates(name.rpartition(".")[2]):
         if node is not None and row.operator:
-            if (row.operator, name, "") == (node.operator, node.codes, node.fault):
-                yield _fit_of_node(row, node, tensors)
             continue
         reasons = list[_Fit]()
-        for names in known:
-            form = names.form
-            if row.file_type is not None:
-                if kind is not None and kind.name == row.file_type:
-                    base, (_, *others) = name.removesuffix("weight"), form.parts
-                    found = {p.key: beside(base, p, tensors.names) for p in others}
-                    own = {"weight": name, **{key: n for key, n in found.items() if n}}
-                    yield _fit(row, form, own, {key: key for key in own}, tensors, said)
-                continue
-            if kind is not None or (names.codes.name and not dotted.endswith(names.ends)):
-                continue
-            named = _named(name, names, tensors, row.separators)
+        for form in forms:
+            named = _named(name, form, tensors, row.separators)
             if named is None:
                 continue
             made = _fit(row, form, *named, tensors, said)
-            if made.group is not None:
+            if made.found:
                 yield made
                 break
             reasons.append(made)
         else:
             yield from reasons[:1]
+    if node is not None and name == node.codes and not node.fault:
+        for row in ROWS:
+            if row.operator == node.operator:
+                yield _fit_of_node(row, node, tensors)
 
 
 def _named(
-    name: str, names: _Names, tensors: _Tensors, separators: str
-) -> tuple[dict[str, str], dict[str, str]] | None:
-    """The names of all parts that belong to codes of this name, and their keys in `Parts`."""
-    form, codes = names.form, names.codes
-    if not codes.name and name.rpartition(".")[2] == "weight":
-        return None
-    known = tensors.names
-    for base in beginnings(name, codes, separators):
-        if not all(_fills(beside(base, part, known), part, tensors) for part in names.needed):
+    name: str, form: Form, tensors: _Tensors, separators: str
+) -> tuple[str, dict[str, str]] | None:
+    """The beginning of the names of all parts beside codes of this name, and these names."""
+    for base, named, missing in companions(form, name, separators, tensors.names):
+        if missing:
             continue
-        found = {part.key: beside(base, part, known) for part in form.parts}
-        found[codes.key] = name
-        if not codes.name and tensors.look(name).dtype.name not in codes.kinds:
-            continue  # any tensor may have one beside it that is called its scale
-        stem, own = base[: base.rfind(".") + 1], {k: full for k, full in found.items() if full}
-        return own, {key: full.removeprefix(stem) for key, full in own.items()}
+        # A single number is no table, as other forms have.
+        single = [part.key for part in form.parts if part.dims == "1" and not part.optional]
+        if any(tensors.look(named[key]).ndim > 1 for key in single):
+            continue
+        if form.codes.part or tensors.look(name).dtype.name in form.parts[0].kinds:
+            return base[: base.rfind(".") + 1], named
     return None
 
 
-def _fills(name: str | None, part: Part, tensors: _Tensors) -> bool:
-    """Whether a part exists; a single number is no table, as other forms have."""
-    return name is not None and (part.dims != "1" or tensors.look(name).ndim < 2)
+def _fit_of_type(name: str, row: Row, tensors: _Tensors, said: Declared) -> _Fit:
+    """Whether a tensor of a GGUF file fits with its type."""
+    (form,), stem = row.forms, name.removesuffix("weight")
+    others = {part.key: beside(stem, part, tensors.names) for part in form.parts[1:]}
+    named = {"weight": name, **{key: other for key, other in others.items() if other}}
+    return _fit(row, form, stem, named, tensors, said)
 
 
 def _fit_of_node(row: Row, node: WeightNode, tensors: _Tensors) -> _Fit:
     """Whether the tensors fit with the settings of the node."""
-    names, settings = node.tensors, node.settings
+    names = tuple(node.tensors.values())
     try:
-        parts = {key: tensors.look(name) for key, name in names.items()}
-        group = group_of(row.name, row.forms, parts, settings)
+        parts = {key: tensors.look(name) for key, name in node.tensors.items()}
+        group = group_of(row, parts, node.settings)
     except ShapeJitError as fault:
-        reason = str(fault).removeprefix(f"{row.name}: ")
-        return _Fit(row, row.forms[0], names, None, settings, reason)
-    return _Fit(row, group.form, names, group, settings, "", of_node=True)
+        return _Fit(row, names, None, str(fault).removeprefix(f"{row.name}: "))
+    weight = weight_name(row, node.codes)
+    named = {key: node.tensors[key] for key in group.tensors}
+    found = _found(row, group, named, {key: key for key in named}, node.settings, tensors)
+    return _Fit(row, names, found._replace(prefix=weight.removesuffix(".weight")))
 
 
 def _fit(
-    row: Row, form: Form, named: Mapping[str, str], keys: Mapping[str, str],
-    tensors: _Tensors, said: Declared,
-) -> _Fit:  # fmt: skip
+    row: Row, form: Form, stem: str, named: Mapping[str, str], tensors: _Tensors, said: Declared
+) -> _Fit:
     """Whether the tensors fit with any of the settings in the config.
 
-    `named` are their names, and `keys` their keys in `Parts`, both by the keys of the form.
+    `named` are their names by the keys of the form: the keys in `Parts` and a common `stem`.
     """
-    codes = named[form.codes.part]
-    base, own = codes.rpartition(".")[0], set(named.values())
-    names = {keys[form.codes.part]: codes} | {keys[part]: name for part, name in named.items()}
-    stems = {codes.rpartition(separator)[0] + separator for separator in row.separators}
-    stems = stems if form.codes.part else {f"{codes}_"}
-    telling = (stem + other for stem in stems for other in _TELLING)
-    beside = [name for name in telling if name in tensors.names and name not in own]
-    if beside and row.file_type is None:
-        return _Fit(row, form, names, None, {}, f"has no {', '.join(sorted(beside))}")
-    layout, why = _layout(row, said)
-    if why:
-        return _Fit(row, form, names, None, {}, why)
-    reason, found = "", list[_Fit]()
+    codes, names = named[form.codes.part], tuple(named.values())
+    keys = {part: name.removeprefix(stem) for part, name in named.items()}
+    if row.file_type is None:
+        stems = {codes.rpartition(separator)[0] + separator for separator in row.separators}
+        stems = stems if form.codes.part else {f"{codes}_"}
+        telling = {stem + other for stem in stems for other in _TELLING}
+        if others := (telling & tensors.names).difference(names):
+            return _Fit(row, names, None, f"has no {', '.join(sorted(others))}")
+    else:
+        keys = {key: key for key in named}
+    layout, reason = _layout(row, said)
+    found = list[Found]()
     try:
         parts = {part: tensors.look(name) for part, name in named.items()}
-        for settings in ({**each, **layout} for each in _settings_of(row, form, said, base)):
+        of_module = _settings_of(row, form, said, codes.rpartition(".")[0])
+        for settings in () if reason else ({**each, **layout} for each in of_module):
             try:
                 group = fitted(row.name, form, parts, keys, sizes_of(row.name, settings))
             except ShapeJitError as fault:
                 reason = reason or str(fault).removeprefix(f"{row.name}: ")
             else:
                 if form.asks and not any(a in settings or a in group.tensors for a in form.asks):
-                    needed = " or ".join(form.asks)
-                    return _Fit(row, form, names, None, {}, f"nothing tells {needed}")
-                found.append(_Fit(row, form, names, group, settings, ""))
+                    return _Fit(row, names, None, f"nothing tells {' or '.join(form.asks)}")
+                found.append(_found(row, group, named, keys, settings, tensors))
                 if not row.operator:
                     break
     except ShapeJitError as fault:
         reason = str(fault)
     if len(found) > 1:
-        widths = " and ".join(str(fit.settings["bits"]) for fit in found)
+        widths = " and ".join(str(each.parts.settings["bits"]) for each in found)
         reason = f"codes of {widths} bits fit, and no node of {row.operator} tells which"
-    return found[0] if len(found) == 1 else _Fit(row, form, names, None, {}, reason)
+    return _Fit(row, names, found[0] if len(found) == 1 else None, reason)
+
+
+def _found(
+    row: Row, group: Group, named: Mapping[str, str], keys: Mapping[str, str],
+    settings: Mapping[str, Any], tensors: _Tensors,
+) -> Found:  # fmt: skip
+    codes = named[group.form.codes.part]
+    prefix = codes.removesuffix(keys[group.form.codes.part]).removesuffix(".")
+    parts = Parts(
+        {keys[part]: t for part, t in group.tensors.items()}, settings, weight_name(row, codes),
+        group, named, {part: tensors.given[name] for part, name in named.items()},
+    )  # fmt: skip
+    return Found(prefix, row.name, parts)
 
 
 def _settings_of(row: Row, form: Form, said: Declared, base: str) -> Iterator[Mapping[str, Any]]:
@@ -340,7 +326,7 @@ def _unclear(names: tuple[str, ...], right: list[_Fit], fits: list[_Fit]) -> Unc
     if right:
         schemes = tuple(fit.row.name for fit in right)
         return Unclear(names, schemes, f"fits {' and '.join(schemes)}")
-    wrong = [fit for fit in fits if fit.group is None]
+    wrong = [fit for fit in fits if not fit.found]
     if not wrong:
         schemes = tuple(fit.row.name for fit in fits)
         return Unclear(names, schemes, f"fits {schemes[0]}, which the config contradicts")

@@ -29,7 +29,6 @@ from ..runtime.kernel_names import Code, Name
 from ..runtime.launches import SHARE, Launch, address_of, launch_of, run_launch
 from ..shapes.layout import Layout
 from . import rules
-from .content import blocks_of
 from .groups import Group
 from .parts import Parts
 from .rules import Wanted
@@ -140,12 +139,11 @@ def encoder(group: Group, x: Tensor, rule: rules.Rule, wanted: Wanted) -> Encode
     is none.
     """
     form, (rows, columns), batch = group.form, x.shape[-2:], prod(group.batch)
-    (tall, wide), planes = blocks_of(form, group.known, (rows, columns)), group.planes(form.codes)
+    (tall, wide), planes = group.blocks, group.planes(form.codes)
     if planes is None or len(planes) > 1:
         return None
     codes, scales = planes[0][0].permuted(f"*{form.axes}").tensor, _scales(group)
-    assert rule.by_kernel is not None
-    made = _encoding(group, x, wanted, rule.by_kernel(wanted))
+    made = _encoding(group, x, wanted, rule.for_kernels(wanted))
     # The one scale of a weight is known before its codes.
     fixed = (tall, wide) == (rows, columns) and rows > 1 and rule is rules.by_absmax
     weights = batch if fixed or rule.factor or rows % tall else 1

@@ -8,7 +8,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ..arrays.tensor import Tensor
-from ..packings.packing import BitPlane, Check, Packing
+from ..packings.orders import BitPlane
+from ..packings.packing import Check, Packing
 
 
 class Part(NamedTuple):
@@ -111,6 +112,10 @@ class Form:
     def part(self, key: str) -> Part:
         """The part with this `key`."""
         return next(part for part in self.parts if part.key == key)
+
+    def kinds(self, numbers: Numbers) -> list[str]:
+        """The dtypes that numbers may have, the one for writing first."""
+        return [numbers.dtype] if numbers.dtype else self.part(numbers.part).kinds
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ..packings.packing import BitPlane, Packing
+from ..packings.orders import BitPlane
+from ..packings.packing import Packing
 from . import rules
 from .computed import one, read_by_gguf
 from .forms import Form, Numbers, Part, Row, packing

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, NamedTuple
 
@@ -14,7 +14,8 @@ from ..arrays.tensor import Tensor, asarray
 from ..dtypes.table import DType, dtype
 from ..errors import FormatError
 from ..operations.codes import memory
-from ..packings.packing import Packing, PlaneLayout, StoredLayout
+from ..packings.orders import PlaneLayout
+from ..packings.packing import Packing, StoredLayout
 from ..packings.repacking import codes_of
 from ..packings.rows import formats
 from ..shapes.layout import Layout
@@ -57,8 +58,7 @@ def axes_of(dims: str) -> str:
 class Group:
     """The tensors of one weight, matched with a form: `known` are its sizes and settings.
 
-    `batch` are the dims of stacked experts, `shape` is that of the decoded weight; `keys` are the
-    keys of the arguments.
+    `batch` are the dims of stacked experts, `shape` is that of the decoded weight.
     """
 
     scheme: str
@@ -67,7 +67,6 @@ class Group:
     known: Mapping[str, int]
     batch: tuple[int, ...]
     result: tuple[int, ...] | None = None
-    keys: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -107,13 +106,22 @@ class Group:
         """The width of the numbers."""
         return self.known["b"] if "{b}" in numbers.dtype else self.kind(numbers).bits
 
+    def width(self, numbers: Numbers) -> int:
+        """The width in which the numbers are stored, in one or several planes."""
+        planes = self.packing(numbers).planes if numbers.format else ()
+        return sum(plane.bits for plane in planes) or self.bits(numbers)
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """The elements per scale along the axes, at most all."""
+        step = sizes.steps(self.form.scales[0].dims, self.known)
+        return tuple(min(step[axis], max(1, self.known[axis])) for axis in self.form.axes)
+
     def kind(self, numbers: Numbers) -> DType:
         """The dtype of the numbers; codes of 5 and 7 bits, which have none, get a byte each."""
         if not numbers.dtype and numbers.part in self.tensors:
             return self.tensors[numbers.part].dtype
-        if not numbers.dtype:
-            return dtype(self.form.part(numbers.part).kinds[0])
-        name = numbers.dtype.format_map(self.known)
+        name = self.form.kinds(numbers)[0].format_map(self.known)
         return CODES if name in ("uint5", "uint7") else dtype(name)
 
     @property
@@ -151,10 +159,9 @@ class Group:
             if t.size == 1:
                 return Axes(t.reshape((1,) * len(shape)), names)
             return Axes(_begin(t, shape).reshape(shape), names)
-        if self.bits(numbers) != kind.bits:
-            t = t.T if numbers.swapped else t
-            return Axes(asarray(_stream(memory(t), shape, self.bits(numbers))), names)
         data, stored = self._memory(numbers, kind)
+        if self.bits(numbers) != kind.bits:
+            return Axes(asarray(_stream(data, shape, self.bits(numbers))), names)
         if stored.layout is None:
             codes = np.ascontiguousarray(codes_of(data, stored, shape))
             read = kind if kind.bits == 8 else CODES

@@ -13,9 +13,9 @@ from ..runtime.ndarrays import is_mapping
 from ..shapes.layout import checked_shape
 from ..shapes.request import integers
 from . import sizes
-from .forms import Form, Part
+from .forms import Form, Part, Row
 from .groups import Group, any_of, fault
-from .naming import beginnings, beside
+from .naming import companions
 
 _LETTERS = {"N": " rows", "K": " columns", "b": " bits"}  # of the weight, of a code
 _SHARED = re.compile(
@@ -23,42 +23,45 @@ _SHARED = re.compile(
 )  # sizes that are rounded up by a setting, or twice, determine least
 
 
-def matched(
-    scheme: str, forms: tuple[Form, ...], parts: Mapping[str, Tensor], settings: Mapping[str, int]
-) -> Group:
-    """The parts as the first form that they fit. Raises FormatError with what each form needs."""
-    reasons, missing = dict[str, FormatError](), dict[str, None]()
-    for form in forms:
-        keys, lacks = _keys(form, parts)
+def group_of(row: Row, parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Group:
+    """The parts as the first form that they fit; `settings` override those of the parts.
+
+    Raises FormatError with what each form needs.
+    """
+    if not is_mapping(parts):
+        raise DTypeError(f"{row.name}: parts must be a mapping, not {type(parts).__name__}")
+    known = sizes_of(row.name, {**getattr(parts, "settings", {}), **settings})
+    given = {str(name): asarray(x) for name, x in parts.items()}
+    reasons, missing = dict[str, None](), dict[str, None]()
+    for form in row.forms:
+        keys, lacks = _keys(form, given)
         missing |= dict.fromkeys(lacks)
+        if lacks:
+            continue
         try:
-            if not lacks:
-                tensors = {part: parts[key] for part, key in keys.items()}
-                left = [key for key in parts if key not in {*keys.values(), "bias"}]
-                if left:
-                    raise fault(scheme, f"has no part {', '.join(map(quoted, left))}")
-                return fitted(scheme, form, tensors, keys, settings)
+            left = [key for key in given if key not in {*keys.values(), "bias"}]
+            if left:
+                raise fault(row.name, f"has no part {', '.join(map(quoted, left))}")
+            tensors = {part: given[key] for part, key in keys.items()}
+            return fitted(row.name, form, tensors, keys, known)
         except FormatError as wrong:
-            reasons[str(wrong).removeprefix(f"{scheme}: ")] = wrong
+            reasons[str(wrong).removeprefix(f"{row.name}: ")] = None
     if missing:
-        given = ", ".join(map(quoted, parts)) or "nothing"
-        needed = f"needs {any_of([*missing])}; got {given}"
-        reasons[needed] = fault(scheme, needed)
-    first, *others = reasons
-    raise fault(scheme, "; or ".join([first, *others])) if others else reasons[first]
+        reasons[f"needs {any_of([*missing])}; got {', '.join(map(quoted, given)) or 'nothing'}"] = (
+            None
+        )
+    raise fault(row.name, "; or ".join(reasons))
 
 
 def _keys(form: Form, parts: Mapping[str, Tensor]) -> tuple[dict[str, str], list[str]]:
     """The given keys of the parts of a form, by the keys of the form, or what is missing."""
-    codes, lacks = form.part(form.codes.part), list[Part]()
+    lacks = list[Part]()
     for name in sorted(parts, key=len):
-        for base in beginnings(name, codes, "._"):
-            keys = {part.key: beside(base, part, parts) for part in form.parts} | {codes.key: name}
-            missing = [part for part in form.parts if not part.optional and not keys[part.key]]
+        for _, keys, missing in companions(form, name, "._", parts):
             if not missing:
-                return {part: key for part, key in keys.items() if key}, []
+                return keys, []
             lacks = lacks or missing
-    (wanted, *_) = lacks or [codes]
+    (wanted, *_) = lacks or form.parts
     return {}, (wanted.name or "codes whose name others begin with").split("|")
 
 
@@ -83,7 +86,7 @@ def fitted(
     if result is not None:
         result = checked_shape(result, "shape", scheme)
         found["n"] = prod(result)
-    group = Group(scheme, form, tensors, *_sizes(scheme, form, tensors, found), result, keys)
+    group = Group(scheme, form, tensors, *_sizes(scheme, form, tensors, found), result)
     widths = group.packing(form.codes).bits if form.codes.format else ()
     if widths and group.bits(form.codes) not in widths:
         raise fault(scheme, f"has codes of {any_of(widths)} bits, not {group.bits(form.codes)}")
@@ -178,14 +181,3 @@ def sizes_of(scheme: str, given: Mapping[str, Any]) -> dict[str, int]:
             raise fault(scheme, f"{key} must be {len(names)} of at least 1, not {value!r}")
         known |= zip(names, sizes, strict=True)
     return known
-
-
-def group_of(
-    scheme: str, forms: tuple[Form, ...], parts: Mapping[str, Any], settings: Mapping[str, Any]
-) -> Group:
-    """The Group of parts matched with a form; `settings` override those of the parts."""
-    if not is_mapping(parts):
-        raise DTypeError(f"{scheme}: parts must be a mapping, not {type(parts).__name__}")
-    known = sizes_of(scheme, {**getattr(parts, "settings", {}), **settings})
-    tensors = {str(name): asarray(x) for name, x in parts.items()}
-    return matched(scheme, forms, tensors, known)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 
-from .forms import Part, Row
+from .forms import Form, Part, Row
 
 _WEIGHT = "weight"
 
@@ -33,7 +33,7 @@ def parted(row: Row, codes: str) -> tuple[str, str, str]:
     ('mlp.experts.down_proj', '_', 'blocks')
     """
     for form in row.forms:
-        for base in beginnings(codes, form.part(form.codes.part), row.separators):
+        for base in beginnings(codes, form.parts[0], row.separators):
             if codes.startswith(base):
                 return base[:-1], base[-1:], codes.removeprefix(base)
     return codes, "", ""
@@ -45,15 +45,28 @@ def beginnings(codes: str, part: Part, separators: str) -> list[str]:
     Names of others begin with the name of codes that have none of their own.
 
     >>> from .rows import BY_NAME as rows
-    >>> beginnings("layers.0.q.qweight", rows["awq"].forms[0].part("qweight"), ".")
+    >>> beginnings("layers.0.q.qweight", rows["awq"].forms[0].parts[0], ".")
     ['layers.0.q.']
-    >>> beginnings("experts.down_proj", rows["fp8:block"].forms[2].part(""), ".")
+    >>> beginnings("experts.down_proj", rows["fp8:block"].forms[2].parts[0], ".")
     ['experts.down_proj_']
     """
     if not part.name:
         return [f"{codes}_"]
     bases = [codes[: -len(alias)] for alias in part.name.split("|") if codes.endswith(alias)]
     return [base for base in bases if not base or base[-1] in separators]
+
+
+def companions(
+    form: Form, codes: str, separators: str, names: Container[str]
+) -> Iterator[tuple[str, dict[str, str], list[Part]]]:
+    """What may stand beside codes of this name: a beginning, the names of the parts that exist by
+    their keys, codes first, and the parts that are missing: without any, the names are complete.
+    """
+    first, *others = form.parts
+    for base in beginnings(codes, first, separators):
+        found = {part.key: beside(base, part, names) for part in others}
+        missing = [part for part in others if not part.optional and not found[part.key]]
+        yield base, {first.key: codes, **{k: n for k, n in found.items() if n}}, missing
 
 
 def part_name(row: Row, weight: str, key: str) -> str:

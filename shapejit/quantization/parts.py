@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .naming import weight_name
@@ -16,28 +17,26 @@ class Parts(dict[str, Any]):
     """The tensors of one weight by the last components of their names, and its settings.
 
     `settings` come from a checkpoint's configuration: bits, group_size. For tensors of a
-    checkpoint, `names` are their whole names by the keys of the parts, `weight` is the name of the
-    weight in the unquantised model, `group` the Group that they were matched as, and `sources` what
-    was given as tensors, by the keys of its form.
+    checkpoint, `weight` is the name of the weight in the unquantised model, and `group` the Group
+    that they were matched as; `names` are their whole names, `sources` what was given as tensors,
+    both by the keys of its form, codes first.
     """
 
     def __init__(
         self,
         parts: Mapping[str, Any],
         settings: Mapping[str, Any],
-        names: Mapping[str, str] | None = None,
         weight: str = "",
         group: Group | None = None,
-        sources: Mapping[str, Any] | None = None,
+        names: Mapping[str, str] = MappingProxyType({}),
+        sources: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         super().__init__(parts)
-        self.settings = dict(settings)
-        self.names = dict(names or {})
-        self.weight, self.group = weight, group
-        self.sources = dict(sources or {})
+        self.settings, self.weight, self.group = dict(settings), weight, group
+        self.names, self.sources = names, sources
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Parts, (dict(self), self.settings, self.names, self.weight)
+        return Parts, (dict(self), self.settings, self.weight)
 
 
 class WeightNode(NamedTuple):
@@ -60,7 +59,7 @@ class WeightNode(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The tensors of one weight; `parts.names` has the name of each."""
+    """The tensors of one weight, as `schemes.detect` lists them."""
 
     prefix: str
     scheme: str
@@ -73,14 +72,14 @@ class Found(NamedTuple):
         return self.parts.group
 
     @property
-    def named(self) -> dict[str, str]:
-        """The names of the tensors by the keys of the form."""
-        return {part: self.parts.names[key] for part, key in self.group.keys.items()}
+    def named(self) -> Mapping[str, str]:
+        """The names of the tensors by the keys of the form, codes first."""
+        return self.parts.names
 
     @property
     def codes(self) -> str:
         """The name of its codes."""
-        return self.parts.names[self.group.keys[self.group.form.codes.part]]
+        return self.named[self.group.form.codes.part]
 
     def renamed(self, codes: str) -> str:
         """The weight's name in the unquantised model if its codes have this name."""

@@ -6,12 +6,12 @@ A scheme's row names the rule that its reference follows. The arithmetic is floa
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
+from ml_dtypes import finfo
 from numpy.typing import NDArray
 
 from ..arrays.tensor import asarray
@@ -20,6 +20,7 @@ from ..kernels import encodings
 from ..operations.casts import cast
 from ..operations.views import ascontiguous
 from .content import Content
+from .groups import Group
 
 Values = NDArray[np.float32]
 Array = NDArray[Any]
@@ -29,92 +30,47 @@ _E8M0 = dtype("float8_e8m0fnu").codes
 
 
 class Blocks:
-    """A weight cut into blocks: each axis becomes two, blocks and the elements of one."""
+    """A weight, (out, in) or flat, cut into blocks: each axis becomes two, blocks and elements.
 
-    def __init__(self, x: Values, blocks: tuple[int, ...], amax: np.float32 | None = None) -> None:
-        lead = x.ndim - len(blocks)
-        sizes, pads = list(x.shape[:lead]), [(0, 0)] * lead
-        for n, size in zip(x.shape[lead:], blocks, strict=True):
-            pads.append((0, -n % size))
-            sizes += [-(-n // size), size]
-        self.shape, self.blocks, self.amax = x.shape, blocks, amax
-        self.x = (np.pad(x, pads) if any(after for _, after in pads) else x).reshape(sizes)
-        self.axes = tuple(range(lead + 1, self.x.ndim, 2))
+    `low` and `high` are the smallest and largest numbers of the blocks, `most` their largest
+    magnitudes; the dims of elements have size 1 there. `factor` is that of all scales.
+    """
 
-    @cached_property
-    def low(self) -> Values:
-        """The smallest number of each block; the dims of elements have size 1."""
-        return self._reduced(np.min)
-
-    @cached_property
-    def high(self) -> Values:
-        """The largest number of each block."""
-        return self._reduced(np.max)
-
-    @cached_property
-    def _turned(self) -> Values | None:
-        """Blocks along rows, transposed: reductions are 3 times as fast."""
-        size = self.blocks[-1]
-        if not 1 < size <= _SHORT or max(self.blocks[:-1], default=1) > 1:
-            return None
-        return np.asarray(ascontiguous(self.x.reshape(-1, size).T))
-
-    def _reduced(self, by: Callable[..., Any]) -> Values:
-        if self._turned is None:
-            return np.asarray(by(self.x, axis=self.axes, keepdims=True))
-        shape = [1 if k in self.axes else n for k, n in enumerate(self.x.shape)]
-        return np.asarray(by(self._turned, axis=0)).reshape(shape)
-
-    @property
-    def most(self) -> Values:
-        """The largest magnitude of each block."""
-        return np.maximum(np.abs(self.low), np.abs(self.high))
-
-    @property
-    def top(self) -> Values:
-        """The largest magnitude of each weight; the dims of its elements have size 1."""
-        lead = len(self.shape) - len(self.blocks)
-        dims = tuple(range(lead, self.x.ndim))
-        if self.amax is not None:
-            return np.full([1 if k in dims else n for k, n in enumerate(self.x.shape)], self.amax)
-        return np.asarray(self.most.max(axis=dims, keepdims=True, initial=0))
+    def __init__(self, x: Values, blocks: tuple[int, ...], factor: Any = ONE) -> None:
+        pads = [(0, -n % size) for n, size in zip(x.shape, blocks, strict=True)]
+        whole = np.pad(x, pads) if any(after for _, after in pads) else x
+        cut = [(n // size, size) for n, size in zip(whole.shape, blocks, strict=True)]
+        self.padded, self.factor = whole.shape, factor
+        self.x = whole.reshape([n for pair in cut for n in pair])
+        self.axes, size = tuple(range(1, self.x.ndim, 2)), blocks[-1]
+        rows, axis = self.x, self.axes
+        if 1 < size == prod(blocks) <= _SHORT:  # transposed: reductions are 3 times as fast
+            rows, axis = np.asarray(ascontiguous(self.x.reshape(-1, size).T)), (0,)
+        each = [n for blocks_of_one, _ in cut for n in (blocks_of_one, 1)]
+        self.low: Values = rows.min(axis=axis).reshape(each)
+        self.high: Values = rows.max(axis=axis).reshape(each)
+        self.most = np.maximum(np.abs(self.low), np.abs(self.high))
 
     @property
     def widest(self) -> Values:
         """The number of largest magnitude of each block, with its sign; the first of equal ones."""
-        last = np.moveaxis(self.x, self.axes, range(-len(self.axes), 0))
-        rows = last.reshape(-1, prod(self.blocks))
-        low, high = self.low.reshape(-1), self.high.reshape(-1)
-        made = np.where(-low > high, low, high)
-        either = np.flatnonzero(-low == high)
+        made = np.where(-self.low > self.high, self.low, self.high).reshape(-1)
+        either = np.flatnonzero(-self.low == self.high)
         if either.size:
-            at = np.abs(rows[either]).argmax(axis=-1)[:, None]
-            made[either] = np.take_along_axis(rows[either], at, axis=-1)[:, 0]
+            last = np.moveaxis(self.x, self.axes, range(-len(self.axes), 0))
+            rows = last.reshape(made.size, -1)[either]
+            at = np.abs(rows).argmax(axis=-1)[:, None]
+            made[either] = np.take_along_axis(rows, at, axis=-1)[:, 0]
         return made.reshape(self.low.shape)
-
-    def per_block(self, x: Array) -> Array:
-        """Numbers of blocks without the dims of size 1."""
-        return np.ascontiguousarray(x).reshape(
-            [n for k, n in enumerate(x.shape) if k not in self.axes]
-        )
-
-    def per_element(self, x: Array) -> Array:
-        """Numbers of elements in the shape of the weight."""
-        lead = len(self.shape) - len(self.blocks)
-        padded = [a * b for a, b in zip(x.shape[lead::2], x.shape[lead + 1 :: 2], strict=True)]
-        whole = x.reshape(*self.shape[:lead], *padded)
-        return np.ascontiguousarray(whole[tuple(slice(n) for n in self.shape)])
 
 
 class Coded(NamedTuple):
-    """The results of a rule (codes, scales and so on) in the shapes of Blocks."""
+    """The results of a rule for some Blocks: their codes, scales, zero points and offsets."""
 
     codes: Array
     scale: Array
     zeros: Any = None
     offset: Array | None = None
-    factor: Array | None = None
-    step: str = "*"
 
 
 class Wanted(NamedTuple):
@@ -128,19 +84,31 @@ class Wanted(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """A rule: as NumPy computes it, as a kernel does (None: none does).
+    """A rule: as NumPy computes it, and its `name` for kernels ("": none computes it).
 
-    `factor` is the factor of all scales, given the largest magnitude of all, if there is one.
+    `more` is the number that kernels need, too; None: the scale of blocks of zeros is 2 / top.
+    `factor` is the factor of all scales, given the largest magnitude of all, if there is one;
+    scales are multiplied by it, or divided (`step`).
     """
 
     by_numpy: Callable[[Blocks, Wanted], Coded]
-    by_kernel: Callable[[Wanted], encodings.Rule] | None = None
+    name: str = ""
+    more: float | None = 0.0
     factor: Callable[[Array], Array] | None = None
+    step: str = "*"
+
+    def for_kernels(self, wanted: Wanted) -> encodings.Rule:
+        """The rule as kernels know it."""
+        half = 1 << (wanted.bits - 1)
+        tops = {encodings.WIDEST: half, "magnitude": half - 1}
+        top = float(tops.get(self.name) or top_of(wanted))
+        more = float(np.float32(2) / np.float32(top)) if self.more is None else self.more
+        return encodings.Rule(self.name, top, more)
 
 
 def inverse(scale: Array) -> Array:
     """1 / scale, 0 for 0."""
-    return np.where(scale == 0, np.float32(0), ONE / np.where(scale == 0, ONE, scale))
+    return np.where(scale == 0, np.float32(0), ONE / _instead(scale, 1))
 
 
 def as_kind(x: Array, name: str) -> Array:
@@ -158,16 +126,21 @@ def nearest(x: Array, values: Any) -> Array:
     return order[np.searchsorted(between, x, side="left")]
 
 
-def top_of(values: str) -> np.float32:
-    """The largest number of a dtype."""
-    kind = dtype(values)
-    return np.float32({"float8_e4m3fn": 448, "float8_e5m2": 57344, "float4_e2m1fn": 6}[kind.name])
+def top_of(wanted: Wanted) -> np.float32:
+    """The largest number of the codes."""
+    if wanted.values == "integer":
+        return np.float32((1 << wanted.bits) - 1)
+    return np.float32(finfo(dtype(wanted.values).numpy).max)  # type: ignore[no-untyped-call]
 
 
 def _absmax(blocks: Blocks, wanted: Wanted) -> Coded:
     """scale = largest magnitude / largest code; blocks of zeros have the scale 1."""
-    scale = blocks.most / top_of(wanted.values)
-    scale = as_kind(np.where(scale == 0, ONE, scale), wanted.scale)
+    scale = _instead(blocks.most / top_of(wanted), 1)
+    return _divided(blocks, wanted, as_kind(scale, wanted.scale))
+
+
+def _divided(blocks: Blocks, wanted: Wanted, scale: Array) -> Coded:
+    """Codes of floats divided by the stored scales."""
     return Coded(nearest(blocks.x / scale.astype(np.float32), wanted.values), scale)
 
 
@@ -176,33 +149,30 @@ def _power(blocks: Blocks, wanted: Wanted, up_from: float = 1) -> Coded:
 
     The next power is taken if the magnitude is at least `up_from` times that of this one.
     """
-    most = blocks.most
-    mantissa, exponent = np.frexp(most)
-    exponent = exponent + (mantissa >= np.float32(up_from))
-    _, largest = np.frexp(top_of(wanted.values))
-    stored = np.where(most > 0, np.clip(exponent - largest + 127, 0, 254), 0).astype(np.uint8)
-    scale = stored.view(_E8M0)
-    return Coded(nearest(blocks.x / scale.astype(np.float32), wanted.values), scale)
+    mantissa, exponent = np.frexp(blocks.most)
+    _, largest = np.frexp(top_of(wanted))
+    stored = exponent + (mantissa >= np.float32(up_from)) - largest + 127
+    stored = np.where(blocks.most > 0, np.clip(stored, 0, 254), 0)
+    return _divided(blocks, wanted, stored.astype(np.uint8).view(_E8M0))
 
 
 def _upper_power(blocks: Blocks, wanted: Wanted) -> Coded:
     """MLX: the smallest power of two >= largest magnitude / largest code; no negative zeros."""
-    most = blocks.most / top_of(wanted.values)
-    stored = np.ceil(np.log2(np.where(most == 0, ONE, most))) + 127
+    stored = np.ceil(np.log2(_instead(blocks.most / top_of(wanted), 1))) + 127
     scale = np.clip(stored, 0, 254).astype(np.uint8).view(_E8M0)
-    codes = nearest(blocks.x / scale.astype(np.float32), wanted.values)
-    return Coded(_unsigned_zeros(codes, wanted), scale)
+    return _unsigned_zeros(_divided(blocks, wanted, scale), wanted)
 
 
 def _absmax_or_zero(blocks: Blocks, wanted: Wanted) -> Coded:
     """MLX's and GGUF's NVFP4: scale = largest magnitude / 6; no negative zeros."""
-    scale = as_kind(blocks.most / top_of(wanted.values), wanted.scale)
+    scale = as_kind(blocks.most / top_of(wanted), wanted.scale)
     codes = nearest(blocks.x * inverse(scale.astype(np.float32)), wanted.values)
-    return Coded(_unsigned_zeros(codes, wanted), scale)
+    return _unsigned_zeros(Coded(codes, scale), wanted)
 
 
-def _unsigned_zeros(codes: Array, wanted: Wanted) -> Array:
-    return np.where(codes == 8, np.uint8(0), codes) if wanted.bits == 4 else codes
+def _unsigned_zeros(made: Coded, wanted: Wanted) -> Coded:
+    zero = (made.codes == 8) & (wanted.bits == 4)
+    return made._replace(codes=np.where(zero, np.uint8(0), made.codes))
 
 
 def _lower_power(blocks: Blocks, wanted: Wanted) -> Coded:
@@ -214,36 +184,31 @@ def _lower_power(blocks: Blocks, wanted: Wanted) -> Coded:
     return made._replace(codes=codes + np.uint8(8) * ((x < 0) & (codes > 0)))
 
 
-def _two_levels(blocks: Blocks, wanted: Wanted) -> Coded:
-    """NVFP4: one factor, largest magnitude / (6 * 448), and a float8 scale per block."""
-    factor = _level(blocks.top)
-    scale = as_kind(blocks.most / (np.float32(6) * factor), "float8_e4m3fn")
-    return _scaled_twice(blocks, wanted, scale, factor, scale.astype(np.float32) * factor)
+def _two_levels(blocks: Blocks, wanted: Wanted, none: float = 0) -> Coded:
+    """NVFP4: one factor, largest magnitude / (6 * 448), and a float8 scale per block.
 
-
-def _scaled_twice(
-    blocks: Blocks, wanted: Wanted, scale: Array, factor: Array, by: Array, step: str = "*"
-) -> Coded:
-    """Codes of numbers divided `by` the scale and the factor of all."""
-    codes = nearest(np.where(by == 0, 0, blocks.x / np.where(by == 0, ONE, by)), wanted.values)
-    lead = blocks.shape[: len(blocks.shape) - len(blocks.blocks)]
-    return Coded(codes, scale, factor=factor.reshape(lead), step=step)
-
-
-def _two_levels_or_one(blocks: Blocks, wanted: Wanted) -> Coded:
-    """ModelOpt's NVFP4: `by_two_levels`, with the scale 1 for blocks of zeros."""
-    made = _two_levels(blocks, wanted)
-    scale = made.scale.astype(np.float32)
-    return made._replace(scale=as_kind(np.where(scale == 0, ONE, scale), "float8_e4m3fn"))
+    ModelOpt stores `none` as the scale of blocks of zeros.
+    """
+    scale = as_kind(blocks.most / (np.float32(6) * blocks.factor), wanted.scale)
+    by = scale.astype(np.float32) * blocks.factor
+    return Coded(_quotients(blocks, wanted, by), _instead(scale, none))
 
 
 def _two_inverses(blocks: Blocks, wanted: Wanted) -> Coded:
     """compressed-tensors' NVFP4: the factor is 6 * 448 / largest magnitude, and divides."""
-    factor = _inverse_level(blocks.top)
-    scale = as_kind(factor * (blocks.most / np.float32(6)), "float8_e4m3fn")
-    eighth = np.float32(0.125)
-    scale = as_kind(np.where(scale.astype(np.float32) == 0, eighth, scale), "float8_e4m3fn")
-    return _scaled_twice(blocks, wanted, scale, factor, scale.astype(np.float32) / factor, "/")
+    scale = as_kind(blocks.factor * (blocks.most / np.float32(6)), wanted.scale)
+    scale = _instead(scale, 0.125)
+    return Coded(_quotients(blocks, wanted, scale.astype(np.float32) / blocks.factor), scale)
+
+
+def _quotients(blocks: Blocks, wanted: Wanted, by: Array) -> Array:
+    """The codes of numbers divided by something, 0 for 0."""
+    return nearest(np.where(by == 0, 0, blocks.x / _instead(by, 1)), wanted.values)
+
+
+def _instead(scale: Array, none: float) -> Array:
+    """Scales with 0 replaced by another number."""
+    return np.where(scale == 0, scale.dtype.type(none), scale)
 
 
 def _table(blocks: Blocks, wanted: Wanted) -> Coded:
@@ -254,13 +219,13 @@ def _table(blocks: Blocks, wanted: Wanted) -> Coded:
 
 def _range(blocks: Blocks, wanted: Wanted, least: float | None = None) -> Coded:
     """GPTQ: from the smallest to the largest number, 0 included; blocks of zeros as if up to 1."""
-    top = np.float32((1 << wanted.bits) - 1)
+    top = top_of(wanted)
     half = np.float32(1 << (wanted.bits - 1))
     low, high = np.minimum(blocks.low, 0), np.maximum(blocks.high, 0)
     scale = blocks.most / (top / np.float32(2)) if wanted.symmetric else (high - low) / top
-    none = np.float32(2) / top if least is None else np.float32(least)
     level = (scale == 0) | wanted.symmetric
-    scale = as_kind(np.where(scale == 0, none, scale), wanted.scale)
+    none = float(np.float32(2) / top) if least is None else least
+    scale = as_kind(_instead(scale, none), wanted.scale)
     by = scale.astype(np.float32)
     zeros = np.where(level, half, np.clip(np.rint(-low / by), 0, top))
     codes = np.clip(np.rint(blocks.x / by) + zeros, 0, top).astype(np.uint8)
@@ -280,7 +245,7 @@ def _signed_absmax(blocks: Blocks, wanted: Wanted) -> Coded:
 
 def _minimum(blocks: Blocks, wanted: Wanted) -> Coded:
     """GGUF Q4_1 and Q5_1: offset = smallest number, scale = (largest - smallest) / largest code."""
-    top = np.float32((1 << wanted.bits) - 1)
+    top = top_of(wanted)
     scale = (blocks.high - blocks.low) / top
     codes = np.trunc((blocks.x - blocks.low) * inverse(scale) + np.float32(0.5))
     codes = np.clip(codes, 0, top).astype(np.uint8)
@@ -300,13 +265,13 @@ def _magnitude(blocks: Blocks, wanted: Wanted) -> Coded:
 
 def _mlx_affine(blocks: Blocks, wanted: Wanted) -> Coded:
     """MLX: codes count from the end of larger magnitude, a multiple of the scale: 0 is exact."""
-    top, low, high = np.float32((1 << wanted.bits) - 1), blocks.low, blocks.high
+    top, low, high = top_of(wanted), blocks.low, blocks.high
     down = np.abs(low) > np.abs(high)
     scale = np.maximum((high - low) / top, np.float32(1e-7))
     scale = np.where(down, scale, -scale)
     edge = np.where(down, low, high)
     steps = np.rint(edge / scale)
-    scale = np.where(steps == 0, scale, edge / np.where(steps == 0, ONE, steps))
+    scale = np.where(steps == 0, scale, edge / _instead(steps, 1))
     offset = np.where(steps == 0, np.float32(0), edge)
     codes = np.clip(np.rint((blocks.x - offset) / scale), 0, top).astype(np.uint8)
     kind = wanted.scale
@@ -314,86 +279,68 @@ def _mlx_affine(blocks: Blocks, wanted: Wanted) -> Coded:
 
 
 def _level(top: Array) -> Array:
-    factor = top / np.float32(2688)
-    return np.where(factor == 0, ONE, factor)
+    return _instead(top / np.float32(2688), 1)
 
 
 def _inverse_level(top: Array) -> Array:
-    return np.where(top == 0, ONE, np.float32(2688) / np.where(top == 0, ONE, top))
+    return np.where(top == 0, ONE, np.float32(2688) / _instead(top, 1))
 
 
-def _floats(name: str, more: float = 0.0) -> Callable[[Wanted], encodings.Rule]:
-    """A kernel's rule for codes that are floats."""
-    return lambda wanted: encodings.Rule(name, float(top_of(wanted.values)), more)
-
-
-def _ranges(least: float | None) -> Rule:
-    """The rule of codes in a range, whose scale is at least a number."""
-
-    def rule(wanted: Wanted) -> encodings.Rule:
-        top = np.float32((1 << wanted.bits) - 1)
-        none = float(np.float32(2) / top) if least is None else least
-        return encodings.Rule("range", float(top), none)
-
-    return Rule(partial(_range, least=least), rule)
-
-
-by_absmax = Rule(_absmax, _floats("most"))
-by_power = Rule(_power, _floats("power", 1))
+by_absmax = Rule(_absmax, "most")
+by_power = Rule(_power, "power", 1)
 # compressed-tensors' MX: the next power from 7/8 of it on
-by_closest_power = Rule(partial(_power, up_from=0.875), _floats("power", 0.875))
+by_closest_power = Rule(partial(_power, up_from=0.875), "power", 0.875)
 by_upper_power = Rule(_upper_power)
-by_absmax_or_zero = Rule(_absmax_or_zero, _floats("most_or_zero"))
-by_lower_power = Rule(_lower_power, _floats("lower_power", 1))
-by_two_levels = Rule(_two_levels, _floats("two_levels"), _level)
-by_two_levels_or_one = Rule(_two_levels_or_one, _floats("two_levels", 1), _level)
-by_two_inverses = Rule(_two_inverses, _floats("two_inverses", 0.125), _inverse_level)
+by_absmax_or_zero = Rule(_absmax_or_zero, "most_or_zero")
+by_lower_power = Rule(_lower_power, "lower_power", 1)
+by_two_levels = Rule(_two_levels, "two_levels", 0, _level)
+by_two_levels_or_one = Rule(partial(_two_levels, none=1), "two_levels", 1, _level)
+by_two_inverses = Rule(_two_inverses, "two_inverses", 0.125, _inverse_level, "/")
 by_table = Rule(_table)
-by_range = _ranges(None)
-by_range_or_least = _ranges(2.0**-23)  # compressed-tensors: float32's epsilon
-by_signed_absmax = Rule(
-    _signed_absmax, lambda wanted: encodings.Rule(encodings.WIDEST, float(1 << (wanted.bits - 1)))
-)
+by_range = Rule(_range, "range", None)
+_EPSILON = 2.0**-23  # float32's, in compressed-tensors
+by_range_or_least = Rule(partial(_range, least=_EPSILON), "range", _EPSILON)
+by_signed_absmax = Rule(_signed_absmax, encodings.WIDEST)
 by_minimum = Rule(_minimum)
-by_magnitude = Rule(_magnitude, lambda wanted: encodings.Rule("magnitude", 127))
+by_magnitude = Rule(_magnitude, "magnitude")
 by_mlx_affine = Rule(_mlx_affine)
 
 _BAND = 1 << 18  # elements at a time: their blocks, scales and codes stay in a cache
 
 
-def encoded(x: Values, blocks: tuple[int, ...], rule: Rule, wanted: Wanted) -> Content:
+def encoded(group: Group, x: Values, wanted: Wanted) -> Content:
     """The Content of a weight, (out, in) last or flat, encoded by a rule some rows at a time."""
-    if wanted.amax is None and rule.factor and x.ndim == len(blocks) and x.size:
-        wanted = wanted._replace(amax=max(x.max(), -x.min()))
-    row = x.size // max(1, len(x))
-    step = max(1, _BAND // max(1, row * blocks[0])) * blocks[0]
-    if x.ndim > len(blocks) or len(x) <= step:
-        return _encoded(x, blocks, rule, wanted)
-    bands = [_encoded(x[at : at + step], blocks, rule, wanted) for at in range(0, len(x), step)]
-    first = bands[0]
-    joined: dict[str, Any] = {
-        name: np.concatenate([getattr(band, name) for band in bands])
-        for name in ("codes", "scale", "zeros", "offset")
-        if isinstance(getattr(first, name), np.ndarray)
-    }
-    return replace(first, shape=x.shape, **joined)
-
-
-def _encoded(x: Values, blocks: tuple[int, ...], rule: Rule, wanted: Wanted) -> Content:
-    cut = Blocks(x, blocks, wanted.amax)
+    batch, blocks, rule = group.batch, group.blocks, group.form.rule
+    shape = x.shape[len(batch) :]
+    counts = (*batch, *(-(-n // size) for n, size in zip(shape, blocks, strict=True)))
+    step = max(1, _BAND // max(1, prod(shape[1:]) * blocks[0])) * blocks[0]
     with np.errstate(all="ignore"):
-        made = rule.by_numpy(cut, wanted)
-    zeros = made.zeros
-    return Content(
-        shape=x.shape,
-        result=None,
-        codes=cut.per_element(made.codes),
-        bits=wanted.bits,
-        values=wanted.values,
-        blocks=blocks,
-        scale=cut.per_block(made.scale),
-        factor=made.factor,
-        step=made.step,
-        zeros=cut.per_block(zeros) if isinstance(zeros, np.ndarray) else zeros,
-        offset=None if made.offset is None else cut.per_block(made.offset),
+        factor = None
+        if rule.factor is not None:
+            top = np.abs(x).max(axis=tuple(range(len(batch), x.ndim)), initial=0)
+            factor = rule.factor(top if wanted.amax is None else np.full(batch, wanted.amax))
+        bands = [
+            _encoded(
+                x[at][begin : begin + step],
+                blocks,
+                rule,
+                wanted,
+                ONE if factor is None else factor[at],
+            )
+            for at in np.ndindex(batch)
+            for begin in range(0, max(1, shape[0]), step)
+        ] or [_encoded(np.zeros((0, *shape[1:]), np.float32), blocks, rule, wanted, ONE)]
+    codes, scale, zeros, offset = (
+        np.concatenate(each).reshape(whole) if isinstance(each[0], np.ndarray) else each[0]
+        for each, whole in zip(zip(*bands, strict=True), (x.shape, *(counts,) * 3), strict=True)
     )
+    return Content(x.shape, group.result, codes, wanted.bits, wanted.values, blocks, scale, factor,
+                   rule.step, zeros, offset)  # fmt: skip
+
+
+def _encoded(x: Values, blocks: tuple[int, ...], rule: Rule, wanted: Wanted, factor: Any) -> Coded:
+    """Some rows encoded by a rule: codes in their shape, and numbers for each block."""
+    cut = Blocks(x, blocks, factor)
+    made = rule.by_numpy(cut, wanted)
+    own = made.codes.reshape(cut.padded)[tuple(map(slice, x.shape))]
+    return made._replace(codes=np.ascontiguousarray(own))

@@ -147,7 +147,7 @@ class Scheme:
         >>> parts["weight"].shape
         (2, 34)
         """
-        return encode(self.name, self.row.forms, x, settings)
+        return encode(self.row, x, settings)
 
     def convert(
         self, parts: Mapping[str, Any], to: str | Scheme, **settings: Any
@@ -167,16 +167,15 @@ class Scheme:
         wanted = sizes_of(target.name, settings)
         group = self._group(parts, {**settings, **getattr(parts, "settings", {})})
         read = partial(cut, group)
-        return transcode(group, target.name, target.row.forms, wanted, read, sys.maxsize)
+        return transcode(group, target.row, wanted, read, sys.maxsize)
 
     def _group(self, parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Group:
         found: Group | None = getattr(parts, "group", None)
         if found is not None and not settings and found.scheme == self.name:
-            given = {part: parts.get(key) for part, key in found.keys.items()}
-            same = len(given) == len(parts)
-            if same and all(x is found.tensors[part] for part, x in given.items()):
+            tensors = found.tensors.values()
+            if [*map(id, parts.values())] == [*map(id, tensors)]:
                 return found  # as `detect` has matched them
-        return group_of(self.name, self.row.forms, parts, settings)
+        return group_of(self.row, parts, settings)
 
     def _decoded(self, kind: object) -> Any:
         made = dtype(kind)

@@ -13,7 +13,7 @@ from ..arrays.tensor import Tensor, asarray
 from ..packings.repacking import copy_codes
 from .bands import Slice, bands, cut, sliced, unit_of
 from .content import codes_of, content_of
-from .forms import Form
+from .forms import Row
 from .groups import Group
 from .parts import Parts
 from .writing import put_codes, stored_as
@@ -25,9 +25,7 @@ UNPACKED = 1 << 16  # codes that are unpacked at a time, where they cannot be co
 Read = Callable[[AbstractSet[str], Mapping[str, Slice]], Mapping[str, Tensor]]
 
 
-def transcode(
-    group: Group, to: str, forms: tuple[Form, ...], known: Mapping[str, int], read: Read, limit: int
-) -> Parts:
+def transcode(group: Group, to: Row, known: Mapping[str, int], read: Read, limit: int) -> Parts:
     """The parts of a weight in the scheme `to` with the sizes `known`; `read` reads the old parts.
 
     About `limit` codes are in memory at a time, beside the result; all if they lie beside other
@@ -37,7 +35,7 @@ def transcode(
     apart = {codes.part} - {numbers.part for numbers in others}
     whole = group.tensors.keys() - apart
     group = replace(group, tensors={**group.tensors, **read(whole, {})})
-    target = stored_as(to, forms, content_of(group), known)
+    target = stored_as(to, content_of(group), known)
     along = sliced(target, "N") or {}
     rows = lcm(*(unit_of(token, target.known) for _, token in along.values()))
     both = target.batch or along

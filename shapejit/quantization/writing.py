@@ -15,29 +15,26 @@ from ..dtypes.table import dtype
 from ..errors import FormatError
 from ..packings.repacking import store_codes
 from . import sizes
-from .content import Content, blocks_of, code_bits
-from .forms import Form, Numbers, Part
+from .content import Content
+from .forms import Form, Numbers, Part, Row
 from .groups import Group, any_of, axes_of, fault
 
 Array = NDArray[Any]
 
 
-def stored_as(
-    scheme: str, forms: tuple[Form, ...], content: Content, known: Mapping[str, int]
-) -> Group:
+def stored_as(row: Row, content: Content, known: Mapping[str, int]) -> Group:
     """The parts of a Content in the first form that can hold it. Raises FormatError if none can.
 
     Codes that follow later are zeros.
     """
-    reasons = list[str]()
-    for form in forms:
+    reasons = dict[str, None]()
+    for form in row.forms:
         try:
-            return laid_out(scheme, form, content, known)
+            return laid_out(row.name, form, content, known)
         except FormatError as wrong:
-            reasons.append(str(wrong).removeprefix(f"{scheme}: "))
-    first, *others = dict.fromkeys(reasons)
-    head = "each of its forms differs from this weight: " if others else ""
-    raise fault(scheme, head + "; ".join([first, *others]))
+            reasons[str(wrong).removeprefix(f"{row.name}: ")] = None
+    head = "each of its forms differs from this weight: " if len(reasons) > 1 else ""
+    raise fault(row.name, head + "; ".join(reasons))
 
 
 def is_written(form: Form) -> bool:
@@ -62,17 +59,21 @@ def laid_out(scheme: str, form: Form, content: Content, known: Mapping[str, int]
     sized = _sized(form, content, known)
     group = Group(scheme, form, {}, sized, content.batch, content.result)
     _check_codes(group, content)
-    values: dict[Numbers, Array] = {}
     scale, *factors = form.scales
-    values[scale] = content.scale
-    values |= _factor(group, content, factors)
+    values = {scale: content.scale, **_factor(group, content, factors)}
     found = _zeros(group, content)
     if found is not None and form.zeros is not None:
         signed = group.kind(form.codes).signed
         values[form.zeros] = (found ^ np.uint8(128)).view(np.int8) if signed else found
     if content.offset is not None:
         values[form.offset[0]] = content.offset
-    return replace(group, tensors=_parts(group, content, values))
+    group = replace(group, tensors=_parts(group, content, values))
+    if content.codes is not None:
+        put_codes(group, content.codes)
+    for numbers, x in values.items():
+        if x.ndim or numbers is not scale:
+            put(group, numbers, x)
+    return group
 
 
 def _sized(form: Form, content: Content, known: Mapping[str, int]) -> dict[str, int]:
@@ -88,17 +89,16 @@ def _sized(form: Form, content: Content, known: Mapping[str, int]) -> dict[str, 
 
 def _check_codes(group: Group, content: Content) -> None:
     """Raise FormatError unless codes have the same meaning, in blocks of the same shape."""
-    form, codes = group.form, group.form.codes
-    values, bits = group.values, code_bits(group, codes)
-    widths = group.packing(codes).bits if codes.format else ()
+    codes, values = group.form.codes, group.values
+    bits, widths = group.width(codes), group.packing(codes).bits if codes.format else ()
     if (values, bits) != (content.values, content.bits):
         wanted, given = _words(values, widths or (bits,)), _words(content.values, (content.bits,))
         raise fault(group.scheme, f"a code is {wanted}, not {given}")
     if widths and group.bits(codes) not in widths:
         raise fault(group.scheme, f"has codes of {any_of(widths)} bits, not {group.bits(codes)}")
-    blocks = blocks_of(form, group.known, content.shape[len(content.batch) :])
-    if blocks != content.blocks:
-        raise fault(group.scheme, f"has a scale for each {blocks} elements, not {content.blocks}")
+    if group.blocks != content.blocks:
+        text = f"has a scale for each {group.blocks} elements, not {content.blocks}"
+        raise fault(group.scheme, text)
 
 
 def _words(values: Any, widths: Sequence[int]) -> str:
@@ -158,31 +158,21 @@ def _zeros(group: Group, content: Content) -> Array | None:
 
 
 def _parts(group: Group, content: Content, values: Mapping[Numbers, Array]) -> dict[str, Tensor]:
-    """The tensors of the parts with codes and values, and of those that describe the form."""
-    form, made = group.form, dict[str, Array]()
-    extra = {} if form.writes is None else form.writes(content, group.known)
-    used = {numbers.part for numbers in (form.codes, *values)}
+    """The tensors of the parts: zeros for codes and values, and those that describe the form."""
+    form = group.form
+    made = {} if form.writes is None else form.writes(content, group.known)
     for part in form.parts:
-        if part.key in extra:
-            made[part.key] = extra[part.key]
-        elif part.key in used:
-            held = [n for n in values if n.part == part.key]
-            made[part.key] = _array(group, part, held, values)
-    tensors = {key: asarray(x) for key, x in made.items()}
-    group = replace(group, tensors=tensors)
-    if content.codes is not None:
-        put_codes(group, content.codes)
-    for numbers, x in values.items():
-        if x.ndim or numbers is not form.scales[0]:
-            put(group, numbers, x)
-    return tensors
+        held = [numbers for numbers in values if numbers.part == part.key]
+        if part.key not in made and (held or part.key == form.codes.part):
+            made[part.key] = _zeros_of(group, part, held, values)
+    return {part.key: asarray(made[part.key]) for part in form.parts if part.key in made}
 
 
 def put_codes(group: Group, codes: Array) -> None:
     """Write codes as bytes, which count from 0 on, into parts made by `laid_out`."""
     numbers = group.form.codes
     if group.integers and group.kind(numbers).signed:
-        codes = codes ^ np.uint8(1 << (code_bits(group, numbers) - 1))
+        codes = codes ^ np.uint8(1 << (group.width(numbers) - 1))
     if numbers.format is not None:
         put(group, numbers, codes)
         return
@@ -190,10 +180,11 @@ def put_codes(group: Group, codes: Array) -> None:
     into[...] = codes.reshape(into.shape).view(into.dtype)
 
 
-def _array(group: Group, part: Part, held: list[Numbers], values: Mapping[Numbers, Array]) -> Array:
-    """The array of a part: zeros, in a dtype that holds the values exactly."""
-    kinds = part.kinds
-    name = kinds[0]
+def _zeros_of(
+    group: Group, part: Part, held: list[Numbers], values: Mapping[Numbers, Array]
+) -> Array:
+    """Zeros of a part, in a dtype that can hold the values exactly."""
+    name, kinds = part.kinds[0], part.kinds
     if held and (_floats(group, held[0], name) or not (held[0].format or held[0].dtype)):
         x = values[held[0]]
         name = next((k for k in [x.dtype.name, *kinds] if k in kinds and _exact(x, k)), "")
@@ -209,7 +200,7 @@ def takes_all(group: Group, key: str, nbytes: int) -> bool:
     """Whether codes, scales or both fill all bytes of a part."""
     form = group.form
     there = [numbers for numbers in (form.codes, form.scales[0]) if numbers.part == key]
-    bits = sum(prod(group.sizes(each.dims)) * code_bits(group, each) for each in there)
+    bits = sum(prod(group.sizes(each.dims)) * group.width(each) for each in there)
     return bits == 8 * nbytes
 
 
@@ -231,12 +222,12 @@ def put(group: Group, numbers: Numbers, x: Array) -> None:
     into = group.tensors[numbers.part].numpy()
     if axes_of(numbers.dims) == "KN":
         x = x.swapaxes(-1, -2)
-    if numbers.format is None:
-        kind = dtype(numbers.dtype).codes if numbers.dtype else into.dtype
-        exact = _exactly(group, numbers.part, x, kind)
+    if numbers.format is None or _floats(group, numbers, into.dtype):
+        named = numbers.dtype and numbers.format is None
+        exact = _exactly(
+            group, numbers.part, x, dtype(numbers.dtype).codes if named else into.dtype
+        )
         into[...] = exact.reshape(-1).view(into.dtype).reshape(into.shape)
-    elif _floats(group, numbers, into.dtype):
-        into[...] = x.reshape(into.shape)
     elif numbers.swapped:
         words = np.zeros(into.shape[::-1], into.dtype)
         _pack(group, numbers, words, x)
@@ -254,32 +245,26 @@ def _exactly(group: Group, what: str, x: Array, kind: np.dtype[Any]) -> Array:
 
 def _pack(group: Group, numbers: Numbers, into: Array, x: Array) -> None:
     """Pack numbers into an array in their format."""
-    memory, bits, shape = into.reshape(-1).view(np.uint8), group.bits(numbers), x.shape
-    if bits != group.kind(numbers).bits:  # 5 and 7 bits
-        _pack_stream(x, memory, bits, shape)
+    memory, bits, kind = into.reshape(-1).view(np.uint8), group.bits(numbers), group.kind(numbers)
+    if bits != kind.bits:  # 5 and 7 bits
+        _pack_stream(x.reshape(-1, x.shape[-1], 1), memory, bits)
         return
-    stored, kind = group.stored(numbers, group.kind(numbers)), group.kind(numbers).codes
-    if kind.itemsize > 1:
-        _place(_exactly(group, numbers.part, x, kind), memory, stored.layout)
+    stored = group.stored(numbers, kind)
+    if x.dtype not in (np.uint8, kind.codes):
+        x = _exactly(group, numbers.part, x, kind.codes)
+    if x.dtype.itemsize > 1:
+        lie = stored.layout
+        assert lie is not None
+        strides = tuple(stride // 8 for stride in lie.strides)
+        view = np.ndarray(lie.shape, x.dtype, memory.data, lie.offset // 8, strides)
+        view[...] = x.reshape(lie.shape)
         return
-    if x.dtype not in (np.uint8, kind):
-        x = _exactly(group, numbers.part, x, kind)
-    raw = np.ascontiguousarray(x).view(np.uint8).reshape(shape)
-    raw = raw + np.uint8(stored.bias)
-    raw &= np.uint8((1 << bits) - 1)
-    store_codes(raw, memory, stored)
+    raw = np.ascontiguousarray(x).view(np.uint8) + np.uint8(stored.bias)
+    store_codes(raw & np.uint8((1 << bits) - 1), memory, stored)
 
 
-def _place(x: Array, memory: Array, layout: Any) -> None:
-    """Write numbers of whole bytes to the places of a Layout."""
-    strides = tuple(stride // 8 for stride in layout.strides)
-    view = np.ndarray(layout.shape, x.dtype, memory.data, layout.offset // 8, strides)
-    view[...] = x.reshape(layout.shape)
-
-
-def _pack_stream(x: Array, memory: Array, bits: int, shape: tuple[int, ...]) -> None:
+def _pack_stream(rows: Array, memory: Array, bits: int) -> None:
     """Codes of any width as rows of whole words, least significant bits first."""
-    rows = x.reshape(-1, shape[-1], 1)
     ones = np.unpackbits(rows, axis=-1, count=bits, bitorder="little").reshape(len(rows), -1)
     packed = np.packbits(ones, axis=-1, bitorder="little")
     memory.reshape(len(rows), -1)[:, : packed.shape[1]] = packed
