@@ -195,7 +195,7 @@ SIZES = {
     "engine/numpy_fallback": {"STACKED_MAX_BYTES"},
     "engine/patience": {"LOOKED_FOR", "_forced"},
     "planning/boxes": {"MATRIX"},
-    "planning/casts": {"RUN", "VECTOR"},
+    "planning/casts": {"RUN", "SHUFFLED_RUNS", "VECTOR"},
     "planning/decode_plans": {"MOST"},
     "planning/encode_plans": {"MOST_BLOCK"},
     "planning/planner": {"MOST_IN_TURNS"},

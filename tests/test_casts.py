@@ -592,6 +592,27 @@ def test_transposed_sources(source, target, kernels):
             assert (memory[-65:] == 0xAB).all()
 
 
+@pytest.mark.parametrize("name", ["uint4", "uint2", "uint1"])
+def test_packed_elements_in_other_orders(name, kernels):
+    """Boxes of packed elements, some of which reach back, with a scale per block or without."""
+    numbers = np.random.default_rng(0)
+    bits = sj.dtype(name).bits
+    orders = ((514, 2114), (1, 0)), ((2114, 64, 8), (1, 0, 2)), ((130, 66, 130), (2, 1, 0))
+    for shape, axes in orders if COMPILED else [((18, 66), (1, 0))]:
+        codes = numbers.integers(0, 1 << bits, shape, np.uint8)
+        turned, packed = codes.transpose(axes), sj.pack(codes, name).permute_dims(axes)
+        for part in (slice(None), slice(None, None, -1), slice(2, None), slice(1, None)):
+            wanted, x = turned[..., part], packed[..., part]
+            size = wanted.shape[-1]
+            assert np.array_equal(np.from_dlpack(sj.cast(x, "float32")), wanted)
+            scale = numbers.standard_normal((*wanted.shape[:-1], -(-size // 32)))
+            scale, blocks = scale.astype(np.float32), (*[1] * (wanted.ndim - 1), 32)
+            found = sj.dequantize(x, scale, block_shape=blocks, dtype="float32")
+            assert np.array_equal(
+                np.from_dlpack(found), wanted * np.repeat(scale, 32, -1)[..., :size]
+            )
+
+
 @pytest.mark.parametrize("kind", ["serial", "streamed by one thread"])
 def test_blocks_into_outputs_at_any_address(kind):
     """Vectors begin with a line of the output, anywhere in a block."""

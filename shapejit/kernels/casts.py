@@ -2,14 +2,15 @@
 
 A box is a part of the target that fits into a cache with its source; `loops` over boxes are those
 of `odometer.box_at`. `runs` has a row per run of a box: where it begins on the stage or in the
-source, in the target, in the scales and in the zero points, and the shift of its codes within their
-bytes. Source and target count bits, everything else bytes.
+source, in the target, in the scales and in the zero points. Source and target count bits,
+everything else bytes.
 
 `cast` has all other numbers: the first scale and zero point; the places on the stage of fetched
-elements, of repeated scales and zero points, of converted elements, and of packed ones; the
-functions that convert, unpack and pack (0: none), and move planes of small plans; elements of a
-run, and with one scale; the steps between scales and zero points; bytes that elements reach, bits
-of one in the source, bits of a run in the target.
+elements, of permuted ones that are still packed, of repeated scales and zero points, of converted
+elements, and of packed ones; the functions that convert, permute, unpack and pack (0: none), and
+move planes of small plans; the calls that permute a box, the blocks of each, and the steps between
+these; elements of a run, and with one scale; the steps between scales and zero points; bytes that
+elements reach, bits of one in the source, bits of a run in the target.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from .constants import COUNTS, WIDTHS
 from .conversions import convert
 from .jit import Address, Numbers, Table, kernel
 from .memory import address_of, bit_pointer, pointer
-from .odometer import box_at
+from .odometer import box_at, seek, step
 from .shares import take
+from .shuffles import shuffle
 from .small import put
 from .small_plans import NEAR, NEAR_BYTES
 
@@ -77,12 +79,14 @@ def cast_boxes(
 ) -> None:
     """Convert elements run by run; packed ones are unpacked before, or packed afterwards.
 
-    Packed elements are unpacked along the `inner` loops, all others fetched as bytes. Results that
-    are not packed are converted into the target, and streamed by the function that converts them.
+    Packed elements are unpacked run by run, or else along the `inner` loops. Runs may be permuted
+    first by the function of a network: these are loops over its calls then, and `fetch` has the
+    offsets of its pieces. All others are fetched as bytes. Results that are not packed are
+    converted into the target, and streamed by the function that converts them.
     """
-    (first_scale, first_zero, fetched_at, scales_at, zeros_at, made_at, packed_at,
-     converts, unpacks, packs, mover, count, block, scale_step, zero_step,
-     reach, width, run_bits) = cast  # fmt: skip
+    (first_scale, first_zero, fetched_at, permuted_at, scales_at, zeros_at, made_at, packed_at,
+     converts, permutes, fills, unpacks, packs, mover, calls, blocks, from_step, to_step,
+     count, block, scale_step, zero_step, reach, width, run_bits) = cast  # fmt: skip
     position, place = span[SPAN:], address_of(span) + 8 * SPAN
     spot, made, packed = stage + fetched_at, stage + made_at, stage + packed_at
     while take(work, span):
@@ -92,28 +96,44 @@ def cast_boxes(
             s, t, scale, zero = box_at(loops, unit)
             begin = source + s >> 3
             scales, zeros = pointer(first_scale) + scale, pointer(first_zero) + zero
-            if len(fetch) > 0:
-                ahead = source + box_at(loops, min(unit + 1, span[HIGH] - 1))[0] >> 3
-                room = scales_at - fetched_at
-                begin = reordered(begin, ahead, spot, room, fetch, place, mover)
-            if unpacks != 0:
-                begin, some = spot, count * len(runs)
+            codes, last = source + s, end
+            if permutes != 0:
+                from_call, to_call = seek(inner, position, 0)
+                permuted, last = stage + permuted_at, stage + scales_at
+                for _ in range(calls):
+                    shuffle(
+                        permutes, begin + from_call, permuted + to_call, address_of(fetch),
+                        blocks, from_step, to_step, 0, 0,
+                    )  # fmt: skip
+                    from_call, to_call = step(inner, position, from_call, to_call)
+                codes = 8 * permuted
+            elif fills != 0:
                 fill(
-                    begin, source + s, inner, position, 0, some, end, width, unpacks,
+                    spot, codes, inner, position, 0, count * len(runs), end, width, fills,
                     _ONE, _ONE, _FORWARD,
                 )  # fmt: skip
+                begin = spot
+            elif len(fetch) > 0:
+                ahead = source + box_at(loops, min(unit + 1, span[HIGH] - 1))[0] >> 3
+                room = permuted_at - fetched_at
+                begin = reordered(begin, ahead, spot, room, fetch, place, mover)
             if len(scale_plans) > 0:
                 plans, half = address_of(scale_plans), scale_plans[0]
                 scales = repeated(scales, stage + scales_at, plans + 8, place, mover)
                 if half > 0:
                     zeros = repeated(zeros, stage + zeros_at, plans + 8 * half, place, mover)
             for r in range(len(runs)):
-                run_source, run_target, run_scale, run_zero, shift = runs[r]
+                run_source, run_target, run_scale, run_zero = runs[r]
                 into = target + t + run_target
                 results = into >> 3 if packs == 0 else made
+                found = spot
+                if unpacks == 0:
+                    found = begin + (run_source >> 3)
+                else:
+                    call(unpacks, (spot, codes + run_source, count, last))
                 convert(
-                    converts, begin + run_source, results, count, block,
-                    scales + run_scale, scale_step, zeros + run_zero, zero_step, shift,
+                    converts, found, results, count, block,
+                    scales + run_scale, scale_step, zeros + run_zero, zero_step,
                 )  # fmt: skip
                 if packs != 0:
                     call(packs, (packed, made, count))

@@ -32,10 +32,8 @@ WIDEST = LANES * WIDE
 GROUPS = 16, 32  # elements with one scale, of which a wide vector holds several
 
 
-# source, target, count, block, scale, scale step (bytes), zero point, its step, shift
-SIGNATURE = ir.FunctionType(
-    ir.VoidType(), [POINTER, POINTER, I64, I64, POINTER, I64, POINTER, I64, I64]
-)
+# source, target, count, block, scale, scale step (bytes), zero point, its step
+SIGNATURE = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, I64, I64, *[POINTER, I64] * 2])
 
 
 def write(function: Any, what: tuple[Conversion, int]) -> None:
@@ -149,7 +147,7 @@ class _Loops(Run):
         made = self.conversion
         codes, bits = self.loaded(index, lanes), made.source.bits
         if bits < 8:
-            codes = codes >> self.shift.astype("u1").spread(lanes) & (1 << bits) - 1
+            codes = codes & (1 << bits) - 1
         if not made.arithmetic:
             value = numerics.resized(codes, made)
         elif takes_words(lanes, made):
@@ -193,9 +191,7 @@ def convert(
     scale_step: Value,
     zero: Address,
     zero_step: Value,
-    shift: Value,
 ) -> None:
     """Convert `count` elements from address to address by the function at `entry`."""
     function = builder.inttoptr(entry, SIGNATURE.as_pointer())
-    given = [src, dst, count, block, scale, scale_step, zero, zero_step, shift]
-    builder.call(function, given)
+    builder.call(function, [src, dst, count, block, scale, scale_step, zero, zero_step])

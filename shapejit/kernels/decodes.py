@@ -9,14 +9,12 @@ both are on the stage; where on the stage codes go, and results, those of the la
 from __future__ import annotations
 
 from ..runtime.cpu_caches import LINE
-from ..runtime.jobs import HIGH, LOW, SPAN, TENSOR
+from ..runtime.jobs import HIGH, LOW, TENSOR
 from .constants import SCALE_STAGED, ZERO_STAGED
 from .conversions import convert
 from .jit import Address, Numbers, Table, kernel
-from .memory import address_of, pointer, prefetch
-from .odometer import seek, step
+from .memory import pointer, prefetch
 from .shares import take
-from .shuffles import shuffle
 from .unit_generator import read_units
 
 
@@ -37,7 +35,7 @@ def decode_step(row: Numbers, begin: int, count: int, stage: Address, into: Addr
         zeros = stage + zero
     scales += first // block * scale_apart
     zeros += first // block * zero_apart
-    convert(converts, codes, into, some, min(block, some), scales, 4, zeros, 4, 0)
+    convert(converts, codes, into, some, min(block, some), scales, 4, zeros, 4)
 
 
 @kernel
@@ -71,49 +69,3 @@ def decode_runs(
             for k in range(last):
                 decode_step(steps[k], begin, count, stage, stage + steps[k, -1])
             decode_step(steps[last], begin, count, stage, target + begin * nbytes)
-
-
-@kernel
-def decode_boxes(
-    places: Table,
-    work: Numbers,
-    span: Numbers,
-    stage: Address,
-    boxes: Table,
-    loops: Table,
-    offsets: Numbers,
-    operands: Table,
-    box: Numbers,
-) -> None:
-    """Decode boxes of codes, which the function of a network permutes to rows on the stage.
-
-    `operands` has the scales and the zero points: the address of the first one, and the bytes from
-    one row of them to the next; those of a row are adjacent. `box`: that function, the calls of it
-    in a row and the steps between; where a run's codes go on the stage; rows of a box, elements of
-    one, columns of the result, bytes from row to row on the stage; what reads codes, elements of a
-    unit, bytes to the next one; what converts them; rows and columns with one scale; bytes of a
-    result.
-    """
-    (permutes, repeats, from_apart, to_apart, codes_at, rows, run, columns, pitch,
-     read, unit, unit_apart, converts, tall, wide, nbytes) = box  # fmt: skip
-    at, inner = span[SPAN:][: len(boxes)], span[SPAN:][len(boxes) :]
-    table, calls, codes = address_of(offsets), loops[:, 0].prod(), stage + codes_at
-    while take(work, span):
-        source, target = pointer(places[0, span[TENSOR]]), pointer(places[1, span[TENSOR]])
-        s, t = seek(boxes, at, span[LOW])
-        for _ in range(span[LOW], span[HIGH]):
-            from_box, to_stage = seek(loops, inner, 0)
-            for _ in range(calls):
-                begin, into = source + (s + from_box), stage + to_stage
-                shuffle(permutes, begin, into, table, repeats, from_apart, to_apart, 0, 0)
-                from_box, to_stage = step(loops, inner, from_box, to_stage)
-            row, across = t // columns, t % columns // wide * 4
-            scales, zeros = pointer(operands[0, 0]) + across, pointer(operands[1, 0]) + across
-            for r in range(rows):
-                read_units(read, stage + r * pitch, codes, run // unit, unit_apart)
-                block = (row + r) // tall
-                convert(
-                    converts, codes, target + (t + r * columns) * nbytes, run, min(wide, run),
-                    scales + block * operands[0, 1], 4, zeros + block * operands[1, 1], 4, 0,
-                )  # fmt: skip
-            s, t = step(boxes, at, s, t)

@@ -46,7 +46,7 @@ class Lookups(Run):
 
     def fit(self) -> Values:
         """Whether blocks are whole vectors, and elements of the target may begin with lines."""
-        whole = (self.block | self.count) & LANES - 1 | self.shift == 0
+        whole = (self.block | self.count) & LANES - 1 == 0
         return whole & (self.head() < self.count) if self.streams else whole
 
     def write(self) -> None:

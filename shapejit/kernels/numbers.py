@@ -77,8 +77,7 @@ class Conversion(NamedTuple):
     "each" (one per element). `zeros` is "" (none),
     "integer" or "float", or "offset": numbers that "dequantize" adds to the product
     instead of taking them away from the codes. `bias` is added to integers that stay
-    integers, modulo the range of the target's codes. Codes are found `shift` bits up in
-    their bytes.
+    integers, modulo the range of the target's codes.
     """
 
     source: Number

@@ -61,7 +61,7 @@ class Run:
     ) -> None:
         self.builder, self.conversion, self.streams = builder, conversion, streams
         given: list[Values] = [Lanes(builder, argument, "i8") for argument in arguments]
-        self.source, self.target, self.count, self.block, *operands, self.shift = given
+        self.source, self.target, self.count, self.block, *operands = given
         several = bool(conversion.scales) + bool(conversion.zeros)
         self.operands = list(zip(operands[::2], operands[1::2], strict=True))[:several]
         self.floats = np.dtype(f"f{conversion.arithmetic // 8}") if several else np.dtype("f4")

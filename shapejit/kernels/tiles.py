@@ -115,7 +115,7 @@ def drain_tile(
         # Lines may begin within an element, at addresses that are no multiples of its width.
         row, behind = first // unit, end // unit
         begin, whole = staged + (row - low) * size, into + row * unit
-        convert(entry, begin, whole, behind - row, 1, stage, 0, stage, 0, 0)
+        convert(entry, begin, whole, behind - row, 1, stage, 0, stage, 0)
 
 
 @kernel

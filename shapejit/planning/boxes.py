@@ -113,16 +113,19 @@ def _lanes(nbytes: int) -> int:
     return 1 << min(MOST_LANES, max(1, nbytes // PIECE)).bit_length() - 1
 
 
-def parts_of(loops: Sequence[Loop], width: int) -> list[int]:
-    """The size of a box along each dim; the side with the shorter runs grows first."""
+def parts_of(loops: Sequence[Loop], width: int, goals: tuple[int, int] | None = None) -> list[int]:
+    """The size of a box along each dim; the side with the shorter runs grows first.
+
+    `goals` are the bytes of runs in the target and in the source, a box their product.
+    """
     taken = [1] * len(loops)
     by_target = list(range(len(loops) - 1, -1, -1))
     by_source = sorted(
         (i for i in by_target if loops[i].source), key=lambda i: abs(loops[i].source)
     )
     strides = [loop.target for loop in loops], [abs(loop.source) for loop in loops]
-    goals = TARGET_RUN, SOURCE_RUN
-    most = min(BOX_BYTES, l2() // BOX_PART)
+    most = prod(goals) if goals else min(BOX_BYTES, l2() // BOX_PART)
+    goals = goals or (TARGET_RUN, SOURCE_RUN)
     while True:
         options = []
         for order, apart, goal in zip((by_target, by_source), strides, goals, strict=True):

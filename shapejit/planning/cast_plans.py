@@ -16,8 +16,9 @@ from ..runtime.kernel_names import Function
 from ..runtime.lazy import cached_property
 from ..shapes.dims import merged
 from ..shapes.layout import Layout
-from .loops import BoxLoop
+from .loops import BoxLoop, Loop
 from .plans import Plan
+from .shuffles import Shuffle
 from .tables import offsets_of
 
 
@@ -46,11 +47,12 @@ class Scales(NamedTuple):
 class CastPlan:
     """A copy that converts.
 
-    `boxes` are the outer loops, `inner` the dims of a box; `run` its last dims, which are converted
-    in one loop; `block` is the number of elements with one scale. `fetch` says how a box is read:
-    "direct" (as it is in the source), "bytes" (its elements are reordered first), "phases" (bytes
-    that hold several elements of a dim are reordered) or "bits" (unpacked). `scales` is "" (none),
-    "blocks", "each" or "repeated".
+    `boxes` are the outer loops, `inner` the dims of a box, whose elements runs are read from at the
+    strides `staged` (bits); `run` its last dims, which are converted in one loop; `block` is the
+    number of elements with one scale. `fetch` says how a box is read: "direct" (as it is in the
+    source), "bytes" (its elements are reordered first), "shuffled" (permuted by the network of
+    `shuffle`) or "bits" (unpacked); else packed elements are unpacked run by run. `scales` is ""
+    (none), "blocks", "each" or "repeated".
     """
 
     source_bits: int
@@ -60,8 +62,10 @@ class CastPlan:
     target_offset: int
     boxes: tuple[BoxLoop, ...]
     inner: tuple[Dim, ...]
+    staged: tuple[int, ...]
     run: tuple[Dim, ...]
     fetch: str
+    shuffle: Shuffle | None
     scales: str
     block: int
     scale_step: int
@@ -98,23 +102,32 @@ class CastPlan:
         """How runs are streamed, see `kernels.conversions`; 0 if they are packed first."""
         if self.unit < 8:
             return 0
-        return STREAMED_PARTS if self.fetch == "direct" and self.tiles is None else 1
+        from_memory = self.fetch == "direct" and self.source_bits >= 8 and self.tiles is None
+        return STREAMED_PARTS if from_memory else 1
 
     @property
-    def coders(self) -> tuple[Function | None, Function | None]:
-        """The functions that unpack elements of the source and pack results, if any."""
+    def coders(self) -> tuple[Function | None, Function | None, Function | None]:
+        """The functions that unpack elements of a box, or of a run, and pack results, if any."""
         unpacks, packs = coders(self.source_bits)[0], coders(self.unit)[1]
-        return unpacks if self.fetch == "bits" else None, packs if self.unit < 8 else None
+        bits = self.fetch == "bits"
+        return (
+            unpacks if bits else None,
+            unpacks if self.source_bits < 8 and not bits else None,
+            packs if self.unit < 8 else None,
+        )
 
     def numbers(self, functions: Sequence[int]) -> NDArray[np.int64]:
         """The arguments of the kernel beside its tables; it begins with scales and zero points.
 
-        `functions` are the addresses of those that convert, unpack, pack and move small planes.
+        `functions` are the addresses of those that convert, permute, unpack boxes and runs, pack,
+        and move small planes.
         """
         bits = self.source_bits, self.run_length * self.unit
         steps = self.block, self.scale_step, self.zero_step
         run = self.run_length, *steps, self.reach, *bits
-        return np.array([0, 0, *self.spots[:-1], *functions, *run], np.int64)
+        loops = self.shuffle.loops if self.shuffle else (Loop(0, 0, 0),)
+        calls = prod(loop.size for loop in loops[:-1]), *loops[-1]
+        return np.array([0, 0, *self.spots[:-1], *functions, *calls, *run], np.int64)
 
     @property
     def weight(self) -> int:
@@ -127,8 +140,10 @@ class CastPlan:
         width = max(8, self.source_bits) // 8
         floats = self.elements * self.float_bytes if self.scales == "repeated" else 0
         packed = self.run_length if self.unit < 8 else 0
+        by_run = self.run_length if self.source_bits < 8 else 0
         needed = (
-            0 if self.fetch == "direct" else self.elements * width,
+            self.elements * width if self.fetch in ("bytes", "bits") else by_run,
+            self.staged[0] * self.inner[0].size // 8 if self.shuffle else 0,
             floats,
             floats if self.has_zero else 0,
             packed,
@@ -140,30 +155,20 @@ class CastPlan:
     @cached_property
     def fetched(self) -> list[tuple[int, int]]:
         """The dims of what is reordered on the stage, as sizes and strides in bytes."""
-        dims = [(dim.size, dim.source) for dim in self.inner]
-        if self.fetch == "phases":
-            per = 8 // self.source_bits
-            dims = [(n // per, 8) if s == self.source_bits else (n, s) for n, s in dims]
-        return [(size, stride // 8) for size, stride in dims]
+        return [(dim.size, dim.source // 8) for dim in self.inner]
 
     @cached_property
     def runs(self) -> NDArray[np.int64]:
         """The start of each run of a box, one row per run: see `kernels.casts`."""
-        staged, repeated = max(8, self.source_bits) // 8 * self.run_length, self.run_length
-        rows = list[tuple[int, ...]]()
-        for dim in reversed(self.inner[: len(self.inner) - len(self.run)]):
-            size, source, target, scale, zero = dim
+        repeated, rows = self.run_length, list[tuple[int, ...]]()
+        outer = self.inner[: len(self.inner) - len(self.run)]
+        for dim, source in reversed([*zip(outer, self.staged, strict=False)]):
+            size, _, target, scale, zero = dim
             if self.scales == "repeated":
                 scale = zero = repeated * self.float_bytes
             repeated *= size
-            if self.fetch == "phases" and source == self.source_bits:
-                per = 8 // source
-                rows.insert(0, (per, 0, target, scale, zero, source))
-                size, target, scale, zero = size // per, *(per * s for s in (target, scale, zero))
-            source = source // 8 if self.fetch == "direct" else staged
-            staged *= size
-            rows.insert(0, (size, source, target, scale, zero, 0))
-        sides = (offsets_of([(row[0], row[k]) for row in rows]) for k in range(1, 6))
+            rows.insert(0, (size, source, target, scale, zero))
+        sides = (offsets_of([(row[0], row[k]) for row in rows]) for k in range(1, 5))
         return np.stack([*sides], axis=1)
 
     @cached_property
@@ -173,7 +178,11 @@ class CastPlan:
 
     @property
     def within(self) -> NDArray[np.int64]:
-        """The loops over the source within a box, merged, as `kernels.codes` walks them."""
+        """The loops over the source within a box, merged, as `kernels.codes` walks them, or those
+        over the calls that permute it.
+        """
+        if self.shuffle:
+            return np.array(self.shuffle.loops[:-1] or [(1, 0, 0)], np.int64)
         sizes, steps = [dim.size for dim in self.inner], [dim.source for dim in self.inner]
         loops = merged(sizes, steps) or [(1, self.source_bits)]
         return np.array([(size, step, 0) for size, step in loops], np.int64)
@@ -182,7 +191,7 @@ class CastPlan:
         how = {
             "direct": "where they lie",
             "bytes": "boxes put in order",
-            "phases": "boxes of bytes put in order",
+            "shuffled": "boxes permuted in registers",
             "bits": "boxes unpacked",
         }[self.fetch]
         lines = [f"cast: {how}, {self.elements} elements per box, {self.nbytes} bytes"]

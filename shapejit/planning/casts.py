@@ -16,14 +16,19 @@ from ..shapes.layout import Layout
 from . import thresholds
 from .boxes import parts_of
 from .cast_plans import CastPlan, Dim, Scales
-from .loops import Loop, in_boxes
+from .loops import BoxLoop, Loop, in_boxes
 from .plans import Plan
+from .shuffles import Shuffle, shuffle_of
 from .strategies import Strategy
 from .tiles import tile_of
 
 RUN = 1 << 14  # elements of a run at most: their codes stay in an L1 cache
 VECTOR = 16  # elements with one scale that are worth a loop of their own
 BOX_ELEMENTS = 1 << 16
+# Elements of a box of packed ones along target and source: few pages are used at a time.
+SHUFFLED_RUNS = 2048, 128
+
+_Shuffled = tuple[tuple[BoxLoop, ...], list[Dim], list[int], int, Shuffle]
 
 
 def cast_plan(
@@ -36,10 +41,17 @@ def cast_plan(
     target = into or Layout.row_major(source.shape, unit)
     bits = source.bits
     dims = _normal_form(source, target, scales)
-    boxes, inner = in_boxes(dims, _parts(dims, bits, unit))
-    if not inner:
-        inner.append(Dim(1, bits, unit, 0, 0))
-    fetch, dense = _fetch(inner, bits, source.offset)
+    found = _shuffled(dims, bits, unit, source.offset)
+    if found is None:
+        boxes, inner = in_boxes(dims, _parts(dims, bits, unit))
+        inner = inner or [Dim(1, bits, unit, 0, 0)]
+        fetch, dense = _fetch(inner, bits)
+        shuffle, staged = None, [dim.source for dim in inner]
+        if fetch != "direct":
+            staged = [*Layout.row_major([dim.size for dim in inner], max(8, bits)).strides]
+    else:
+        fetch = "shuffled"
+        boxes, inner, staged, dense, shuffle = found
     kind, run, block, steps_ = _run(inner, unit, scales, dense)
     size = prod(dim.size for dim in run)
     total = source.size * (unit + bits) // 8 * count
@@ -48,12 +60,14 @@ def cast_plan(
         bits,
         unit,
         nbytes,
-        source.offset,
+        source.offset + (shuffle.shift if shuffle else 0),
         target.offset,
         boxes,
         tuple(inner),
+        tuple(staged),
         tuple(run),
         fetch,
+        shuffle,
         kind,
         block,
         *steps_,
@@ -136,7 +150,7 @@ def _parts(dims: Sequence[Dim], bits: int, unit: int) -> list[int]:
     return parts
 
 
-def _fetch(inner: Sequence[Dim], bits: int, offset: int) -> tuple[str, int]:
+def _fetch(inner: Sequence[Dim], bits: int) -> tuple[str, int]:
     """How a box is fetched, and how many of its last dims are contiguous then."""
     dense, length = 0, 1
     for dim in reversed(inner):
@@ -144,15 +158,44 @@ def _fetch(inner: Sequence[Dim], bits: int, offset: int) -> tuple[str, int]:
             break
         dense, length = dense + 1, length * dim.size
     long = length >= min(thresholds.SHORT, prod(dim.size for dim in inner))
-    if bits >= 8:
-        return ("direct", dense) if long else ("bytes", len(inner))
-    per = per_byte(bits)
-    within = [k for k, dim in enumerate(inner) if dim.source == bits]
-    others = [dim.source for k, dim in enumerate(inner) if k not in within]
-    even = per > 1 and not offset % 8 and not any(stride % 8 for stride in others)
-    if not long and even and len(within) == 1 and inner[within[0]].size % per == 0:
-        return "phases", len(inner) - 1 - within[0]
-    return "bits", len(inner)
+    if long:
+        return "direct", dense
+    return "bytes" if bits >= 8 else "bits", len(inner)
+
+
+def _shuffled(dims: Sequence[Dim], bits: int, unit: int, offset: int) -> _Shuffled | None:
+    """Boxes of packed elements that a network puts in order; None if they are, or there is none."""
+    if bits >= 8 or not dims or (dims[-1].source == bits and dims[-1].size >= thresholds.SHORT):
+        return None
+    loops = [Loop(dim.size, dim.source // bits, dim.target // unit) for dim in dims]
+    parts = parts_of(loops, 1, SHUFFLED_RUNS)
+    # Sizes that have powers of two, as blocks do.
+    parts = [min(dim.size, -(-n // LINE) * LINE) for n, dim in zip(parts, dims, strict=True)]
+    boxes, inner = in_boxes(dims, parts)
+    staged, dense = _rows(inner, bits, unit)
+    sides = zip(inner, staged, strict=True)
+    found = shuffle_of([Loop(dim.size, dim.source, at) for dim, at in sides], bits, boxes=False)
+    begins = (n * box.source for box in boxes for n in (box.part, box.most))
+    if found is None or any(at % 8 for at in (*begins, offset + found.shift)):
+        return None
+    # Calls go along the source.
+    calls = sorted(found.loops, key=lambda loop: -abs(loop.source))
+    return boxes, inner, staged, dense, found._replace(loops=tuple(calls))
+
+
+def _rows(inner: Sequence[Dim], bits: int, unit: int) -> tuple[list[int], int]:
+    """The strides of permuted elements on the stage, and how many of the last dims make a row.
+
+    There are gaps behind rows, so that they use all sets of a cache.
+    """
+    staged, step, length, dense = list[int](), bits, unit, 0
+    for k, dim in enumerate(reversed(inner)):
+        long = step >= SHUFFLED_RUNS[0] * bits
+        if k and not dense and (long or dim.target != length):
+            step, dense = step + 8 * LINE, k
+        staged.insert(0, step)
+        step, length = step * dim.size, length * dim.size
+    return staged, dense or len(inner)
 
 
 def _run(

@@ -1,4 +1,4 @@
-"""Run the plans of weights that are decoded, by runs or by boxes: see `kernels.decodes`."""
+"""Run the plans of weights that are decoded: see `kernels.decodes`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import numpy as np
 
 from ..engine.execution import conversion_code
 from ..planning import thresholds
-from ..planning.decode_boxes import BoxPlan
 from ..planning.decode_plans import DecodePlan
 from ..runtime.kernel_names import Code, Name
 from ..runtime.kernels import address
@@ -52,46 +51,3 @@ def run_decode(plan: DecodePlan, target: int) -> None:
     shares = nbytes // SHARE if nbytes >= thresholds.PARALLEL_FROM else 1
     streamed = nbytes >= thresholds.STREAM_FROM
     run_launch(launch, streamed, places, count, count, shares, 0)
-
-
-Rows = tuple[int, int]  # the address of the first number, and the bytes from one row to the next
-
-
-def run_boxes(plan: BoxPlan, source: int, target: int, operands: Sequence[Rows]) -> None:
-    """Decode a weight, row-major, from one address to another; memory is kept as in `run`.
-
-    `operands` are the scales, and the zero points if there are any: in float32, one for each block
-    of the result.
-    """
-    launch, streamed, units, nbytes = _box_launch(plan, operands)
-    shares = nbytes // SHARE if nbytes >= thresholds.PARALLEL_FROM else 1
-    places = np.array([[source + plan.offset], [target]], np.int64)
-    depth = len(plan.table) + len(plan.inner)
-    run_launch(launch, streamed, places, units, units, shares, depth)
-
-
-def box_names(plan: BoxPlan) -> tuple[Name, ...]:
-    """All kernels that `run_boxes` takes."""
-    return _box_launch(plan, ())[0].names
-
-
-def _box_launch(plan: BoxPlan, operands: Sequence[Rows]) -> tuple[Launch, bool, int, int]:
-    """The kernel that decodes boxes, whether it streams, its units of work, and bytes."""
-    made, units, nbytes = plan.shuffle, int(plan.table[:, 0].prod()), plan.conversion.target.nbytes
-    total = units * plan.rows * plan.run * nbytes
-    streamed = total >= thresholds.STREAM_FROM
-    network, reader = (
-        Code("network_generator", made.network),
-        Code("unit_generator", plan.units.unit),
-    )
-    convert, none = conversion_code(plan.conversion, streamed), (0, 0)
-    box = (
-        address(network), *made.loops[-1], plan.codes, plan.rows, plan.run, plan.columns,
-        plan.pitch, address(reader), plan.units.unit.size, plan.units.step, address(convert),
-        *plan.block, nbytes,
-    )  # fmt: skip
-    offsets, scales = made.sources + made.targets, [*operands, none, none][:2]
-    tables = (np.array(table, np.int64) for table in (offsets, scales, box))
-    arguments, others = (plan.table, plan.inner, *tables), (network, reader, convert)
-    launch = launch_of("decodes.decode_boxes", arguments, plan.stage, staged=True, others=others)
-    return launch, streamed, units, total

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,18 +9,14 @@ import numpy as np
 from ..arrays.tensor import Tensor, asarray
 from ..dtypes.table import DType
 from ..engine import outputs
-from ..engine.converting import Operands, convert, number_of
+from ..engine.converting import convert, number_of
 from ..engine.patience import by_numpy, kind_named, unready
 from ..operations.casts import cast
 from ..operations.scaling import dequantize_operands
-from ..planning import thresholds
-from ..shapes.layout import Layout
 from . import sizes
 from .groups import Axes, Group
 from .operands import aligned, multiplied, zero_points
 from .runs import decoding
-
-BAND = 1 << 22  # codes that stay in a cache until they are scaled
 
 
 def decode(group: Group, kind: DType, out: Any, between: DType | None = None) -> Tensor:
@@ -65,42 +60,8 @@ def _scaled(
     t, numbers = codes.tensor, group.form.codes
     table = numbers.table
     number = number_of(group.kind(numbers))._replace(kind="table", table=table) if table else None
-    into = target.reshape(t.shape)
-    _, whole = dequantize_operands(t, scales, zeros, shape, target.dtype, offsets, number)
-    stage = None
-    for rows, of in _passes(t, shape):
-        some, operands = t[rows], whole
-        if rows:
-            if stage is None:
-                stage, _ = outputs.new_bytes(some.size * t.dtype.bits)
-            ordered = Layout.row_major(some.shape, t.dtype.bits)
-            some = some.ascontiguous(out=Tensor.unchecked(stage, t.dtype, ordered))
-            zeros_of = None if whole.zero is None else whole.zero[of]
-            operands = Operands(whole.conversion, whole.scale[of], zeros_of, whole.blocks)
-        convert(some, into[rows], operands.conversion, operands, fresh=False)
-
-
-Rows = tuple[slice, ...]
-
-
-def _passes(t: Tensor, blocks: Sequence[int] | None) -> Iterator[tuple[Rows, Rows]]:
-    """Yield all codes, or bands of rows that are reordered first and stay in a cache.
-
-    Each comes with the rows of its scales, one for each of `blocks`. Kernels that only move narrow
-    codes follow any order at the speed of memory; kernels that also convert follow only some.
-    """
-    dense = not t.dtype.packed or (
-        t.strides[-1] == t.dtype.bits and t.shape[-1] >= thresholds.SHORT
-    )
-    if dense or t.size < BAND or blocks is None:
-        yield (), ()
-        return
-    axis = next(k for k, size in enumerate(t.shape) if size > 1)
-    by, lead = blocks[axis], (slice(None),) * axis
-    step = max(1, BAND * t.shape[axis] // t.size // by) * by
-    for begin in range(0, t.shape[axis], step):
-        end = min(begin + step, t.shape[axis])
-        yield (*lead, slice(begin, end)), (*lead, slice(begin // by, -(-end // by)))
+    _, operands = dequantize_operands(t, scales, zeros, shape, target.dtype, offsets, number)
+    convert(t, target.reshape(t.shape), operands.conversion, operands, fresh=False)
 
 
 def _spread(

@@ -7,7 +7,6 @@ on a stage in the cache; then their codes are: see `kernels.decodes`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,14 +19,13 @@ from ..engine.converting import number_of
 from ..kernels.numbers import Conversion
 from ..operations.casts import cast
 from ..planning.casts import VECTOR
-from ..planning.decode_boxes import box_plan
 from ..planning.decode_plans import MOST, DecodePlan, Operand, Step, StoredNumbers, decode_plan
 from ..planning.units import units_of
 from ..runtime.kernel_names import Name
 from ..runtime.launches import address_of
 from ..shapes.layout import Layout
 from . import sizes
-from .decode_launches import Rows, box_names, decode_names, run_boxes, run_decode
+from .decode_launches import decode_names, run_decode
 from .forms import Numbers
 from .groups import Axes, Group
 from .operands import multiplied, zero_points
@@ -55,7 +53,7 @@ def decoding(group: Group, target: Tensor) -> Decoding | None:
     try:
         plan = program.plan()
     except UnfitError:
-        return program.in_boxes(place)
+        return None
     if plan is None:
         return None
 
@@ -95,56 +93,6 @@ class _Program:
         made = Conversion(codes.number, self.result, 32, "dequantize", lies, kind)
         self.steps.append(Step(codes, made, scale, zero))
         return decode_plan(self.steps, self.total)
-
-    def in_boxes(self, place: int) -> Decoding | None:
-        """A decoder of codes that have to be transposed; None if they do not fit."""
-        group, form = self.group, self.group.form
-        planes, found = group.planes(form.codes), zero_points(group)
-        if planes is None or len(planes) > 1 or form.codes.table or form.offset:
-            return None
-        whole, _ = planes[0]
-        if whole.permuted(self.order).tensor.contiguous:
-            return None  # no transposition is needed
-        kind, known = group.kind(form.codes), group.known
-        blocks = sizes.steps(form.scales[0].dims, known)
-        block = tuple(min(blocks[axis], known[axis]) for axis in self.order[1:])
-        if 1 < block[1] < VECTOR:
-            return None
-        numbers = [multiplied(group, form.scales), *([found] if isinstance(found, Axes) else [])]
-        spreads = [self._spreads(each, block) for each in numbers]
-        if not all(spreads):
-            return None
-        if found is not None and not isinstance(found, Axes):
-            same = self._constant(float(found), 0, known[self.order[2]] // block[1]).place
-            spreads.append([(same, 0)] * prod(group.batch))
-        lies = "each" if block[1] == 1 else "blocks"
-        zeros = "" if found is None else "float"
-        made = Conversion(number_of(kind), self.result, 32, "dequantize", lies, zeros)
-        sides = [whole.side(axis) for axis in self.order]
-        plan = box_plan(sides[1], sides[2], made, (block[0], block[1]))
-        if plan is None or any(stride % 8 for stride in sides[0].strides):
-            return None
-        each = prod(group.sizes(form.result)[len(group.batch) :])
-
-        def run() -> None:
-            for k, index in enumerate(np.ndindex(*group.batch)):
-                first = sum(at * by for at, by in zip(index, sides[0].strides, strict=True)) // 8
-                begin = address_of(whole.tensor.buffer) + first
-                into = place + k * each * self.result.nbytes
-                run_boxes(plan, begin, into, [some[k] for some in spreads])
-
-        return Decoding(box_names(plan), run)
-
-    def _spreads(self, found: Axes, block: Sequence[int]) -> list[Rows]:
-        """The float32 scales of each expert in the order of the result; empty if irregular."""
-        numbers, experts = self._floats_of(found), prod(self.group.batch)
-        rows, columns = (
-            self.group.known[axis] / size for axis, size in zip(self.order[1:], block, strict=True)
-        )
-        if rows * columns * experts * numbers.per != self.total:
-            return []
-        each, row = 4 * int(rows * columns), 4 * int(columns)
-        return [(numbers.place + k * each, row) for k in range(experts)]
 
     def _product(self, numbers: Sequence[Numbers]) -> Operand:
         """The product of several numbers, as in `multiplied`."""
