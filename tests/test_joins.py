@@ -131,9 +131,9 @@ def in_turns(count, part, axis, bits):
 
 
 IN_TURNS = [
-    (3, (5000,), 1, 1, Strategy.INTERLEAVE),
-    (4, (50, 70), 2, 2, Strategy.INTERLEAVE),
-    (2, (50, 70), 2, 4, Strategy.INTERLEAVE),
+    (3, (5000,), 1, 1, Strategy.FEW_ROWS),
+    (4, (50, 70), 2, 2, Strategy.FEW_ROWS),
+    (2, (50, 70), 2, 4, Strategy.FEW_ROWS),
     (5, (5000,), 1, 1, Strategy.FEW_ROWS),
     (15, (333, 17), 2, 1, Strategy.FEW_ROWS),
     (7, (555,), 1, 2, Strategy.FEW_ROWS),
@@ -184,9 +184,9 @@ def test_plans_weigh_no_less_than_their_tables(count, part, axis, width, strateg
 def test_small_arrays_are_numpys_or_one_call_and_large_ones_go_in_turns():
     loops.forget_plans()
     assert in_turns(3, (64,), 1, 8).by_numpy
-    assert in_turns(3, (512, 512), 2, 8).strategy is Strategy.INTERLEAVE
+    assert in_turns(3, (512, 512), 2, 8).strategy is Strategy.FEW_ROWS
     assert in_turns(4096, (1024,), 0, 32).strategy is Strategy.ONE_RUN
-    assert in_turns(70000, (16,), 1, 32).strategy not in (Strategy.TILES, Strategy.INTERLEAVE)
+    assert in_turns(70000, (16,), 1, 32).strategy not in (Strategy.TILES, Strategy.FEW_ROWS)
 
 
 @pytest.mark.parametrize("shape", [(16,), (3, 5), (), (2, 1, 7), (4, 33)])

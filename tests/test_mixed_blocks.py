@@ -8,7 +8,8 @@ from test_packed import run_alone
 import shapejit as sj
 from shapejit.planning import planner
 
-KINDS = {"uint1": 1, "uint2": 2, "int4": 4, "uint8": 8}
+KINDS = {"uint1": 1, "uint2": 2, "int4": 4, "uint8": 8, "uint16": 16, "float32": 32}
+KINDS |= {"float64": 64, "complex128": 128}
 
 # Shapes, and views of which a block of at most 128 bytes has pieces of 8 bytes and more.
 VIEWS = {
@@ -23,6 +24,16 @@ VIEWS = {
     "runs of 9": ((3, 5, 24, 2, 9), lambda x: x.transpose(3, 1, 0, 2, 4)),
     "a part": ((6, 80, 5), lambda x: x[1:, 16:].transpose(0, 2, 1)),
 }
+# Rows that no block divides, and elements between which others lie.
+ALL_VIEWS = VIEWS | {
+    "a prime, backwards": ((3, 641), lambda x: x[:, ::-1]),
+    "short rows, backwards": ((50, 13), lambda x: x[:, ::-1]),
+    "every second": ((3, 642), lambda x: x[:, ::2]),
+    "every third, backwards": ((2, 997), lambda x: x[:, ::-3]),
+    "every fourth of rows apart": ((5, 40, 331), lambda x: x[:, 3:, 1::4].transpose(1, 0, 2)),
+    "two channels of three": ((7, 211, 3), lambda x: x[..., :2].transpose(0, 2, 1)),
+    "a prime in turns": ((3, 4, 101), lambda x: x.transpose(0, 2, 1)),
+}
 
 
 # Blocks of powers of two, by way of a stage: whole rows of the target at a time, and parts.
@@ -34,21 +45,27 @@ BOXES = {
 
 
 def packed(codes, bits):
-    """Codes side by side, low bits first, one after the other."""
+    """Codes side by side, low bits first, one after the other; bytes as they are."""
+    if bits >= 8:
+        return np.frombuffer(codes.tobytes(), np.uint8)
     each = np.unpackbits(codes.reshape(-1, 1), axis=1, bitorder="little")[:, :bits]
     return np.packbits(each, bitorder="little")
 
 
 def array(kind, shape, memory=None):
     """Random elements, as codes and as shapejit has them, in `memory` if it is given."""
-    codes = np.random.default_rng(len(shape)).integers(0, 1 << KINDS[kind], shape, np.uint8)
-    raw = packed(codes, KINDS[kind])
+    rng, bits = np.random.default_rng(len(shape)), KINDS[kind]
+    if bits > 8:
+        codes = np.frombuffer(rng.bytes(int(np.prod(shape)) * bits // 8), kind).reshape(shape)
+    else:
+        codes = rng.integers(0, 1 << bits, shape, np.uint8)
+    raw = packed(codes, bits)
     if memory is not None:
         place, _ = memory(raw.nbytes)
         place[...] = raw
         raw = place
-    if KINDS[kind] == 8:
-        return codes, raw.reshape(shape)
+    if KINDS[kind] >= 8:
+        return codes, raw.view(kind).reshape(shape)
     return codes, sj.Tensor.frombuffer(raw, kind, shape)
 
 
@@ -71,21 +88,21 @@ class _Transposed:
 
 
 def raw(x):
-    return x.reshape(-1) if isinstance(x, np.ndarray) else x.buffer
+    return x.reshape(-1).view(np.uint8) if isinstance(x, np.ndarray) else x.buffer
 
 
 def check(kind, name, memory=None):
-    shape, view = (VIEWS | BOXES)[name]
+    shape, view = (ALL_VIEWS | BOXES)[name]
     codes, x = array(kind, shape, memory)
     wanted = packed(view(codes), KINDS[kind])
     made = seen(view, x)
     assert np.array_equal(raw(sj.ascontiguous(made)), wanted)
     if memory is not None:
         place, _ = memory(wanted.nbytes)
-        whole = KINDS[kind] == 8
+        whole = KINDS[kind] >= 8
         sj.ascontiguous(
             made,
-            out=place.reshape(made.shape)
+            out=place.view(kind).reshape(made.shape)
             if whole
             else sj.Tensor.frombuffer(place, kind, made.shape),
         )
@@ -96,7 +113,7 @@ def check(kind, name, memory=None):
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_bit_is_right(kind, loop):
     with loops.used(loop):
-        for name in VIEWS:
+        for name in ALL_VIEWS:
             check(kind, name)
 
 
@@ -112,9 +129,7 @@ def test_these_views_are_moved_so(name):
     shape, view = VIEWS[name]
     _, x = array("int4", shape)
     with loops.used("shuffles"):
-        assert "blocks of narrow elements permuted in registers" in str(
-            planner.plan(seen(view, x).layout)
-        )
+        assert "blocks of elements permuted in registers" in str(planner.plan(seen(view, x).layout))
 
 
 def test_bytes_of_patches_too():
@@ -151,11 +166,13 @@ def test_an_offset_within_a_byte_is_left_to_others():
 
 def test_nothing_beside_the_memory_is_touched():
     run_alone("""
-from test_mixed_blocks import BOXES, VIEWS, check
+from test_mixed_blocks import BOXES, VIEWS, ALL_VIEWS, check
 loops.use("shuffles")
 for at_end in (True, False):
     for name in (*VIEWS, *BOXES):
         check("int4", name, Guarded(at_end))
     check("uint8", "patches", Guarded(at_end))
     check("uint8", "runs of 9", Guarded(at_end))
+    for name in ALL_VIEWS:
+        check("uint16", name, Guarded(at_end))
 """)

@@ -31,7 +31,7 @@ from .jit import Address, Numbers, Table, kernel
 from .memory import address_of, copy, move, move_piece, pointer, prefetch, size_of
 from .odometer import box_at
 from .shares import take
-from .vectors import VECTOR_ROWS, pick, transpose_block
+from .vectors import VECTOR_ROWS, transpose_block
 
 SHIFT = 24
 CHUNK = 64  # rows between prefetches of lines of the next box
@@ -170,36 +170,3 @@ def boxes(
             blocks(src, stage, ahead, box, offsets, width, pieces)
         else:
             singles(src, stage, ahead, box, offsets, nbytes, safe, width)
-
-
-@kernel
-def pick_boxes(
-    places: Table,
-    work: Numbers,
-    span: Numbers,
-    stage: Address,
-    loops: Table,
-    box: Table,
-    offsets: Numbers,
-    apart: Any,
-    direction: Any,
-    width: Any,
-    pieces: Any,
-) -> None:
-    """`boxes` of rows whose elements are every n-th one of the source, or backwards."""
-    size = size_of(width)
-    each = PIECE // size * size_of(pieces)
-    rows, columns, staged = box[ROWS, START], box[COLUMNS, START], box[PLACES, START]
-    count, lines = box[ROWS, COUNT], box[LINES, START]
-    while next_box(places, work, span, stage, loops, box, offsets):
-        source, asked = pointer(places[0, span[TENSOR]]), 0
-        src, ahead = source + span[SRC], source + span[AHEAD]
-        for j in range(box[COLUMNS, COUNT]):
-            begin, dst = src + offsets[columns + j], stage + offsets[staged + j]
-            wanted = (j + 1) * box[LINES, COUNT] // box[COLUMNS, COUNT]
-            while asked < wanted:
-                prefetch(ahead + offsets[lines + asked])
-                asked += 1
-            for i in range(0, count, each):
-                p = min(i, count - each)
-                pick(begin + offsets[rows + p], dst + p * size, apart, direction, width, pieces)

@@ -1,4 +1,4 @@
-"""Blocks of rows: interleaved, picked every n-th, with groups reversed, or one by one.
+"""Elements gathered one by one, in blocks of rows.
 
 The arguments are those of `copies` and `tiles`; the last of `loops` walks the blocks.
 """
@@ -23,12 +23,11 @@ from ..runtime.jobs import (
     TARGET,
     TENSOR,
 )
-from .constants import BLOCK, COLUMNS, COUNT, PIECE, ROWS, STAGE
+from .constants import BLOCK, COUNT, ROWS, STAGE
 from .copies import flush, stream
 from .jit import Address, Numbers, Table, inlined, kernel
-from .memory import address_of, move, pointer, size_of
+from .memory import move, pointer, size_of
 from .odometer import advance, offset_at
-from .vectors import interleave, pick, turn_groups
 
 
 @kernel
@@ -88,101 +87,6 @@ def block_at(places: Table, span: Numbers, stage: Address) -> tuple[Address, Add
     if stage == 0:
         target = pointer(places[1, span[TENSOR]])
     return source + span[SRC], target + span[DST]
-
-
-@kernel
-def interleave_rows(
-    places: Table,
-    work: Numbers,
-    span: Numbers,
-    stage: Address,
-    loops: Table,
-    tile: Table,
-    offsets: Numbers,
-    row: int,
-    factor: Any,
-    width: Any,
-    pieces: Any,
-) -> None:
-    """`tiles` of a few rows, which are interleaved element by element in the target.
-
-    The columns of a tile are contiguous in source and target, `row` of them at a time: a block has
-    whole rows of columns, or a part of the only one.
-    """
-    size = size_of(width) * len(factor)
-    each = PIECE // size_of(width) * size_of(pieces)
-    rows = address_of(offsets)
-    while next_block(places, work, span, stage, loops, tile, COLUMNS, size, each):
-        src, dst = block_at(places, span, stage)
-        first, count = span[FIRST], span[LENGTH]
-        length = min(row, count)
-        for start in range(0, count, length):
-            for i in range(0, length, each):
-                q = start + min(i, length - each)
-                interleave(src + offsets[first + q], rows, dst + q * size, factor, width, pieces)
-
-
-@kernel
-def pick_rows(
-    places: Table,
-    work: Numbers,
-    span: Numbers,
-    stage: Address,
-    loops: Table,
-    tile: Table,
-    offsets: Numbers,
-    row: int,
-    apart: Any,
-    direction: Any,
-    width: Any,
-    pieces: Any,
-) -> None:
-    """Copy blocks of rows of `row` elements: every n-th ones of the source, or backwards.
-
-    A block has whole rows, or a part of the only one.
-    """
-    size = size_of(width)
-    each = PIECE // size * size_of(pieces)
-    gap = len(apart) * size if size_of(direction) == 1 else -len(apart) * size
-    while next_block(places, work, span, stage, loops, tile, ROWS, size, each):
-        src, dst = block_at(places, span, stage)
-        first, count = span[FIRST], span[LENGTH]
-        length = min(row, count)
-        for start in range(0, count, length):
-            begin, to = src + offsets[first + start], dst + start * size
-            for i in range(0, length, each):
-                p = min(i, length - each)
-                pick(begin + p * gap, to + p * size, apart, direction, width, pieces)
-
-
-@kernel
-def turn_rows(
-    places: Table,
-    work: Numbers,
-    span: Numbers,
-    stage: Address,
-    loops: Table,
-    tile: Table,
-    offsets: Numbers,
-    count: Any,
-    width: Any,
-    pieces: Any,
-) -> None:
-    """Copy blocks of groups of `count` elements, each group reversed."""
-    size, group = size_of(width), len(count) * size_of(width)
-    vector = PIECE * size_of(pieces)
-    while next_block(places, work, span, stage, loops, tile, ROWS, group, 1):
-        src, dst = block_at(places, span, stage)
-        src, nbytes = src + offsets[span[FIRST]], span[LENGTH] * group
-        done = 0
-        # A vector holds whole groups and a rest, which the next store writes again.
-        while done + vector <= nbytes:
-            turn_groups(src + done, dst + done, count, width, pieces)
-            done += vector // group * group
-        while done < nbytes:
-            for i in range(len(count)):
-                move(dst + done + i * size, src + done + group - (i + 1) * size, width)
-            done += group
 
 
 @kernel

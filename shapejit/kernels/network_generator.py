@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -11,11 +12,11 @@ from llvmlite import ir
 from ..runtime.cpu_caches import LINE
 from . import llvm
 from .bit_vectors import spaced, swapped
-from .networks import Network
+from .networks import Network, parts
 from .planes import planes_of
 from .pointers import moved
 from .run_loops import Counted
-from .unit_generator import joined, picked, side_by_side
+from .unit_generator import Piece, joined, picked, side_by_side
 
 # source, target, offsets of the vectors in both, blocks, step to the next block in both,
 # distances of prefetching in both
@@ -28,7 +29,7 @@ def write(function: Any, network: Network) -> None:
     source, target, table, count, source_step, target_step, source_ahead, target_ahead = (
         function.args
     )
-    reads, writes = network.block // network.read, network.block // network.written
+    reads, writes = network.pieces
 
     def place(begin: Any, index: int) -> Any:
         return moved(builder, begin, llvm.entry(builder, table, index))
@@ -36,56 +37,51 @@ def write(function: Any, network: Network) -> None:
     with Counted(builder, count, llvm.number(1)) as k:
         begin = moved(builder, source, builder.mul(k, source_step))
         into = moved(builder, target, builder.mul(k, target_step))
-        pieces = []
+        pieces = list[Piece]()
         for i in range(reads):
             at = place(begin, i)
             llvm.prefetch(builder, moved(builder, at, source_ahead))
-            for far, part in _powers(network.read):
+            for far, part in parts(network.read):
                 kind = ir.VectorType(llvm.I8, part)
-                pieces.append(llvm.load(builder, llvm.at(builder, at, far), kind))
+                offsets = range(i * network.read + far, i * network.read + far + part)
+                loaded = llvm.load(builder, llvm.at(builder, at, far), kind)
+                pieces.append((loaded, list(offsets)))
         make = _exchanged if network.exchanged else _mixed
-        made, each = make(builder, network, pieces), _whole(network.written)
+        made = make(builder, network, pieces)
         for i in range(writes):
             at = place(into, reads + i)
             llvm.prefetch(builder, moved(builder, at, target_ahead), True)
-            for far, part in _powers(network.written):
-                index, first = divmod(i * network.written + far, each)
-                order = list(range(first, first + part))
-                value = llvm.shuffle(builder, made[index], made[index], order)
+            for far, part in parts(network.written):
+                value = made(i * network.written + far, part)
                 llvm.store(builder, value, llvm.at(builder, at, far))
     builder.ret_void()
 
 
-def _whole(nbytes: int) -> int:
-    """The bytes of a vector that whole pieces fill; all if not even one fits."""
-    return LINE // nbytes * nbytes or LINE
+Made = Callable[[int, int], Any]  # the bytes of a block from one on, as a vector
 
 
-def _powers(nbytes: int) -> list[tuple[int, int]]:
-    """`nbytes` as powers of two up to a vector, the largest first: (at, bytes)."""
-    found, at = [], 0
-    while at < nbytes:
-        part = min(LINE, 1 << ((nbytes - at).bit_length() - 1))
-        found.append((at, part))
-        at += part
-    return found
+def _mixed(builder: Any, network: Network, pieces: list[Piece]) -> Made:
+    """The block permuted arbitrarily; a vector has as many pieces of the target as fit."""
+    block, order, per = side_by_side(builder, pieces), network.order(), 8 // network.width
+    together = max(1, LINE // network.written) * network.written
+
+    def vector(first: int, nbytes: int) -> Any:
+        places = np.resize(order[per * first : per * (first + together)], per * nbytes)
+        planes = planes_of(network.width, places.tolist())
+        return joined(builder, partial(picked, builder, block), planes)
+
+    if network.written >= LINE:
+        return vector
+    vectors = [vector(first, LINE) for first in range(0, network.block, together)]
+    return lambda first, part: _part(builder, vectors[first // together], first % together, part)
 
 
-def _mixed(builder: Any, network: Network, pieces: list[Any]) -> list[Any]:
-    """The block permuted arbitrarily, each vector with whole pieces of the target if they fit."""
-    ends = np.cumsum([piece.type.count for piece in pieces]).tolist()
-    offsets = [
-        list(range(end - piece.type.count, end)) for piece, end in zip(pieces, ends, strict=True)
-    ]
-    block = side_by_side(builder, list(zip(pieces, offsets, strict=True)))
-    width, per = network.width, 8 // network.width
-    order, each = network.order(), per * _whole(network.written)
-    vectors = (order[at : at + each] for at in range(0, len(order), each))
-    planes = (planes_of(width, np.resize(some, per * LINE).tolist()) for some in vectors)
-    return [joined(builder, partial(picked, builder, block), some) for some in planes]
+def _part(builder: Any, vector: Any, first: int, count: int) -> Any:
+    """A part of a vector."""
+    return llvm.shuffle(builder, vector, vector, list(range(first, first + count)))
 
 
-def _exchanged(builder: Any, network: Network, pieces: list[Any]) -> list[Any]:
+def _exchanged(builder: Any, network: Network, pieces: list[Piece]) -> Made:
     """The block, whose places are bits, in vectors.
 
     Bits that tell vectors apart are exchanged with others of a place until each vector has its
@@ -94,14 +90,15 @@ def _exchanged(builder: Any, network: Network, pieces: list[Any]) -> list[Any]:
     """
     nbytes, per = min(LINE, network.block), 8 // network.width
     high = (per * nbytes).bit_length() - 1
-    bits, count = list[range](), 0
-    for size in network.sizes:
-        bits.append(range(count, count + size.bit_length() - 1))
-        count = bits[-1].stop
-    now = [bit for digit in network.source for bit in bits[digit]]
-    back = {bit for digit in network.back for bit in bits[digit]}
-    each = nbytes // pieces[0].type.count
-    vectors = [llvm.joined(builder, pieces[i : i + each]) for i in range(0, len(pieces), each)]
+    digits, count = list[tuple[int, range]](), 0
+    for size, step in network.digits:
+        digits.append((step, range(count, count + size.bit_length() - 1)))
+        count = digits[-1][1].stop
+    now = [bit for _, bits in sorted(digits, key=lambda digit: abs(digit[0])) for bit in bits]
+    back = {bit for step, bits in digits if step < 0 for bit in bits}
+    loaded = [piece for piece, _ in pieces]
+    each = nbytes // loaded[0].type.count
+    vectors = [llvm.joined(builder, loaded[i : i + each]) for i in range(0, len(loaded), each)]
     for place in range(high):
         other = now.index(place)
         # Selecting bits costs more than an exchange, so bits within bytes are put in place at once.
@@ -125,7 +122,9 @@ def _exchanged(builder: Any, network: Network, pieces: list[Any]) -> list[Any]:
 
     order = found(0, high)
     made = [_reordered(builder, vectors[k], network.width, order) for k in found(high, count)]
-    return [_biased(builder, vector, network) for vector in made] if network.bias else made
+    if network.bias:
+        made = [_biased(builder, vector, network) for vector in made]
+    return lambda first, part: _part(builder, made[first // nbytes], first % nbytes, part)
 
 
 def _exchange(builder: Any, a: Any, b: Any, far: int) -> list[Any]:

@@ -150,20 +150,6 @@ def pick(
     llvm.store(builder, _picked(builder, loaded, wanted), dst)
 
 
-@emits()
-def turn_groups(
-    builder: Builder, src: Address, dst: Address, count: Tag, width: Tag, pieces: Tag
-) -> None:
-    """Copy `pieces` * 16 bytes, with the elements of each whole group of `count` reversed."""
-    group, size = count.count, llvm.size(width)
-    total = PIECE * llvm.size(pieces) // size
-    loaded = llvm.load(builder, src, ir.VectorType(ir.IntType(8 * size), total))
-    # Element k of the vector is element `group` - 1 - k % `group` of its group.
-    order = [k + group - 1 - 2 * (k % group) for k in range(total // group * group)]
-    order += range(len(order), total)
-    llvm.store(builder, llvm.shuffle(builder, loaded, loaded, order), dst)
-
-
 def _picked(builder: Builder, vectors: list[Any], wanted: list[tuple[int, int]]) -> Any:
     """One vector whose element j is element wanted[j][1] of vectors[wanted[j][0]]."""
     count = len(wanted)

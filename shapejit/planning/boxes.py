@@ -9,7 +9,7 @@ written from there in long runs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from math import inf, prod
 
 from ..kernels.constants import PIECE
 from ..runtime.cpu_caches import LINE, PAGE, l2
@@ -18,7 +18,7 @@ from .box_tables import MOST_LANES, box_at, firsts, windows
 from .loops import Loop, by_source, in_boxes, length_of, streams
 from .strategies import Strategy
 from .tables import STREAMS
-from .tiles import STEPS, Tile
+from .tiles import Tile
 
 # A box has at most so many bytes of the target, and this part of an L2 cache, which also holds its
 # source and that of the next box. Runs are at least so many bytes, since their first and last lines
@@ -30,11 +30,10 @@ SOURCE_RUN = 1024
 MATRIX = PAGE // 2  # bytes of one of many matrices from which on a tile is as fast, at most
 
 # Cycles, about: of a block of 16 bytes of columns by as many of rows, transposed in
-# registers, by width; what each more lane adds to it; of a vector of elements that are
-# picked, one apart; and of an element or run that is moved alone.
+# registers, by width; what each more lane adds to it; and of an element or run that is moved
+# alone.
 BLOCK = {1: 64.0, 2: 28.0, 4: 12.0, 8: 5.0, 16: 1.2}
 LANE = 0.4
-PICKED = 4.0
 ALONE = 2.0
 
 
@@ -42,7 +41,7 @@ def pays(tile: Tile, loops: Sequence[Loop], width: int, total: int) -> bool:
     """Whether a box is faster than what `tile_of` found for `total` bytes."""
     least, rows = thresholds.ROWS_LEAST, length_of(tile.rows, width)
     match tile.strategy:
-        case Strategy.GATHER | Strategy.PICK:
+        case Strategy.GATHER:
             moving = [loop for loop in loops if loop.source]
             if moving == sorted(moving, key=lambda loop: -abs(loop.source)):
                 return False
@@ -61,51 +60,36 @@ def pays(tile: Tile, loops: Sequence[Loop], width: int, total: int) -> bool:
 
 
 def box_of(loops: Sequence[Loop], width: int) -> Tile:
-    """The box of a copy: its elements are picked, transposed in registers, or moved one by one.
+    """The box of a copy: its elements are transposed in registers, or moved one by one.
 
-    The method with the fewest cycles is taken. `step` of the Tile is the distance of picked
-    elements, or the lanes of a block (0: one by one).
+    The method with the fewest cycles is taken. `step` of the Tile is the lanes of a block (0: one
+    by one).
     """
     outer, inner = in_boxes(loops, parts_of(loops, width))
+    alone = ALONE * prod(loop.size for loop in inner)
     # Of equally good methods, the one with the most rows.
-    options = [(ALONE * prod(loop.size for loop in inner), 0, Strategy.BOXES, 0)]
+    options = [(alone, 0, 0)]
     for count in range(1, len(inner) + 1):
         columns, rows = inner[:-count], inner[-count:]
         if rows[0].target != length_of(rows[1:], width):
             break
-        options.append((options[0][0], -count, Strategy.BOXES, 0))
-        if count == 1 and width in BLOCK and rows[0].source // width in STEPS:
-            options += _picked(rows[0], columns, width)
+        options.append((alone, -count, 0))
         if columns and width in BLOCK:
-            options += _transposed(rows, columns, width)
-    _, least, strategy, step = min(options, key=lambda option: option[:2])
+            lanes = _lanes(length_of(rows, width))
+            options.append((_transposed(rows, columns, width, lanes), -count, lanes))
+    _, least, lanes = min(options)
     at = len(inner) + least
-    return Tile(strategy, width, outer, tuple(inner[at:]), tuple(inner[:at]), step)
+    return Tile(Strategy.BOXES, width, outer, tuple(inner[at:]), tuple(inner[:at]), lanes)
 
 
-Option = tuple[float, int, Strategy, int]  # cycles, rows (negative), strategy, step
-
-
-def _picked(row: Loop, columns: Sequence[Loop], width: int) -> list[Option]:
-    """The method that picks the elements of each row, if a row holds a vector."""
-    nbytes, apart = row.size * width, row.source // width
-    if row.source % width or nbytes < PIECE:
-        return []
-    vectors = -(-nbytes // (_lanes(nbytes) * PIECE))
-    cycles = vectors * PICKED * (1 + abs(apart)) * prod(loop.size for loop in columns)
-    return [(cycles, -1, Strategy.PICK_BOXES, apart)]
-
-
-def _transposed(rows: Sequence[Loop], columns: Sequence[Loop], width: int) -> list[Option]:
-    """The method that transposes blocks, if the columns allow it."""
+def _transposed(rows: Sequence[Loop], columns: Sequence[Loop], width: int, lanes: int) -> float:
+    """The cycles of blocks that are transposed; infinite if the columns do not allow it."""
     box = box_at(rows, columns, width)
     starts = windows(box.columns, width)
     if starts is None or firsts(box, 1, width) is None:
-        return []
-    nbytes = len(box.rows) * width
-    lanes = _lanes(nbytes)
-    cycles = BLOCK[width] * (1 + LANE * (lanes - 1)) * len(starts) * -(-nbytes // (lanes * PIECE))
-    return [(cycles, -len(rows), Strategy.BOXES, lanes)]
+        return inf
+    blocks = len(starts) * -(-length_of(rows, width) // (lanes * PIECE))
+    return BLOCK[width] * (1 + LANE * (lanes - 1)) * blocks
 
 
 def _lanes(nbytes: int) -> int:

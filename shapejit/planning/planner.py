@@ -24,9 +24,8 @@ from .strategies import Strategy
 from .tables import ROW_BYTES
 from .tiles import Tile, bit_tile_of, large, tile_of
 
-# Strategies that take two to three times as long as permuted blocks: interleaved channels, patches,
-# short runs.
-BY_MIXED_BLOCKS = (Strategy.INTERLEAVE, Strategy.BOXES, Strategy.RUN_TILES)
+# Strategies that take up to three times as long as permuted blocks.
+BY_MIXED_BLOCKS = (Strategy.GATHER, Strategy.BOXES, Strategy.RUN_TILES)
 MOST_IN_TURNS = 1 << 16  # arrays: a table has an address for each
 
 
@@ -96,19 +95,19 @@ def _planned(layout: Layout, unit: int, into: Layout | None, copies: int) -> Pla
     by_numpy = copies == 1 and layout.bits >= 8 and not in_bits
     by_numpy = by_numpy and _numpy_is_faster(tile, loops, run, layout, total, gaps)
     if layout.bits == unit < 8 and (in_bits or gaps):
-        shuffled = _shuffled(layout, target, normal, total)
+        least = PIECE if tile.strategy is Strategy.BIT_TILES else 0
+        shuffled = _shuffled(layout, target, normal, total, least=least)
         if shuffled is not None and (shuffled.strategy is Strategy.SHUFFLE or not large(tile)):
             return shuffled
-    if (
-        layout.bits == unit == 8
-        and not by_numpy
-        and tile.strategy in BY_MIXED_BLOCKS
-        and total >= thresholds.SHUFFLES_FROM
+    elif (
+        layout.bits == unit >= 8 and tile.strategy in BY_MIXED_BLOCKS and not (in_bits or by_numpy)
     ):
-        mixed = _in_blocks(layout, target, mixed_of(normal, unit), total)
         # Pieces that are no longer than the runs would be written one by one.
-        if mixed is not None and mixed.width >= max(PIECE, 2 * tile.width):
-            return mixed
+        least = max(PIECE, 2 * tile.width)
+        if tile.strategy is not Strategy.GATHER:
+            least *= unit // 8
+        if shuffled := _mixed(layout, target, normal, total, least):
+            return shuffled
     return replace(_by_tile(tile, layout, target, unit, total, scale), by_numpy=by_numpy)
 
 
@@ -144,8 +143,7 @@ def _by_tile(
 def _one_by_one(layout: Layout, into: Layout, count: int) -> Plan:
     """The Plan of arrays that are written one by one; NumPy's if all of them are small."""
     one = plan(layout, into=into)
-    width = layout.bits // 8 if one.strategy is Strategy.TURN else one.width
-    if count == 1 or (one.by_numpy and count * one.nbytes < numpy_below(width, True)):
+    if count == 1 or (one.by_numpy and count * one.nbytes < numpy_below(one.width, True)):
         return one
     return plan(layout, into=into, count=count)
 
@@ -186,10 +184,10 @@ def _tile_in_turns(loops: list[Loop], width: int) -> Tile | None:
     The loop over arrays is one of the rows, and not the first: see `tables.offsets_in_turns`.
     """
     found = tile_of(loops, width)
-    if found.strategy in (Strategy.TILES, Strategy.INTERLEAVE):
+    if found.strategy is Strategy.TILES:
         if not any(isinstance(loop, ArrayLoop) for loop in found.rows):
             return None
-        if found.strategy is Strategy.TILES and isinstance(found.rows[0], ArrayLoop):
+        if isinstance(found.rows[0], ArrayLoop):
             return found._replace(rows=(Loop(1, 0, 0), *found.rows))
         return found
     *outer, last = loops
@@ -203,15 +201,26 @@ def _tile_in_turns(loops: list[Loop], width: int) -> Tile | None:
 
 
 def _shuffled(
-    layout: Layout, target: Layout, loops: list[Loop], total: int, bias: int = 0
+    layout: Layout, target: Layout, loops: list[Loop], total: int, bias: int = 0, least: int = 0
 ) -> Plan | None:
-    """A Plan that permutes blocks in registers, if there is one."""
+    """A Plan that permutes blocks in registers, if there is one.
+
+    Unless their digits are bits, pieces have at `least` so many bytes.
+    """
     if total < thresholds.SHUFFLES_FROM:
         return None
     found = _in_blocks(layout, target, shuffle_of(loops, layout.bits, bias), total)
-    if found or bias:
-        return found
-    return _in_blocks(layout, target, mixed_of(loops, layout.bits), total)
+    return found if found or bias else _mixed(layout, target, loops, total, least)
+
+
+def _mixed(
+    layout: Layout, target: Layout, loops: list[Loop], total: int, least: int
+) -> Plan | None:
+    """A Plan that permutes the elements of blocks in any order, in pieces of at `least` bytes."""
+    if total < thresholds.SHUFFLES_FROM:
+        return None
+    found = _in_blocks(layout, target, mixed_of(loops, layout.bits), total)
+    return found if found and found.width >= least else None
 
 
 def _in_blocks(layout: Layout, target: Layout, found: Shuffle | None, total: int) -> Plan | None:
@@ -246,9 +255,7 @@ def numpy_below(width: int, gaps: bool = False) -> int:
 
 def _boxes_from(tile: Tile) -> float:
     """The part of an L2 cache from which on boxes do what another strategy would."""
-    late = tile.strategy is Strategy.PICK or (
-        tile.strategy is Strategy.GATHER and tile.width >= thresholds.WIDE
-    )
+    late = tile.strategy is Strategy.GATHER and tile.width >= thresholds.WIDE
     return thresholds.PICKED_FROM if late else thresholds.BOXES_FROM
 
 

@@ -11,6 +11,8 @@ from .loops import Loop
 from .plans import Plan
 from .shuffles import MOST_BLOCKS
 
+AHEAD = 16  # distance of prefetching in blocks, where a call does not end a loop
+
 
 def shuffle_loops(plan: Plan) -> list[tuple[int, ...]]:
     """The outer loops, and the loop over calls of the network's function."""
@@ -31,8 +33,11 @@ def shuffle_table(plan: Plan, vector: int) -> tuple[tuple[Any, ...], int]:
 
 def shuffled(plan: Plan, vector: int) -> tuple[Any, ...]:
     """The two innermost loops, the network's function, and the blocks of a call."""
-    around = plan.loops[-2] if len(plan.loops) > 1 else Loop(1, 0, 0)
-    steps = np.array([plan.loops[-1], around], np.int64)
+    size, source, target = plan.loops[-1]
+    ahead = Loop(1, AHEAD * source, AHEAD * target)
+    if size <= MOST_BLOCKS and len(plan.loops) > 1:
+        ahead = plan.loops[-2]
+    steps = np.array([plan.loops[-1], ahead], np.int64)
     return steps, Code("network_generator", plan.shuffle.network), MOST_BLOCKS
 
 

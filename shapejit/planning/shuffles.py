@@ -7,7 +7,7 @@ from itertools import product
 from math import prod
 from typing import NamedTuple
 
-from ..kernels.networks import Network
+from ..kernels.networks import Network, parts
 from ..runtime.cpu_caches import LINE, l2
 from ..shapes.dims import merged
 from . import thresholds
@@ -20,8 +20,11 @@ MOST_VECTORS = 32  # of a block: as many as there are registers
 SIDE_BY_SIDE = 1024  # bytes of the source that are read in sequence
 BOX_PART = 7 / 16  # of an L2 cache: a box of the target
 MOST_MIXED = 2 * VECTOR  # bytes of a block whose elements mix in any order
+MOST_APART = 4  # elements in the source from one to the next, or runs
+MOST_READ = MOST_APART * VECTOR  # bytes of a piece with gaps
 LEAST_MIXED = 8  # and of its pieces
 SIDES = 1, 2  # of a loop: source and target
+MANY_BLOCKS = 8  # that are worth a call
 MOST_BLOCKS = 512  # that one call of a network's function permutes
 
 
@@ -108,54 +111,95 @@ def _side_by_side(loops: Sequence[Loop], bits: Sequence[int], width: int, side: 
 
 
 def _blocks(
-    loops: Sequence[Loop], factors: Sequence[int], width: int, most: Sequence[int], bias: int = 0
+    loops: Sequence[Loop],
+    factors: Sequence[int],
+    width: int,
+    most: Sequence[int],
+    bias: int = 0,
+    apart: int = 1,
 ) -> Shuffle | None:
-    """The blocks of so many steps of each loop, in pieces of so many bytes of source and target."""
-    each = zip(factors, loops, strict=True)
-    parts = [
-        (Loop(loop.size // n, *(n * s for s in loop[1:])), loop._replace(size=n))
-        for n, loop in each
-    ]
-    block = sorted((loop for _, loop in parts if loop.size > 1), key=lambda loop: loop.target)
-    around = sorted((loop for loop, _ in parts if loop.size > 1), key=lambda loop: -loop.target)
+    """The blocks of so many steps of each loop, in pieces of so many bytes of source and target.
+
+    Blocks overlap where they do not divide a loop. Elements of a piece may be `apart` in the
+    source.
+    """
+    block, around = list[Loop](), list[Loop]()
+    for n, loop in zip(factors, loops, strict=True):
+        if n > 1:
+            block.append(loop._replace(size=n))
+        around += _cut(loop, n)
+    block.sort(key=lambda loop: loop.target)
+    around.sort(key=lambda loop: -loop.target)
     source = sorted(range(len(block)), key=lambda k: abs(block[k].source))
-    reads = _pieces([(block[k].size, abs(block[k].source)) for k in source], width, most[0])
+    reads = _pieces([(block[k].size, abs(block[k].source)) for k in source], width, most[0], apart)
     writes = _pieces([(loop.size, loop.target) for loop in block], width, most[1])
     if reads is None or writes is None or any(s % 8 for loop in around for s in loop[1:]):
         return None
-    back = tuple(k for k, loop in enumerate(block) if loop.source < 0)
-    sizes = tuple(loop.size for loop in block)
-    network = Network(width, reads[0], writes[0], sizes, tuple(source), back, bias)
-    shift = sum((block[k].size - 1) * block[k].source for k in back)
+    steps = dict(zip(source, reads.steps, strict=True))
+    digits = ((x.size, steps[k] if x.source > 0 else -steps[k]) for k, x in enumerate(block))
+    network = Network(width, reads.nbytes, writes.nbytes, tuple(digits), bias)
+    shift = sum((loop.size - 1) * min(0, loop.source) for loop in block)
     sides = zip(*around, strict=True) if around else ((), (), ())
     outer = [Loop(n, s // 8, t // 8) for n, s, t in merged(*sides)] or [Loop(1, 0, 0)]
-    return Shuffle(network, reads[1], writes[1], tuple(outer), False, shift)
+    return Shuffle(network, reads.begins, writes.begins, tuple(outer), False, shift)
+
+
+def _cut(loop: Loop, n: int) -> list[Loop]:
+    """The loops over blocks of `n` steps of a loop.
+
+    If they do not divide it, two halves that do overlap.
+    """
+    halves = 1 if loop.size % n == 0 else 2
+    blocks = -(-loop.size // (halves * n))
+    cuts = (halves, loop.size - blocks * n), (blocks, n)
+    return [Loop(k, by * loop.source, by * loop.target) for k, by in cuts if k > 1]
+
+
+class _Pieces(NamedTuple):
+    """The contiguous pieces of some dims: bytes and offsets.
+
+    `steps` are those of the dims in elements of the pieces, one after the other.
+    """
+
+    nbytes: int
+    begins: tuple[int, ...]
+    steps: list[int]
 
 
 def _pieces(
-    dims: Sequence[tuple[int, int]], width: int, most: int
-) -> tuple[int, tuple[int, ...]] | None:
-    """The bytes of the contiguous pieces of some dims (innermost first), and their offsets.
+    dims: Sequence[tuple[int, int]], width: int, most: int, apart: int = 1
+) -> _Pieces | None:
+    """The pieces of some dims (innermost first), of at most so many bytes.
 
-    None if elements overlap, or pieces are no whole bytes.
+    Elements of one dim may be up to `apart` runs of the inner dims apart: what lies between them is
+    a part of the piece. None if elements overlap, or pieces are no whole bytes.
     """
     run = end = width
-    rest = list[tuple[int, int]]()
+    rest, steps, gaps = list[tuple[int, int]](), list[int](), False
     for size, stride in dims:
         if stride < end:
             return None
         end += (size - 1) * stride
-        if stride == run and not rest:
-            run *= size
+        if not rest and (stride == run or (stride <= apart * run and not gaps)):
+            gaps = gaps or stride > run
+            run += (size - 1) * stride
+            steps.append(stride // width)
         else:
             rest.append((size, stride))
+    run = -(-run // 8) * 8 if gaps else run
+    step = run // width
+    for size, _ in rest:
+        steps.append(step)
+        step *= size
     if run > 8 * most:
+        if gaps:
+            return None
         rest.insert(0, (run // (8 * most), 8 * most))
         run = 8 * most
     if any(bits % 8 for bits in (run, *(stride for _, stride in rest))):
         return None
     begins = offsets_of([(size, stride // 8) for size, stride in reversed(rest)])
-    return run // 8, tuple(begins.tolist())
+    return _Pieces(run // 8, tuple(begins.tolist()), steps)
 
 
 def _boxed(made: Shuffle) -> Shuffle:
@@ -183,43 +227,71 @@ def _boxes(loops: list[Loop], near: Loop, written: int, pieces: int) -> list[Loo
 def mixed_of(loops: Sequence[Loop], width: int) -> Shuffle | None:
     """The blocks of loops (in bits) whose elements are permuted arbitrarily, if pieces are long.
 
-    This covers loops of 3 or 5 steps, whose index has no bits that a network could exchange.
+    This covers loops of 3 or 5 steps, whose index has no bits that a network could exchange. Of
+    several bytes, an element is one more loop.
     """
-    if 8 % width or any(loop.source == 0 for loop in loops):
+    if width % 8 == 0:
+        loops, width = [*loops, *([Loop(width // 8, 8, 8)] if width > 8 else [])], 8
+    if 8 % width:
         return None
-    best, least = None, 0.0
+    factors = set[tuple[int, ...]]()
     for first, second in product(*(_runs(loops, width, side) for side in SIDES)):
-        factors = tuple(map(max, first, second))
-        if any(f % a or f % b for f, a, b in zip(factors, first, second, strict=True)):
+        both = tuple(map(max, first, second))
+        if not any(f % a or f % b for f, a, b in zip(both, first, second, strict=True)):
+            factors.add(both)
+    best, least, count = None, 0.0, prod(loop.size for loop in loops)
+    for each in sorted(factors):
+        if prod(each) * width < 8 * VECTOR // 2 or prod(each) * width > 8 * MOST_MIXED:
             continue
-        if prod(factors) * width > 8 * MOST_MIXED:
+        made = _blocks(loops, each, width, (MOST_READ, MOST_MIXED), 0, MOST_APART)
+        if made is None:
             continue
-        made = _blocks(loops, factors, width, (MOST_MIXED, MOST_MIXED))
-        if made is None or made.network.nbytes < LEAST_MIXED:
-            continue
-        if best is None or _price(made) < least:
-            best, least = made, _price(made)
-    return best
+        # Blocks that overlap write some elements twice.
+        again = made.network.elements * prod(loop.size for loop in made.loops) / count
+        price = again * _price(made.network)
+        if best is None or price < least:
+            best, least = made, price
+    return best and best._replace(loops=_called(best.loops))
+
+
+def _called(loops: Sequence[Loop]) -> tuple[Loop, ...]:
+    """The loops, the last of which is one over many blocks: a call takes as long as some blocks."""
+    many = [loop for loop in loops if loop.size >= MANY_BLOCKS] or loops[-1:]
+    return *(loop for loop in loops if loop is not many[-1]), many[-1]
 
 
 def _runs(loops: Sequence[Loop], width: int, side: int) -> Iterator[tuple[int, ...]]:
-    """The steps of each loop that make a contiguous run, for runs up to a block."""
-    taken, run = [1] * len(loops), 1
-    by_stride = {abs(loop[side]): k for k, loop in enumerate(loops)}
-    while run * width in by_stride:
-        at = by_stride[run * width]
-        size, most = loops[at].size, 8 * MOST_MIXED // (run * width)
-        for part in (n for n in range(2, min(size, most) + 1) if size % n == 0):
+    """The steps of each loop that make a piece, for pieces up to a block.
+
+    In the source a piece may end with a loop whose steps are apart.
+    """
+    taken, run = [1] * len(loops), width
+    apart = MOST_APART if side == 1 else 1
+    near = (k for k, loop in enumerate(loops) if loop[side])
+    for at in sorted(near, key=lambda k: abs(loops[k][side])):
+        size, stride = loops[at].size, abs(loops[at][side])
+        if not run <= stride <= apart * run:
+            return
+        most = 8 * MOST_MIXED // (prod(taken) * width)
+        for part in sorted(
+            {_even(size, most)} | {1 << k for k in range(min(size, most).bit_length())}
+        ):
             taken[at] = part
-            if run * part * width >= 8 * LEAST_MIXED:
+            if prod(taken) * width >= 8 * LEAST_MIXED:
                 yield tuple(taken)
-        if size > most:
+        if size > most or stride > run:
             return
         run *= size
 
 
-def _price(made: Shuffle) -> float:
+def _even(size: int, most: int) -> int:
+    """The largest block of at most so many steps of a loop that hardly overlaps with others."""
+    return size if size <= most else -(-size // (2 * -(-size // (2 * most))))
+
+
+def _price(network: Network) -> float:
     """The approximate number of instructions per byte."""
-    network, block = made.network, made.network.block
-    moves = sum(block // n * n.bit_count() for n in (network.read, network.written))
-    return (moves + 4 * -(-block // VECTOR) * (8 // network.width)) / block
+    sides = zip((network.read, network.written), network.pieces, strict=True)
+    moves = sum(count * len(parts(nbytes)) for nbytes, count in sides)
+    vectors = -(-network.block // VECTOR) * max(2, network.span * network.width / (8 * VECTOR))
+    return (moves + 2 * vectors * (8 // network.width)) / network.block

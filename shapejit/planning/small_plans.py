@@ -55,7 +55,7 @@ def slower_whole(plan: Plan) -> bool:
     """Whether the Plan is faster, since the small plan would move elements one by one."""
     assert plan.seen is not None
     table = small_plan(plan.seen)
-    vectors = not plan.by_numpy and (plan.row.vectors or plan.shuffle is not None)
+    vectors = not plan.by_numpy and plan.shuffle is not None
     plane = int(table[ROWS] * table[COLUMNS])
     return _one_by_one(table) and (vectors or plane < thresholds.SHORT)
 

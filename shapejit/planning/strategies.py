@@ -33,7 +33,6 @@ from .tables import (
     bit_sides,
     blocks,
     byte_sides,
-    interleaved_sides,
     row_sides,
     scattered_sides,
 )
@@ -75,7 +74,7 @@ def _box(plan: Plan, vector: int) -> tuple[Arguments, int]:
 
 def _lanes(plan: Plan, vector: int) -> int:
     """The pieces of a block of BOXES; 0 without blocks."""
-    return min(plan.step, vector // PIECE) if plan.strategy is Strategy.BOXES else 0
+    return min(plan.step, vector // PIECE)
 
 
 def _row_pieces(plan: Plan, vector: int) -> str:
@@ -107,12 +106,6 @@ def _codes_block(plan: Plan) -> int:
     return CODES_BLOCK // whole * whole
 
 
-def _picks(plan: Plan, vector: int) -> tuple[Any, ...]:
-    """The distance and direction of picked elements, their width, the pieces of a vector."""
-    step, pieces = plan.step, _pieces(plan.rows[-1].size * plan.width, vector)
-    return count_tag(abs(step)), _direction(step), widest(plan.width), pieces
-
-
 def _direction(step: int) -> str:
     """The tag of the direction in which elements are picked; two bytes mean backwards."""
     return width_tag(2 if step < 0 else 1)
@@ -121,12 +114,6 @@ def _direction(step: int) -> str:
 def _pieces(nbytes: int, vector: int) -> str:
     """The tag of the number of 16-byte pieces of a vector, as far as `nbytes` fill it."""
     return width_tag(1 << (min(vector, int(nbytes)) // PIECE).bit_length() - 1)
-
-
-def _group_pieces(plan: Plan, vector: int) -> str:
-    """The pieces of a vector of groups: one where a group may lie across two."""
-    nbytes = PIECE if PIECE % plan.width else plan.rows[0].size * plan.width
-    return _pieces(max(PIECE, nbytes), vector)
 
 
 Steps = list[tuple[int, ...]]
@@ -144,10 +131,6 @@ def _code_loops(plan: Plan) -> Steps:
     return [*plan.loops, (-(-prod(loop.size for loop in plan.rows) // _codes_block(plan)), 0, 0)]
 
 
-def _box_weight(plan: Plan) -> int:
-    return LARGE + most_bytes(plan.rows, plan.columns, plan.width)
-
-
 class Row(NamedTuple):
     """One strategy: the text and the kernel of a Plan.
 
@@ -157,8 +140,7 @@ class Row(NamedTuple):
     `staged`, it gets a stage only if lines are streamed. Functions of a plan: `loops` returns the
     rows of its table, whose iterations are its units of work, `sides` those of its tile, `weight` a
     bound on the bytes of the plan and its tables. Flags: `bits`: strides and width count bits;
-    `streams_gaps`: whole lines are streamed even into a target with gaps; `vectors`: this strategy
-    moves by whole vectors what a small plan would move element by element.
+    `streams_gaps`: whole lines are streamed even into a target with gaps.
     """
 
     words: str
@@ -171,17 +153,9 @@ class Row(NamedTuple):
     weight: Callable[[Plan], int] = lambda plan: LARGE
     bits: bool = False
     streams_gaps: bool = False
-    vectors: bool = False
 
 
-_GATHERS: dict[str, Any] = {"sides": lambda plan: row_sides(plan.rows, plan.width)}
 _BITS: dict[str, Any] = {"bits": True, "streams_gaps": True}
-_BOXES: dict[str, Any] = {
-    "tables": _box,
-    "loops": lambda plan: [*plan.loops],
-    "weight": _box_weight,
-}
-_BOXES |= {"staged": True, "streams_gaps": True}
 
 
 class Strategy(Enum):
@@ -234,37 +208,11 @@ class Strategy(Enum):
         sides=lambda plan: scattered_sides(plan.rows, plan.columns, plan.width),
         streams_gaps=True,
     )
-    INTERLEAVE = Row(
-        "interleave: a few rows take turns",
-        "gathers.interleave_rows",
-        lambda plan, vector: (
-            plan.columns[-1].size,
-            count_tag(plan.step),
-            widest(plan.width),
-            _pieces(plan.columns[-1].size * plan.width, vector),
-        ),
-        sides=lambda plan: interleaved_sides(plan.rows, plan.columns, plan.width),
-        vectors=True,
+    GATHER = Row(
+        "gather: element by element into whole lines",
+        "gathers.gather",
+        sides=lambda plan: row_sides(plan.rows, plan.width),
     )
-    PICK = Row(
-        "pick: elements a few apart, or backwards",
-        "gathers.pick_rows",
-        lambda plan, vector: (plan.rows[-1].size, *_picks(plan, vector)),
-        **_GATHERS,
-        vectors=True,
-    )
-    TURN = Row(
-        "turn: short groups, each in the other order",
-        "gathers.turn_rows",
-        lambda plan, vector: (
-            count_tag(plan.step),
-            width_tag(plan.width // plan.step),
-            _group_pieces(plan, vector),
-        ),
-        **_GATHERS,
-        vectors=True,
-    )
-    GATHER = Row("gather: element by element into whole lines", "gathers.gather", **_GATHERS)
     BOXES = Row(
         "boxes: whole lines of both sides, permuted within a cache",
         "boxes.boxes",
@@ -274,14 +222,11 @@ class Strategy(Enum):
             widest(plan.width),
             width_tag(max(1, _lanes(plan, vector))),
         ),
-        **_BOXES,
-    )
-    PICK_BOXES = Row(
-        "boxes of elements a few apart, or backwards",
-        "boxes.pick_boxes",
-        _picks,
-        **_BOXES,
-        vectors=True,
+        tables=_box,
+        staged=True,
+        loops=lambda plan: [*plan.loops],
+        weight=lambda plan: LARGE + most_bytes(plan.rows, plan.columns, plan.width),
+        streams_gaps=True,
     )
     BIT_RUN = Row(
         "one run of bits: the elements lie side by side, between bytes",
@@ -318,7 +263,7 @@ class Strategy(Enum):
         **_BITS,
     )
     SHUFFLE = Row(
-        "shuffle: blocks of narrow elements permuted in registers",
+        "shuffle: blocks of elements permuted in registers",
         "shuffles.shuffle_blocks",
         shuffled,
         tables=shuffle_table,

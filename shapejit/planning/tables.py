@@ -35,7 +35,6 @@ ROW_BYTES = {1: 1024, 2: 1024, 4: 2048, 8: 2048, 16: 512}
 COLUMN_BYTES = {1: 512, 2: 512, 4: 1024, 8: 1024, 16: 2048}
 RUN_TILE = 1024, 2048  # the same for runs
 BLOCK_BYTES = 8192  # of a block of rows alone; it must fit on a stage with its other contents
-INTERLEAVED_BYTES = 2048  # of interleaved columns, up to four of which are a block
 BLOCK_ELEMENTS = 4096  # at most; each has an offset in a table
 CONVERTED = 256, 256  # elements along target and source of a tile that is converted
 
@@ -84,22 +83,8 @@ def byte_sides(rows: Dims, columns: Dims, width: int, unit: int = 0) -> Sides:
 
 def row_sides(rows: Dims, width: int) -> Sides:
     """The tables of blocks of rows alone, which are collected on the stage."""
-    made = _sides(rows, (), width, (_whole(rows, width, BLOCK_BYTES), 0))
+    made = _sides(rows, (), width, (min(BLOCK_BYTES, BLOCK_ELEMENTS * width), 0))
     return made._replace(stage=STAGE_BYTES)
-
-
-def interleaved_sides(rows: Dims, columns: Dims, width: int) -> Sides:
-    """The same for columns that are contiguous in the target: offsets are those in the source."""
-    by_source = tuple(Loop(n, s, s) for n, s, _ in columns)
-    limits = ROW_BYTES[width], _whole(columns, width, INTERLEAVED_BYTES)
-    return _sides(rows, by_source, width, limits)._replace(stage=STAGE_BYTES)
-
-
-def _whole(dims: Dims, width: int, most: int) -> int:
-    """The bytes of a block of one side: whole rows of the last dim, if there are several."""
-    limit = min(most, BLOCK_ELEMENTS * width)
-    row = dims[-1].size * width
-    return limit if len(dims) == 1 else max(row, limit // row * row)
 
 
 def scattered_sides(rows: Dims, columns: Dims, width: int) -> Sides:

@@ -79,7 +79,7 @@ SHUFFLES_FROM: Annotated[
     int,
     Threshold(
         "bytes",
-        "blocks of narrow elements and bytes are permuted in registers",
+        "blocks of elements are permuted in registers",
         "never, bytes: 1.5, at most 4.8",
     ),
 ] = 64 * KIB
@@ -91,7 +91,7 @@ PICKED_FROM: Annotated[
     float,
     Threshold(
         "L2 caches",
-        "so they are where vectors pick elements, or wide ones are gathered",
+        "so they are where wide elements are gathered",
         "1/2: 1.9, at most 2.7",
     ),
 ] = 2

@@ -12,7 +12,6 @@ from .strategies import Strategy
 from .tables import (
     BIT_ROW,
     BLOCK_BYTES,
-    INTERLEAVED_BYTES,
     ROW_BYTES,
     RUN_TILE,
     STREAMS,
@@ -20,7 +19,7 @@ from .tables import (
     tile_bytes,
 )
 
-# Rows that take turns, and steps between elements, that whole vectors can follow.
+# Interleaved rows, and steps between codes, that whole vectors can follow.
 TURNS = (2, 3, 4)
 STEPS = (-4, -3, -2, -1, 2, 3, 4)
 
@@ -51,13 +50,7 @@ def tile_of(loops: list[Loop], width: int) -> Tile:
         tile = _transposed(Strategy.TILES, loops, chain, width, tile_bytes(width))
         if min(length_of(tile.rows, width), length_of(tile.columns, width)) >= PIECE:
             return tile
-        inner = loops[loops.index(chain[0]) + 1 :]
-        turns = length_of(inner, 1)
-        dense = chain[0].source > 0 and chain[0].target == turns * width
-        if dense and turns in TURNS and chain[0].size * width >= PIECE:
-            around, columns = _last_block(loops[: -len(inner)], width, INTERLEAVED_BYTES)
-            return Tile(Strategy.INTERLEAVE, width, around, tuple(inner), columns, turns)
-    return _tile_of_elements(loops, width)
+    return Tile(Strategy.GATHER, width, *_last_block(loops, width, BLOCK_BYTES))
 
 
 def _tile_of_runs(loops: list[Loop], chain: list[Loop], width: int) -> Tile:
@@ -78,20 +71,6 @@ def _tile_of_runs(loops: list[Loop], chain: list[Loop], width: int) -> Tile:
     ):
         return Tile(Strategy.ROWS, width, tuple(loops))
     return _transposed(Strategy.RUN_TILES, loops, chain, width, RUN_TILE)
-
-
-def _tile_of_elements(loops: list[Loop], width: int) -> Tile:
-    """The tile for elements that are adjacent in the target but not in the source."""
-    last = loops[-1]
-    apart = last.source // width
-    group = width * last.size
-    if apart == -1 and group <= PIECE and len(loops) > 1 and loops[-2][1:] == (group, group):
-        back = (last.size - 1) * last.source
-        outer, groups = tuple(loops[:-2]), (loops[-2],)
-        return Tile(Strategy.TURN, group, outer, groups, step=last.size, shift=back)
-    if apart in STEPS and last.source % width == 0 and group >= PIECE:
-        return Tile(Strategy.PICK, width, *_last_block(loops, width, BLOCK_BYTES), step=apart)
-    return Tile(Strategy.GATHER, width, *_last_block(loops, width, BLOCK_BYTES))
 
 
 def bit_tile_of(loops: list[Loop], run: int, width: int, unit: int) -> Tile:
