@@ -42,15 +42,6 @@ def test_whole_parts_of_words_are_those_of_floats(kind):
         assert np.array_equal(codes, numerics.clamped(values, number))
 
 
-@names([d for d in FLOATS if d.format.exponent < 5 or d.name in ("float8_e5m2", "float16")])
-def test_fields_that_fit_into_float16_are_decoded_by_it(kind):
-    number = number_of(kind)
-    codes = np.arange(1 << number.bits, dtype=f"u{number.nbytes}")
-    ours, halves = numerics.float_of(codes, number), numerics.float_of_half(codes, number)
-    assert np.array_equal(ours, halves, equal_nan=True)
-    assert np.array_equal(np.signbit(ours), np.signbit(halves))
-
-
 def test_float64_rounded_to_odd_rounds_as_itself():
     """To bfloat16, exactly between two of which lie the values, or the least distance beside."""
     middle = ((np.arange(0x3F80, 0x4080) << 16) + 0x8000).astype(np.uint32).view(np.float32)

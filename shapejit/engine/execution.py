@@ -180,7 +180,7 @@ def _each(
 def cast_work(plan: CastPlan, conversion: Conversion, fresh: bool) -> Work:
     """The kernel of a plan that converts, and its arguments; see `Work.with_operands`."""
     streamed = plan.streaming and not fresh
-    by, entry = plan.tiles or plan, conversion_code(conversion, plan.streams if streamed else 0)
+    by, entry = plan.tiles or plan, conversion_code(conversion, streamed and plan.unit >= 8)
     moved = plan.nbytes * (plan.unit + plan.source_bits) // plan.unit
     launch = _tiles(plan.tiles, entry) if plan.tiles else _boxes(plan, entry)
     return Work(
@@ -227,6 +227,6 @@ def _boxes(plan: CastPlan, entry: Code) -> Launch:
     return launch_of("casts.cast_boxes", arguments, stage, staged=True, bits=True, others=others)
 
 
-def conversion_code(conversion: Conversion, streams: int = 0) -> Code:
+def conversion_code(conversion: Conversion, streamed: bool = False) -> Code:
     """The function of a conversion: see `kernels.conversions`."""
-    return Code("conversions", (conversion, int(streams)))
+    return Code("conversions", (conversion, streamed))

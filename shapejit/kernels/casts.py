@@ -103,7 +103,7 @@ def cast_boxes(
                 for _ in range(calls):
                     shuffle(
                         permutes, begin + from_call, permuted + to_call, address_of(fetch),
-                        blocks, from_step, to_step, 0, 0,
+                        blocks, from_step, to_step, inner[-1, 1], 0,
                     )  # fmt: skip
                     from_call, to_call = step(inner, position, from_call, to_call)
                 codes = 8 * permuted

@@ -75,10 +75,6 @@ CODES_BYTES = 6 * CODES_BLOCK + 32 * LINE  # codes, the packed block, up to four
 # The verdicts on a tensor of a batch, see `shapes.resolve_all`.
 VIEW, COPY, REFUSED, APART = range(4)
 
-STREAMED_PARTS = (
-    4  # of a run of `casts`, read and streamed in turn: float32 to bfloat16 1.4 -> 1.1 x memcpy
-)
-
 STEP_ON_STAGE = SCALE_STAGED, ZERO_STAGED = 1, 2  # which operands of a step of `decodes` are there
 
 # Of `batches`.

@@ -11,7 +11,8 @@ the target. `plain_conversions` does the same by NumPy.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import reduce
 from operator import and_
 from typing import Any
@@ -19,41 +20,60 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
+from ..runtime.cpu_caches import LINE
 from . import llvm, numerics
-from .lanes import load
-from .llvm import I64, POINTER, Address, Builder, Value, emits
-from .lookups import Lookups, looks_up
-from .number_vectors import decoded, encoded, takes_words, words_of
+from .lanes import Lanes, load, type_of
+from .llvm import I64, POINTER, Address, Builder, Counted, Value, emits
+from .number_vectors import decoded, encoded, found_in, has_tables, takes_words, words_of
 from .numbers import Conversion
 from .numerics import Values
-from .run_loops import LANES, WIDE, Own, Run, first_of
 
-WIDEST = LANES * WIDE
+LANES = 16  # elements of the narrower loop
+WIDEST = 4 * LANES  # of the wider loop
+AHEAD = 4096  # the distance of prefetching in bytes; 1024 was no better
 GROUPS = 16, 32  # elements with one scale, of which a wide vector holds several
+TABLED = 32  # elements that are looked up together
+CODES = 16  # the results of a table
 
+Own = tuple[Values, Values] | None  # the range of the elements that a vector stores
 
 # source, target, count, block, scale, scale step (bytes), zero point, its step
 SIGNATURE = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, I64, I64, *[POINTER, I64] * 2])
 
 
-def write(function: Any, what: tuple[Conversion, int]) -> None:
-    """Write the function of (conversion, streams), which `convert` calls.
+def write(function: Any, what: tuple[Conversion, bool]) -> None:
+    """Write the function of (conversion, streamed), which `convert` calls.
 
-    Unless `streams` is 0, whole lines of the target are streamed: `STREAMED_PARTS` parts of a run
-    alternately if the source is in memory, 1 if it is in a cache.
+    If `streamed`, whole lines of the target go past the caches.
     """
     builder = ir.IRBuilder(function.append_basic_block("entry"))
-    if looks_up(what[0]):
-        tables = Lookups(builder, *what, function.args)
-        with builder.if_then(tables.fit().value):
-            tables.write()
-            builder.ret_void()
-    _Loops(builder, *what, function.args).write()
+    _Run(builder, *what, function.args).write()
     builder.ret_void()
 
 
-class _Loops(Run):
-    """The loops over one run: wide vectors, vectors of which the last reaches back, elements."""
+class _Run:
+    """The loops over one run: wide vectors, vectors of which the last reaches back, elements.
+
+    If results are streamed, wide vectors begin at a line of the target.
+    """
+
+    def __init__(
+        self, builder: Any, conversion: Conversion, streamed: bool, arguments: Sequence[Any]
+    ) -> None:
+        self.builder, self.conversion, self.streamed = builder, conversion, streamed
+        given: list[Values] = [Lanes(builder, argument, "i8") for argument in arguments]
+        self.source, self.target, self.count, self.block, *operands = given
+        several = bool(conversion.scales) + bool(conversion.zeros)
+        self.operands = list(zip(operands[::2], operands[1::2], strict=True))[:several]
+        self.floats = np.dtype(f"f{conversion.arithmetic // 8}") if several else np.dtype("f4")
+        self.zero = self.count.constant(0)
+        if streamed:  # where a vector stands of which some elements are stored
+            room = builder.alloca(ir.ArrayType(I64, WIDEST))
+            self.beside = self.count.of(builder.bitcast(room, POINTER))
+        self.tabled = conversion.scales == "blocks" and has_tables(conversion)
+        if self.tabled:
+            self.table = builder.alloca(type_of("u2", CODES))
+            self.left, self.at = builder.alloca(I64), builder.alloca(I64)
 
     def write(self) -> None:
         """Convert all elements."""
@@ -62,27 +82,44 @@ class _Loops(Run):
             with few, self.loop(count, 1) as index:
                 self._elements(index, 1)
             with many:
-                if self.streams:
-                    self._streamed()
+                if self.streamed:
+                    self._by_lines()
                 else:
                     whole = count & -WIDEST
                     self._wide(self.zero, whole)
                     self._vectors(whole)
 
-    def _streamed(self) -> None:
-        """Convert all elements; those of whole lines of the target are streamed."""
-        head = self.head()
+    @contextmanager
+    def loop(self, count: Values, step: Values | int) -> Iterator[Values]:
+        """A loop over `count` elements, `step` at a time."""
+        by = step if isinstance(step, Lanes) else count.constant(step)
+        with Counted(self.builder, count.value, by.value) as index:
+            yield count.of(index)
+
+    def _by_lines(self) -> None:
+        """Convert all elements, and stream those of whole lines of the target."""
+        nbytes, before = self.conversion.target.nbytes, -self.target & LINE - 1
+        # If no element begins a line, all come before the first one.
+        found: Values = np.where(before % nbytes == 0, before // nbytes, self.count)
+        head = np.minimum(found, self.count)
         left = self.count - head
         with self.builder.if_else((left >= WIDEST).value) as (long, short):
             with short:
                 self._vectors(self.zero)
             with long:
-                self.ask_ends(head)
+                last = self.target + (self.count * nbytes - 1)
+                with self.builder.if_then((head != 0).value):  # lines that are not written whole
+                    llvm.prefetch(self.builder, self.target.value, True)
+                    llvm.prefetch(self.builder, last.value, True)
                 whole = left & -WIDEST
                 self._wide(head, whole)
-                with self.ends(head, head + whole) as (first, end):
-                    index = np.minimum(first, self.count - WIDEST)
-                    self._elements(index, WIDEST, (first, end))
+                with self.loop(head.constant(2), 1) as turn:
+                    tail = turn != 0
+                    first = np.where(tail, head + whole, 0)
+                    end: Values = np.where(tail, self.count, head)
+                    with self.builder.if_then((first < end).value):
+                        index = np.minimum(first, self.count - WIDEST)
+                        self._elements(index, WIDEST, (first, end))
 
     def _vectors(self, begin: Values) -> None:
         """Convert the elements from `begin` on; the last vector reaches back."""
@@ -93,23 +130,52 @@ class _Loops(Run):
     def _wide(self, begin: Values, count: Values) -> None:
         """Convert `count` elements by wide vectors."""
         rest = count
+        if self.tabled:
+            whole = self.block & TABLED - 1 == 0
+            rest = np.where(whole, 0, rest)
+            with self.builder.if_then(whole.value):
+                self._looked_up(begin, count)
         for group in GROUPS if self.conversion.scales == "blocks" else ():
             steps = (step == self.floats.itemsize for _, step in self.operands)
             grouped = reduce(and_, steps, self.block == group)
-            rest = np.where(grouped, 0, rest)
-            with self.builder.if_then(grouped.value):
-                ahead = begin & group - 1
-                with self.loop(count, WIDEST) as index:
-                    self._grouped(begin + index, group, ahead)
-        if self.streams > 1:
-            part = rest // self.streams & -WIDEST
-            done = part * self.streams
-            self.ahead = done * self.conversion.source.nbytes
-            with self.loop(part, WIDEST) as index, self.loop(done, part) as stream:
-                self._elements(begin + (stream + index), WIDEST)
-            begin, rest = begin + done, rest - done
+            some: Values = np.where(grouped, rest, 0)
+            rest = rest - some
+            ahead = begin & group - 1
+            with self.loop(some, WIDEST) as index:
+                self._grouped(begin + index, group, ahead)
         with self.loop(rest, WIDEST) as index:
             self._elements(begin + index, WIDEST)
+
+    def _looked_up(self, begin: Values, count: Values) -> None:
+        """Convert `count` elements by a table for each block, with the result of every code."""
+        block = self.block
+        k = begin // block
+        self._keep(k, (k + 1) * block - begin, self._results(k))
+        with self.loop(count, TABLED) as index:
+            place = begin + index
+            codes = self._loaded(place, TABLED)
+            k, left = (self.zero.of(self.builder.load(at)) for at in (self.at, self.left))
+            table = self.zero.of(self.builder.load(self.table), "u2")
+            with self.builder.if_else((left >= TABLED).value) as (one, two):
+                with one:
+                    self._store(found_in(table, codes), place)
+                    self._keep(k, left - TABLED, table)
+                with two:
+                    following = self._results(k + 1)
+                    own = first_of(left, TABLED, TABLED, 1)
+                    both = found_in(table, codes), found_in(following, codes)
+                    self._store(np.where(own, *both), place)
+                    self._keep(k + 1, left + (block - TABLED), following)
+
+    def _keep(self, k: Values, left: Values, table: Values) -> None:
+        """Keep a block, how many of its elements are left, and its table."""
+        for value, at in ((k, self.at), (left, self.left), (table, self.table)):
+            self.builder.store(value.value, at)
+
+    def _results(self, block: Values) -> Values:
+        """The results of all codes in a block."""
+        codes = block.of(llvm.constant(0, type_of("u1", CODES)), "u1").constant([*range(CODES)])
+        return self._result(codes, self._one(block, CODES))
 
     def _grouped(self, index: Values, group: int, ahead: Values) -> None:
         """Convert a vector of blocks of `group` elements, `ahead` of whose first come before it."""
@@ -141,25 +207,6 @@ class _Loops(Run):
             with blocks:
                 self._converted(index, lanes, self._several(index, lanes), own)
 
-    def _converted(
-        self, index: Values, lanes: int, operands: Sequence[Values], own: Own = None
-    ) -> None:
-        made = self.conversion
-        codes, bits = self.loaded(index, lanes), made.source.bits
-        if bits < 8:
-            codes = codes & (1 << bits) - 1
-        if not made.arithmetic:
-            value = numerics.resized(codes, made)
-        elif takes_words(lanes, made):
-            value = words_of(codes, made.source)
-        else:
-            value = decoded(codes, made)
-            if made.scales:
-                scale, zero = (*operands, None)[:2]
-                value = numerics.scaled(value, made, scale, zero)
-            value = encoded(value, made, codes)
-        self.store(value, index, own)
-
     def _one(self, block: Values, lanes: int) -> list[Values]:
         """The operands of the elements of one block."""
         places = (begin + block * step for begin, step in self.operands)
@@ -177,6 +224,63 @@ class _Loops(Run):
             parts.append([np.where(first, *both).value for both in ends])
         many = (llvm.joined(self.builder, [*found]) for found in zip(*parts, strict=True))
         return [self.zero.of(value, self.floats) for value in many]
+
+    def _converted(
+        self, index: Values, lanes: int, operands: Sequence[Values], own: Own = None
+    ) -> None:
+        self._store(self._result(self._loaded(index, lanes), operands), index, own)
+
+    def _result(self, codes: Values, operands: Sequence[Values]) -> Values:
+        """The results of codes."""
+        made, bits = self.conversion, self.conversion.source.bits
+        if bits < 8:
+            codes = codes & (1 << bits) - 1
+        if not made.arithmetic:
+            return numerics.resized(codes, made)
+        if takes_words(codes.count, made):
+            return words_of(codes, made.source)
+        value = decoded(codes, made)
+        if made.scales:
+            scale, zero = (*operands, None)[:2]
+            value = numerics.scaled(value, made, scale, zero)
+        return encoded(value, made, codes)
+
+    def _loaded(self, index: Values, lanes: int) -> Values:
+        """A vector of codes."""
+        nbytes = self.conversion.source.nbytes
+        begin = self.source + index * nbytes
+        codes = load(begin, f"u{nbytes}", lanes)
+        if lanes > LANES and not self.streamed:
+            for line in range(0, lanes * nbytes, LINE):
+                llvm.prefetch(self.builder, (begin + (AHEAD + line)).value)
+        return codes
+
+    def _store(self, value: Values, index: Values, own: Own = None) -> None:
+        """Store a vector of results, nontemporally if streamed; or its elements `own` only.
+
+        Other elements are not written, not even masked: a store to a line with pending nontemporal
+        stores waits for these.
+        """
+        builder, nbytes = self.builder, self.conversion.target.nbytes
+        if own is None:
+            place = self.target + index * nbytes
+            stored = llvm.store(builder, value.value, place.value)
+            if self.streamed and value.count > LANES:
+                llvm.nontemporal(builder, stored, LINE)
+            return
+        llvm.store(builder, value.value, self.beside.value)
+        first, end = own
+        begin, place = self.beside + (first - index) * nbytes, self.target + first * nbytes
+        llvm.copy(builder, place.value, begin.value, ((end - first) * nbytes).value)
+
+
+def first_of(count: Values, group: int, lanes: int, nbytes: int) -> Values:
+    """A mask of the lanes among the first `count` of each `group` of lanes.
+
+    By comparison, since NEON expands a bit mask one lane at a time.
+    """
+    most = count.astype(f"i{nbytes}").spread(lanes)
+    return most.constant([k % group for k in range(lanes)]) < most
 
 
 @emits()

@@ -25,7 +25,6 @@ from .nearest_codes import coded, counted, inverse_parts, inverses, is_counted, 
 from .number_vectors import decoded
 from .numbers import Conversion
 from .numerics import Values
-from .run_loops import Counted
 from .scale_generator import scales
 
 # source, target, scales, rows, columns, bytes from row to row in source and target, factor, stage
@@ -77,7 +76,7 @@ class _Box:
     def loop(self, count: Values, step: Count = 1) -> Iterator[Values]:
         """A loop over `count` elements, `step` at a time."""
         by = step if isinstance(step, Lanes) else count.constant(step)
-        with Counted(self.builder, count.value, by.value) as index:
+        with llvm.Counted(self.builder, count.value, by.value) as index:
             yield count.of(index)
 
     def _lengths(self, begin: Values) -> Iterator[tuple[AbstractContextManager[Any], Count]]:

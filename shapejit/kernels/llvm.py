@@ -64,6 +64,34 @@ def _type(annotation: str, given: Any) -> Any:
     return (numbers | pointers.TYPES).get(annotation, given)
 
 
+class Counted:
+    """A loop of the builder: `with Counted(builder, count, step) as index`."""
+
+    def __init__(self, builder: Any, count: Any, step: Any) -> None:
+        self.builder, self.count, self.step = builder, count, step
+
+    def __enter__(self) -> Any:
+        builder = self.builder
+        before = builder.block
+        self.head = builder.append_basic_block("loop")
+        body = builder.append_basic_block("body")
+        self.after = builder.append_basic_block("after")
+        builder.branch(self.head)
+        builder.position_at_end(self.head)
+        self.index = builder.phi(I64)
+        self.index.add_incoming(ir.Constant(I64, 0), before)
+        more = builder.icmp_signed("<", self.index, self.count)
+        builder.cbranch(more, body, self.after)
+        builder.position_at_end(body)
+        return self.index
+
+    def __exit__(self, *fault: object) -> None:
+        builder = self.builder
+        self.index.add_incoming(builder.add(self.index, self.step), builder.block)
+        builder.branch(self.head)
+        builder.position_at_end(self.after)
+
+
 def number(value: int) -> Any:
     """A constant int64."""
     return ir.Constant(I64, value)

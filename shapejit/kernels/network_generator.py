@@ -15,7 +15,6 @@ from .bit_vectors import spaced, swapped
 from .networks import Network, parts
 from .planes import planes_of
 from .pointers import moved
-from .run_loops import Counted
 from .unit_generator import Piece, joined, picked, side_by_side
 
 # source, target, offsets of the vectors in both, blocks, step to the next block in both,
@@ -34,7 +33,7 @@ def write(function: Any, network: Network) -> None:
     def place(begin: Any, index: int) -> Any:
         return moved(builder, begin, llvm.entry(builder, table, index))
 
-    with Counted(builder, count, llvm.number(1)) as k:
+    with llvm.Counted(builder, count, llvm.number(1)) as k:
         begin = moved(builder, source, builder.mul(k, source_step))
         into = moved(builder, target, builder.mul(k, target_step))
         pieces = list[Piece]()

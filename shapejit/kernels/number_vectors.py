@@ -79,8 +79,7 @@ def _float_of(codes: Values, number: Number) -> Values:
         return (words_of(codes, number).astype("u4") << 16).view("f4")
     if number.kind == "table":
         return _halved(codes.astype("u4"), [codes.constant(x, "f4") for x in number.table])
-    fits = number.exponent < 5 or (number.exponent == 5 and number.special == "ieee")
-    return (numerics.float_of_half if HALVES and fits else numerics.float_of)(codes, number)
+    return numerics.float_of(codes, number)
 
 
 def _halved(codes: Values, values: list[Values], bit: int = 1) -> Values:
@@ -202,7 +201,7 @@ def _from_registers(codes: Values, table: Sequence[int]) -> Values:
     kind = type_of(codes.dtype, size)
     registers = [ir.Constant(kind, full[k : k + size]) for k in range(0, len(full), size)]
     if len(registers) == 1:
-        return permuted(registers[0], codes)
+        return _permuted(registers[0], codes)
     name, found = f"llvm.x86.avx512.vpermi2var.{_NAMES[codes.dtype.itemsize]}.512", list[Values]()
     for low, high in zip(registers[::2], registers[1::2], strict=True):
         parts = (called(codes.builder, name, kind, low, part, high) for part in codes.parts(size))
@@ -210,7 +209,7 @@ def _from_registers(codes: Values, table: Sequence[int]) -> Values:
     return _halved(codes, found, 2 * size)
 
 
-def permuted(table: Any, codes: Values) -> Values:
+def _permuted(table: Any, codes: Values) -> Values:
     """The elements of a vector of AVX-512 at indices as wide as they are."""
     name, size = f"llvm.x86.avx512.permvar.{_NAMES[codes.dtype.itemsize]}.512", table.type.count
     parts = [called(codes.builder, name, table.type, table, part) for part in codes.parts(size)]
@@ -218,3 +217,31 @@ def permuted(table: Any, codes: Values) -> Values:
 
 
 _NAMES = {2: "hi", 4: "si"}  # what LLVM calls elements of so many bytes
+
+
+# Tables that are made at run time
+
+
+def has_tables(made: Conversion) -> bool:
+    """Whether results are looked up in a table of 16 words where it serves many codes."""
+    shuffles = VECTOR > 16 or "ssse3" in FEATURES
+    return shuffles and made.source.bits <= 4 and made.target.nbytes == 2
+
+
+def found_in(table: Values, codes: Values) -> Values:
+    """The words of a table of 16 for a vector of codes, a byte each; upper bits are ignored."""
+    order = [k % table.count for k in range(VECTOR)]
+    if VECTOR == 64:
+        return _permuted(table.chosen(order[: VECTOR // 2]).value, codes.astype("u2"))
+    codes, planes = codes & table.count - 1, list[Values]()
+    for shift in (0, 8):
+        one = (table >> shift).astype("u1").chosen(order).value
+        parts = (called(codes.builder, _SHUFFLES[VECTOR], one.type, one, part)
+                 for part in codes.parts(VECTOR))  # fmt: skip
+        planes.append(codes.of(llvm.joined(codes.builder, [*parts])))
+    low, high = planes
+    return low.chosen([k // 2 + k % 2 * low.count for k in range(2 * low.count)], high).view("u2")
+
+
+# By the bytes of a vector, the instruction that looks up bytes in 16 ones.
+_SHUFFLES = {32: "llvm.x86.avx2.pshuf.b", 16: "llvm.x86.ssse3.pshuf.b.128"}

@@ -118,28 +118,6 @@ def float_of(codes: Values, number: Number) -> Values:
     return bits.view("f4")
 
 
-def float_of_half(codes: Values, number: Number) -> Values:
-    """The same by float16 instructions, if the fields fit into those of float16."""
-    top, wide = number.exponent + number.mantissa, codes.astype("u2")
-    magnitude = wide & ((1 << top) - 1)
-    sign = (wide & (1 << top)) << 15 - top
-    half = magnitude << 10 - number.mantissa | sign
-    value = half.view("f2").astype("f4")
-    if number.bias != 15:
-        value = value * 2.0 ** (15 - number.bias)
-    if number.special == "finite":
-        return value
-    bits = value.view("u4")
-    if number.special == "fnuz":
-        return np.where(wide == number.nan, NEGATIVE_NAN + (1 << 32), bits).view("f4")
-    least, signs = number.largest, sign.astype("u4") << 16
-    if number.special == "ieee":
-        least = number.infinity
-        if number.exponent < 5:
-            bits = np.where(magnitude == least, signs | INFINITY, bits)
-    return np.where(magnitude > least, signs | NAN, bits).view("f4")
-
-
 # To codes
 
 

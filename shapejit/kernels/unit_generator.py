@@ -14,7 +14,6 @@ from . import llvm
 from .llvm import POINTER, Address, Builder, Value, emits
 from .planes import Plane, Unit
 from .pointers import moved
-from .run_loops import Counted
 
 Fetch = Callable[[list[int]], Any]  # the bytes at some offsets, as a vector
 Piece = tuple[Any, list[int]]  # a vector of bytes, and their offsets
@@ -28,7 +27,7 @@ def write(function: Any, unit: Unit) -> None:
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     source, target, count, step = function.args
     lanes = gcd(unit.size, LINE)
-    with Counted(builder, count, llvm.number(1)) as k:
+    with llvm.Counted(builder, count, llvm.number(1)) as k:
         begin = moved(builder, source, builder.mul(k, step))
         into = moved(builder, target, builder.mul(k, llvm.number(unit.size)))
         for first in range(0, unit.size, lanes):

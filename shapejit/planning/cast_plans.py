@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels.constants import STREAMED_PARTS, coders
+from ..kernels.constants import coders
 from ..runtime.cpu_caches import LINE
 from ..runtime.kernel_names import Function
 from ..runtime.lazy import cached_property
@@ -96,14 +96,6 @@ class CastPlan:
     def lie(self) -> str:
         """The pattern of the scales of a run, as in a Conversion."""
         return self.scales if self.scales in ("", "blocks") else "each"
-
-    @property
-    def streams(self) -> int:
-        """How runs are streamed, see `kernels.conversions`; 0 if they are packed first."""
-        if self.unit < 8:
-            return 0
-        from_memory = self.fetch == "direct" and self.source_bits >= 8 and self.tiles is None
-        return STREAMED_PARTS if from_memory else 1
 
     @property
     def coders(self) -> tuple[Function | None, Function | None, Function | None]:

@@ -165,7 +165,8 @@ def _fetch(inner: Sequence[Dim], bits: int) -> tuple[str, int]:
 
 def _shuffled(dims: Sequence[Dim], bits: int, unit: int, offset: int) -> _Shuffled | None:
     """Boxes of packed elements that a network puts in order; None if they are, or there is none."""
-    if bits >= 8 or not dims or (dims[-1].source == bits and dims[-1].size >= thresholds.SHORT):
+    strides = [abs(dim.source) for dim in dims]
+    if bits >= 8 or strides == sorted(strides, reverse=True):
         return None
     loops = [Loop(dim.size, dim.source // bits, dim.target // unit) for dim in dims]
     parts = parts_of(loops, 1, SHUFFLED_RUNS)
@@ -178,8 +179,7 @@ def _shuffled(dims: Sequence[Dim], bits: int, unit: int, offset: int) -> _Shuffl
     begins = (n * box.source for box in boxes for n in (box.part, box.most))
     if found is None or any(at % 8 for at in (*begins, offset + found.shift)):
         return None
-    # Calls go along the source.
-    calls = sorted(found.loops, key=lambda loop: -abs(loop.source))
+    calls = sorted(found.loops, key=lambda loop: -abs(loop.source))  # along the source
     return boxes, inner, staged, dense, found._replace(loops=tuple(calls))
 
 
