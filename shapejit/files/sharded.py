@@ -15,7 +15,7 @@ from ..errors import FileFormatError, quoted
 from . import pytorch, safetensors
 from .checkpoint import Checkpoint, LazyMapping
 from .paths import Path, file_name
-from .places import opened, places
+from .places import opened, places, small_file
 from .safetensors.header import json_object, parsed
 from .urls import is_url
 
@@ -158,11 +158,8 @@ def _shard(index: str, location: str, found: str, tensors: list[str]) -> Checkpo
 
 def _index(path: str) -> tuple[dict[str, Any] | None, dict[str, str]]:
     """The metadata, and the shard of each tensor."""
-    file = opened(path)
-    if file.size > _MAX_INDEX:
-        raise FileFormatError(path, None, f"it has {file.size} bytes, more than {_MAX_INDEX}")
     # Objects stay tuples of pairs, so that duplicate keys are found.
-    value = parsed(path, file.bytes(0, file.size), "it", object_pairs_hook=tuple)
+    value = parsed(path, small_file(path, _MAX_INDEX), "it", object_pairs_hook=tuple)
     fields = json_object(path, None, value, "the index")
     places = json_object(path, None, fields.get("weight_map"), "its weight_map")
     for tensor, location in places.items():

@@ -126,7 +126,7 @@ def decode(path: str, raw: bytearray) -> tuple[dict[str, str] | None, dict[str, 
     return metadata[0] if metadata else None, entries
 
 
-def parsed(path: str, raw: bytearray, what: str, **hooks: Any) -> Any:
+def parsed(path: str, raw: bytes | bytearray, what: str, **hooks: Any) -> Any:
     """Parse a JSON value. Raises FileFormatError, which names it as `what`."""
     try:
         return json.loads(raw.decode(), **hooks)
