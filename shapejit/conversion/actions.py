@@ -79,16 +79,8 @@ def _ends(size: int, wanted: Sequence[int | None]) -> list[int]:
 
 
 def join(r: Rule, tensors: Tensors) -> None:
-    """Concatenate tensors along a dim."""
-    _join(r, tensors, False)
-
-
-def interleave(r: Rule, tensors: Tensors) -> None:
-    """Interleave tensors along a dim."""
-    _join(r, tensors, True)
-
-
-def _join(r: Rule, tensors: Tensors, in_turns: bool) -> None:
+    """Concatenate tensors along a dim, or interleave them."""
+    in_turns = r.option == "interleave"
     axis, others, whole = r.values
     made: dict[str, list[Change]] = {}
     for name, found in tensors.matching(r):

@@ -27,7 +27,7 @@ from .changes import Change
 
 Indices = NDArray[np.int64]
 
-_SAMPLE = 256  # indices of each axis that are traced
+_SAMPLE = 1024  # elements of a weight that are traced
 
 
 class _Place(NamedTuple):
@@ -91,18 +91,12 @@ def _in_same_order(
 
 
 def _some(group: Group) -> dict[str, Indices]:
-    """Elements of a decoded weight, by their indices along each axis: lines along all of them."""
+    """Elements of a decoded weight, by their indices along each axis: evenly spread along each."""
     axes = {axis: prod(group.batch) if axis == "*" else group.known[axis]
             for axis in ("*", *group.form.axes)}  # fmt: skip
     chance = np.random.default_rng(0)
-    lines = {axis: np.unique(np.linspace(0, n - 1, _SAMPLE).astype(np.int64))
-             for axis, n in axes.items()}  # fmt: skip
-    count = sum(line.size for line in lines.values())
-    made, begin = {axis: chance.integers(0, n, count) for axis, n in axes.items()}, 0
-    for axis, line in lines.items():
-        made[axis][begin : begin + line.size] = line
-        begin += line.size
-    return made
+    return {axis: chance.permutation(np.linspace(0, n - 1, _SAMPLE).astype(np.int64))
+            for axis, n in axes.items()}  # fmt: skip
 
 
 def _planes(group: Group, numbers: Numbers) -> list[Axes] | None:

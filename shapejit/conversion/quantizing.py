@@ -6,9 +6,9 @@ And the tensors that such rules leave unchanged.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache, partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -35,18 +35,6 @@ _NUMBER = re.compile(r"(?<![^./])[0-9]+(?![^./])")
 _ARRAYS = ("fp8:tensor", "nvfp4:compressed-tensors")
 # Projections that inference engines fuse, with one global scale.
 _FUSED = (("q_proj", "k_proj", "v_proj"), *FUSED_GATES)
-
-
-@dataclass(eq=False)
-class _Shared:
-    """The largest magnitude of weights that share a global scale."""
-
-    weights: list[Change] = field(default_factory=list)
-
-    @cached_property
-    def amax(self) -> float:
-        """The largest magnitude, read from all of them."""
-        return max(float(np.abs(_single(change.tensor())).max()) for change in self.weights)
 
 
 class _Planned(NamedTuple):
@@ -161,12 +149,12 @@ def _planned(scheme: Scheme, shape: tuple[int, ...]) -> _Planned:
 
 
 def _parts(
-    base: Change, scheme: Scheme, plan: _Planned, shared: _Shared | None
+    base: Change, scheme: Scheme, plan: _Planned, amax: Callable[[], float] | None
 ) -> Iterator[Change]:
-    """The tensors of an encoded weight."""
+    """The tensors of an encoded weight; `amax` is the magnitude that its global scale is of."""
 
     def make() -> Mapping[str, Tensor]:
-        settings = {} if shared is None else {"amax": shared.amax}
+        settings = {} if amax is None else {"amax": amax()}
         return scheme.encode(base.tensor(), **settings)
 
     held = 3 * (base.nbytes + 4 * prod(base.shape))  # it, and as many float32
@@ -188,17 +176,21 @@ def _has_factor(plan: _Planned) -> bool:
     return any(form.part(n.part).key in plan.parts and not n.dims for n in form.scales[1:])
 
 
-def _shared(chosen: Mapping[str, Change]) -> dict[str, _Shared]:
-    """The groups of weights that inference engines fuse."""
-    made, groups = dict[str, _Shared](), dict[tuple[str, tuple[str, ...]], _Shared]()
-    for name, change in chosen.items():
+def _shared(chosen: Mapping[str, Change]) -> dict[str, Callable[[], float]]:
+    """The largest magnitude of the weights that inference engines fuse with each."""
+    groups = dict[tuple[str, tuple[str, ...]], list[str]]()
+    for name in chosen:
         stem, _, module = name.removesuffix(".weight").rpartition(".")
-        fused = next((group for group in _FUSED if module in group), ())
-        if fused:
-            shared = groups.setdefault((stem, fused), _Shared())
-            shared.weights.append(change)
-            made[name] = shared
+        if fused := next((group for group in _FUSED if module in group), ()):
+            groups.setdefault((stem, fused), []).append(name)
+    made = dict[str, Callable[[], float]]()
+    for names in groups.values():
+        made |= dict.fromkeys(names, cache(partial(_amax, [chosen[name] for name in names])))
     return made
+
+
+def _amax(weights: Sequence[Change]) -> float:
+    return max(float(np.abs(_single(change.tensor())).max()) for change in weights)
 
 
 def unquantised(tensors: Tensors) -> list[str]:

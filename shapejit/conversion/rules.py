@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from ..dtypes.table import dtype
 from ..errors import DTypeError, FileFormatError, FormatError, ReshapeError, did_you_mean, quoted
-from ..files.open_files import OpenFile
 from ..files.paths import Path, file_name
+from ..files.places import small_file
 from ..quantization.scheme import DECODED
 from ..quantization.table import schemes
-from .actions import exclude, interleave, join, keep, rename, select, split, stack, unstack
+from .actions import exclude, join, keep, rename, select, split, stack, unstack
 from .decoding import to
 from .quantizing import LLAMA_CPP, cast_floats
 from .repacks import formats_of, repacked
@@ -54,10 +55,8 @@ def _int(given: str, token: str) -> int:
 
 def _dtype(given: str, text: str) -> tuple[str]:
     """The name of a dtype; names of safetensors, such as F8_E4M3, take precedence."""
-    try:
+    with suppress(DTypeError):
         return (dtype(text, "safetensors").name,)
-    except DTypeError:
-        pass
     try:
         return (dtype(text).name,)
     except DTypeError as fault:
@@ -112,27 +111,33 @@ def _split(given: str, text: str) -> tuple[int, tuple[tuple[str, int | None], ..
     return axis, names
 
 
+def _for_all(text: str) -> tuple[str, str]:
+    """`VALUE`, for all names, or `REGEX=VALUE`."""
+    pattern, found, value = text.rpartition("=")
+    return pattern if found else ".*", value
+
+
 def _target(given: str, text: str) -> tuple[str, tuple[str, ...]]:
-    """`TYPE` or `REGEX=TYPE`: a dtype that weights are decoded to, or a scheme."""
-    pattern, found, name = text.rpartition("=")
+    """A dtype that weights are decoded to, or a scheme."""
+    pattern, name = _for_all(text)
     name = _SHORT.get(name.lower(), name)
     if name not in DECODED and name not in schemes:
         known = (*_SHORT, *schemes)
         listed = f"{', '.join(_SHORT)} and the schemes that `shapejit schemes` lists"
         hint = did_you_mean(name, known) or f"; known are {listed}"
         raise FormatError(f"{given}: unknown dtype or scheme {quoted(name)}{hint}")
-    return pattern if found else ".*", (name,)
+    return pattern, (name,)
 
 
 def _float(given: str, text: str) -> tuple[str, tuple[str, str]]:
-    """`TYPE` or `REGEX=TYPE`, with a policy before it: a float dtype, and the policy or ""."""
-    pattern, found, name = text.rpartition("=")
+    """A float dtype, with a policy before it, or ""."""
+    pattern, name = _for_all(text)
     policy, colon, kind = name.rpartition(":")
     kind = _SHORT.get(kind.lower(), kind)
     if kind not in DECODED or (colon and policy != LLAMA_CPP):
         known = ", ".join((*_SHORT, *(f"{LLAMA_CPP}:{short}" for short in _SHORT)))
         raise FormatError(f"{given}: unknown dtype {quoted(name)}; known are {known}")
-    return pattern if found else ".*", (kind, policy)
+    return pattern, (kind, policy)
 
 
 def _substitution(given: str, text: str) -> tuple[str, tuple[str]]:
@@ -200,7 +205,7 @@ RULES: dict[str, RuleKind] = {
                        _parted("REGEX=AXIS:NAME,...->NAME", _joined), join),
     "interleave": RuleKind("REGEX=AXIS:NAME,NAME...->NAME", "concat, but interleaved along the "
                            "dim: index 0 of each, then index 1, as gate and up often are",
-                           _parted("REGEX=AXIS:NAME,...->NAME", _joined), interleave),
+                           _parted("REGEX=AXIS:NAME,...->NAME", _joined), join),
     "stack": RuleKind("PART.#", "stack PART.0, PART.1 and so on along a new dim 0, in numeric "
                       "order", _numbered, stack),
     "unstack": RuleKind("PART.#", "undo a stack: one tensor for each index of dim 0", _container,
@@ -256,11 +261,9 @@ def read_rules(path: Path) -> list[Rule]:
     Raises FileFormatError for other content.
     """
     name = file_name(path)
-    file = OpenFile(name)
-    if file.size > _MOST:
-        raise FileFormatError(name, None, f"it has {file.size} bytes, more than {_MOST}")
+    data = small_file(name, _MOST)
     try:
-        found = tomllib.loads(file.bytes(0, file.size).decode())
+        found = tomllib.loads(data.decode())
     except (ValueError, RecursionError) as fault:
         raise FileFormatError(name, None, f"it is not TOML: {fault}") from None
     tables = found.pop("rule", [])

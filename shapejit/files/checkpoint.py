@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, TypeVar
 
 from ..arrays.tensor import Tensor
-from ..errors import FileFormatError, shape_text, shown
+from ..errors import FileFormatError, quoted, shape_text, shown
 from ..quantization.parts import WeightNode
 from ..runtime.ndarrays import MOST_DIMS
 from ..shapes.arithmetic import MAX_SIZE
@@ -104,6 +104,33 @@ def size_in_bits(path: str, name: str, shape: Sequence[int], bits: int) -> int:
         reason = f"the non-zero sizes of its shape {shape_text(shape)} overflow int64 (in bits)"
         raise FileFormatError(path, name, reason)
     return prod(shape) * bits
+
+
+def check_apart(path: str, spans: Iterable[tuple[str, int, int]], gaps: bool = True) -> None:
+    """Raise FileFormatError where the bytes [begin, end) of two tensors overlap.
+
+    And for bytes between them that belong to none, unless there may be `gaps`.
+    """
+    at, before = 0, ""
+    for name, begin, end in sorted(spans, key=lambda span: span[1:]):
+        if begin < at:
+            reason = f"its data overlap those of tensor {quoted(before)}"
+            raise FileFormatError(path, name, reason)
+        if begin > at and not gaps:
+            reason = f"{begin - at} bytes before its data belong to no tensor"
+            raise FileFormatError(path, name, reason)
+        at, before = end, name
+
+
+def together(files: Iterable[Checkpoint]) -> LazyMapping[Stored]:
+    """The tensors of several files. Raises FileFormatError if two have one of the same name."""
+    where = dict[str, Checkpoint]()
+    for file in files:
+        for name in file.members.keys() & where.keys():
+            reason = f"it is in {quoted(where[name].path)}, too, and no index says which"
+            raise FileFormatError(file.path, name, reason)
+        where |= dict.fromkeys(file.members, file)
+    return LazyMapping(where, lambda name, file: file.members[name])
 
 
 def is_text(value: object) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import FileFormatError
 from ..quantization.configuration import COMFY, CONFIG, QUANTIZER_CONFIG_FILES, Declared, declared
 from .checkpoint import Checkpoint
-from .places import opened, places
+from .places import places, small_file
 
 # An entry for each of 70 000 experts takes about 10 MB; a parsed file up to fifty times its bytes.
 _MAX_BYTES = 16_000_000
@@ -65,10 +65,7 @@ def configuration(checkpoint: Checkpoint) -> Config:
 
 def _read(path: str) -> tuple[str, dict[str, Any]]:
     """The text of a JSON file, and the object in it."""
-    file = opened(path)
-    if file.size > _MAX_BYTES:
-        raise FileFormatError(path, None, f"it has {file.size} bytes, more than {_MAX_BYTES}")
-    data = bytes(file.bytes(0, file.size))
+    data = small_file(path, _MAX_BYTES)
     try:
         text = data.decode(json.detect_encoding(data))
         value = json.loads(text)

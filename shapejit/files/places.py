@@ -120,6 +120,14 @@ def opened(name: str) -> File:
     return places(name).open(name)
 
 
+def small_file(name: str, most: int) -> bytes:
+    """The bytes of a file that has at most so many. Raises FileFormatError for larger ones."""
+    file = opened(name)
+    if file.size > most:
+        raise FileFormatError(name, None, f"it has {file.size} bytes, more than {most}")
+    return bytes(file.bytes(0, file.size))
+
+
 @contextmanager
 def writing(
     path: str, file: NewFile, progress: Progress | None = None, check: Check | None = None

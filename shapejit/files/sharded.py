@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from ..errors import FileFormatError, quoted
 from . import pytorch, safetensors
-from .checkpoint import Checkpoint, LazyMapping
+from .checkpoint import Checkpoint, LazyMapping, together
 from .paths import Path, file_name
-from .places import opened, places
+from .places import opened, places, small_file
 from .safetensors.header import json_object, parsed
 from .urls import is_url
 
@@ -51,8 +50,10 @@ def read(path: Path) -> Checkpoint:
     index, files = _chosen(name) if place.is_folder(name) else (name, [])
     if not index:
         found = [_file(place.inside(name, file, None)) for file in files]
-        made, stem = _together(name, found), files[0].removesuffix(".safetensors")
-        return replace(made, stem=stem) if len(files) == 1 and stem != files[0] else made
+        stem = files[0].removesuffix(".safetensors")
+        stem = stem if len(files) == 1 and stem != files[0] else "model"
+        of_files = _file_metadata(found[0])
+        return Checkpoint(name, "sharded", together(found), None, of_files=of_files, stem=stem)
     metadata, located = _index(index)
     own: dict[str, list[str]] = {}
     for tensor, location in located.items():
@@ -121,18 +122,6 @@ def _file_metadata(file: Checkpoint) -> Mapping[str, str] | None:
     return file.metadata if file.format == "safetensors" else {"format": "pt"}
 
 
-def _together(path: str, found: list[Checkpoint]) -> Checkpoint:
-    """Files without an index as one checkpoint."""
-    where = dict[str, Checkpoint]()
-    for file in found:
-        for tensor in file.members.keys() & where.keys():
-            reason = f"it is in {quoted(where[tensor].path)}, too, and no index says which"
-            raise FileFormatError(file.path, tensor, reason)
-        where |= dict.fromkeys(file.members, file)
-    members = LazyMapping(where, lambda tensor, file: file.members[tensor])
-    return Checkpoint(path, "sharded", members, None, of_files=_file_metadata(found[0]))
-
-
 def shards_named(index: str) -> list[str]:
     """The shards that an index names."""
     return list(dict.fromkeys(_index(index)[1].values()))
@@ -158,11 +147,8 @@ def _shard(index: str, location: str, found: str, tensors: list[str]) -> Checkpo
 
 def _index(path: str) -> tuple[dict[str, Any] | None, dict[str, str]]:
     """The metadata, and the shard of each tensor."""
-    file = opened(path)
-    if file.size > _MAX_INDEX:
-        raise FileFormatError(path, None, f"it has {file.size} bytes, more than {_MAX_INDEX}")
     # Objects stay tuples of pairs, so that duplicate keys are found.
-    value = parsed(path, file.bytes(0, file.size), "it", object_pairs_hook=tuple)
+    value = parsed(path, small_file(path, _MAX_INDEX), "it", object_pairs_hook=tuple)
     fields = json_object(path, None, value, "the index")
     places = json_object(path, None, fields.get("weight_map"), "its weight_map")
     for tensor, location in places.items():

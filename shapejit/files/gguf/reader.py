@@ -10,7 +10,7 @@ import re
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from math import prod
+from itertools import chain
 from typing import Any, NamedTuple
 
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
@@ -18,7 +18,7 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from ...dtypes.table import DType, dtype
 from ...errors import DTypeError, FileFormatError, quoted, shape_text
 from ...shapes.layout import Layout
-from ..checkpoint import Checkpoint, size_in_bits
+from ..checkpoint import Checkpoint, check_apart, size_in_bits, together
 from ..open_files import File, stream
 from ..paths import Path, file_name
 from ..places import opened, places
@@ -205,11 +205,7 @@ def _members(
             raise cursor.fault(f"{reason}, or not aligned to {alignment}", name)
         layout = Layout.row_major(shape, kind.bits)
         found[name] = Stored(file, name, start + offset, kind, layout, FileType(type_name))
-    at, before = 0, ""
-    for member in sorted(found.values(), key=lambda m: (m.begin, prod(m.layout.shape))):
-        if member.begin < at:
-            raise cursor.fault(f"its data overlap those of tensor {quoted(before)}", member.name)
-        at, before = member.begin + member.nbytes, member.name
+    check_apart(file.path, ((name, m.begin, m.begin + m.nbytes) for name, m in found.items()))
     return found
 
 
@@ -233,13 +229,8 @@ def read(path: Path) -> Checkpoint:
     shards = [
         _shard(name, f"{stem}-{k + 1:05d}-of-{named[3]}.gguf", k, count) for k in range(count)
     ]
-    first, *others = shards
-    members, types = dict(first.members), dict(first.types)
-    for shard in others:
-        for twice in members.keys() & shard.members.keys():
-            raise FileFormatError(shard.path, twice, "another shard has a tensor of this name")
-        members |= shard.members
-        types |= shard.types
+    first, members = shards[0], together(shards)
+    types = dict(chain.from_iterable(shard.types.items() for shard in shards))
     metadata = first.metadata or {}
     said = metadata.get(_TENSORS, len(members))
     if said != len(members):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -19,7 +20,7 @@ from ..paths import Path, file_name
 from ..places import opened, places
 from ..stored import Stored
 from .graphs import GraphTensor, held
-from .tensors import described, external_place, from_tensorproto
+from .tensors import described, external, from_tensorproto
 from .weights import weight_nodes
 from .wire import Place, skeleton
 
@@ -49,8 +50,9 @@ def read(path: Path) -> Checkpoint:
         raise FileFormatError(name, None, "it is not an ONNX model") from None
     if not model.HasField("graph"):
         raise FileFormatError(name, None, "it is not an ONNX model: it has no graph")
-    files: dict[str, File] = {}
+    open_file = cache(opened)  # many tensors are in one file
     members: dict[str, Stored] = {}
+    outside = set[str]()
     for each in held(model):
         if each.proto.data_type == TensorProto.STRING:
             continue
@@ -61,7 +63,9 @@ def read(path: Path) -> Checkpoint:
         if each.name in members:
             raise FileFormatError(name, each.name, "two tensors have this name")
         try:
-            members[each.name] = _stored(each, file, files)
+            members[each.name] = _stored(each, file, open_file)
+            if each.proto.data_location == TensorProto.EXTERNAL:
+                outside.add(each.name)
         except (DTypeError, FormatError, ReshapeError) as fault:
             reason = str(fault).removeprefix(f"tensor {each.proto.name!r}: ")
             raise FileFormatError(name, each.name, reason) from None
@@ -74,27 +78,17 @@ def read(path: Path) -> Checkpoint:
         members=members,
         metadata=metadata or None,
         weight_nodes=weight_nodes(model, members),
-        own=Model(
-            model,
-            file,
-            frozenset(n for n, m in members.items() if m.file in (*files.values(),)),
-        ),
+        own=Model(model, file, frozenset(outside)),
     )
 
 
-def _stored(each: GraphTensor, file: File, files: dict[str, File]) -> Stored:
+def _stored(each: GraphTensor, file: File, open_file: Callable[[str], File]) -> Stored:
     kind, shape, field = described(each.proto)
     nbytes = -(-size_in_bits(file.path, each.name, shape, kind.bits) // 8)
     if field == "external_data":
-        home = places(file.path)
-        folder, location, begin = external_place(each.proto, home.parent(file.path), nbytes)
-        found = home.inside(os.fspath(folder), location, each.name)
-        if found not in files:
-            files[found] = opened(found)
-        if begin + nbytes > files[found].size:
-            reason = f"its {nbytes} bytes from byte {begin} on end beyond the file's"
-            raise FileFormatError(found, each.name, f"{reason} {files[found].size}")
-        return _at(files[found], each.name, begin, kind, shape)
+        folder = places(file.path).parent(file.path)
+        other, begin = external(each.proto, folder, nbytes, each.name, open_file)
+        return _at(other, each.name, begin, kind, shape)
     if field == "raw_data":
         begin, found_bytes = Place.of(each.proto.raw_data)
         if found_bytes != nbytes:

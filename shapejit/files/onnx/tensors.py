@@ -7,6 +7,7 @@ elements. Sub-byte elements stay packed: ONNX and Tensor have the same bit order
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto
 
 from ...arrays.buffers import bytes_of
-from ...arrays.tensor import Bytes, Tensor, asarray, is_array
+from ...arrays.tensor import Tensor, asarray, is_array
 from ...dtypes.table import STRING, DType, dtype
 from ...errors import (
     DTypeError,
@@ -30,8 +31,9 @@ from ...operations.views import dtype_of
 from ...runtime.ndarrays import is_a, plain
 from ...shapes.layout import checked_shape
 from ..checkpoint import is_text
-from ..open_files import OpenFile
-from ..paths import Path, inside
+from ..open_files import File
+from ..paths import Path
+from ..places import opened, places
 
 # The field of each dtype's elements if they are not in raw_data; int32_data for all others.
 _FIELDS = {
@@ -89,8 +91,8 @@ def _tensor(proto: TensorProto, base_dir: Path | None) -> Tensor | NDArray[Any]:
     if field == "string_data":
         return _texts(proto, shape, count)
     if field == "external_data":
-        place = external_place(proto, base_dir, kind.nbytes(count))
-        memory = _external(*place, kind.nbytes(count), proto.name)
+        file, begin = external(proto, base_dir, kind.nbytes(count), proto.name)
+        memory = file.part(begin, begin + kind.nbytes(count), proto.name)
         return Tensor.frombuffer(memory, kind, shape)
     if field == "raw_data":
         return Tensor.frombuffer(bytes_of(proto.raw_data), kind, shape)
@@ -172,8 +174,16 @@ def _texts(proto: TensorProto, shape: tuple[int, ...], count: int) -> NDArray[An
         raise FormatError(str(fault)) from None  # more dims than NumPy's 64
 
 
-def external_place(proto: TensorProto, folder: Path | None, need: int) -> tuple[Path, str, int]:
-    """The folder, the location and the first byte of the `need` bytes of external data."""
+def external(
+    proto: TensorProto, folder: Path | None, need: int, name: str,
+    open_file: Callable[[str], File] = opened,
+) -> tuple[File, int]:  # fmt: skip
+    """The file of external data, and the first of the `need` bytes in it.
+
+    Its location is relative to `folder`, the model's (empty: the current one); symbolic links may
+    not lead out of it. `name` is the tensor's in errors. Raises OSError where the file cannot be
+    opened, FileFormatError where it ends too soon.
+    """
     entries: dict[str, str] = {}
     for entry in proto.external_data:
         if not (is_text(entry.key) and is_text(entry.value)):  # bytes, where it is no UTF-8
@@ -191,8 +201,17 @@ def external_place(proto: TensorProto, folder: Path | None, need: int) -> tuple[
     if length not in (None, need):
         shape = shape_text(proto.dims)
         reason = f"its elements of shape {shape} are {need} bytes, but its length is {length}"
-        raise FileFormatError(path, proto.name, reason)
-    return folder, location, offset or 0
+        raise FileFormatError(path, name, reason)
+    place = places(os.fspath(folder) or os.curdir)
+    found, begin = place.inside(os.fspath(folder), location, name), offset or 0
+    try:
+        file = open_file(found)
+    except FileFormatError as fault:
+        raise FileFormatError(fault.path, name, fault.reason) from None
+    if begin + need > file.size:
+        reason = f"its {need} bytes from byte {begin} on end beyond the file's {file.size}"
+        raise FileFormatError(path, name, reason)
+    return file, begin
 
 
 def _number(proto: TensorProto, path: str, entries: dict[str, str], key: str) -> int | None:
@@ -238,21 +257,3 @@ def _utf8(value: Any, name: str | None) -> bytes:
         return str(value).encode()
     except UnicodeError as fault:
         raise FormatError(f"{title(name)}: {value!r} is not Unicode text: {fault}") from None
-
-
-def _external(folder: Path, location: str, offset: int, length: int, tensor: str) -> Bytes:
-    """`length` read-only bytes from `offset` of the file `location` in `folder`, not copied.
-
-    `folder` is the model's (empty: the current one), `location` relative to it;
-    symbolic links may not lead out of it. `tensor` names what the bytes are for
-    in errors. Raises OSError where the file cannot be opened, FileFormatError
-    where the path leaves the folder or the file ends too soon. The file must
-    not be overwritten in place while the bytes are in use.
-    """
-    path = os.path.join(os.fspath(folder), location)
-    found = inside(os.fspath(folder), location, tensor)
-    file = OpenFile(found, path, tensor, follow=False)
-    if offset + length > file.size:
-        reason = f"its {length} bytes from byte {offset} on end beyond the file's {file.size}"
-        raise FileFormatError(path, tensor, reason)
-    return file.part(offset, offset + length, tensor)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from ...dtypes.table import DType, dtype
 from ...errors import DTypeError, FileFormatError, elements, quoted, shape_text
 from ...shapes.arithmetic import MAX_SIZE
-from ..checkpoint import is_text, size_in_bits
+from ..checkpoint import check_apart, is_text, size_in_bits
 
 LENGTH = 8  # bytes of the header's length, and the alignment of the data
 
@@ -126,7 +126,7 @@ def decode(path: str, raw: bytearray) -> tuple[dict[str, str] | None, dict[str, 
     return metadata[0] if metadata else None, entries
 
 
-def parsed(path: str, raw: bytearray, what: str, **hooks: Any) -> Any:
+def parsed(path: str, raw: bytes | bytearray, what: str, **hooks: Any) -> Any:
     """Parse a JSON value. Raises FileFormatError, which names it as `what`."""
     try:
         return json.loads(raw.decode(), **hooks)
@@ -230,21 +230,14 @@ def _nbytes(path: str, name: str, kind: DType, shape: Sequence[int]) -> int:
 
 def check_cover(path: str, entries: dict[str, Entry], size: int) -> None:
     """Check that tensors cover each of the `size` bytes of the data section once."""
-    at = 0
-    before = ""
-    for name, entry in sorted(entries.items(), key=lambda item: item[1][2:]):
+    for name, entry in entries.items():
         if entry.end > size:
             reason = f"its data end at byte {entry.end}, but the file has {size} bytes of data"
             raise FileFormatError(path, name, reason)
-        if entry.begin < at:
-            reason = f"its data overlap those of tensor {quoted(before)}"
-            raise FileFormatError(path, name, reason)
-        if entry.begin > at:
-            reason = f"{entry.begin - at} bytes before its data belong to no tensor"
-            raise FileFormatError(path, name, reason)
-        at, before = entry.end, name
-    if at < size:
-        raise FileFormatError(path, None, f"{size - at} bytes at its end belong to no tensor")
+    check_apart(path, ((name, e.begin, e.end) for name, e in entries.items()), gaps=False)
+    end = max((entry.end for entry in entries.values()), default=0)
+    if end < size:
+        raise FileFormatError(path, None, f"{size - end} bytes at its end belong to no tensor")
 
 
 def encode(
