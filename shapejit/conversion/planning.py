@@ -23,12 +23,13 @@ from ..files.writing import Progress
 from . import single_files
 from .configs import facts_after, rewritten
 from .described import Report, described
+from .destinations import destination
 from .folders import MAX_SHARD, Folder, nbytes_of, planned_folder
 from .proof import prove
 from .quantizing import encoding_errors
 from .remaining import check, check_parts, still_quantised
 from .rules import RULES, Given, rules_of
-from .runs import Settings, WriteShards, destination, write_folder, write_here
+from .runs import Settings, WriteShards, write_folder, write_here
 from .tensors import Dialect, Rule, Tensors, dialect
 from .weights import LATEST
 

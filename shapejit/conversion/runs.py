@@ -15,9 +15,8 @@ from ..files.places import places, put, send, writing
 from ..files.urls import is_url
 from ..files.writing import Progress
 from .changes import check_written
+from .destinations import destination
 from .folders import MAX_SHARD, Folder, Shard
-from .remote_folder import RemoteFolder
-from .replacing import LocalFolder
 
 WriteShards = Callable[[str, Sequence[Shard], Progress], None]  # to a folder
 
@@ -61,15 +60,6 @@ def _slashed(numbers: object) -> str:
     if isinstance(numbers, tuple) and len(numbers) == 2:
         return f"{numbers[0]!r}/{numbers[1]!r}"
     return repr(numbers)
-
-
-def destination(folder: Folder) -> LocalFolder | RemoteFolder:
-    """The destination folder, local or at a URL, which several processes may write.
-
-    Each process has its own object for it. Errors contain `path`, the user's name for it. Files are
-    written to `folder` until they are published: no reader sees an incomplete checkpoint.
-    """
-    return RemoteFolder(folder) if is_url(folder.path) else LocalFolder(folder)
 
 
 def shard_written(shard: Shard, folder: str, progress: Progress) -> AbstractContextManager[None]:

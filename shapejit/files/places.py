@@ -111,7 +111,7 @@ def places(name: Path) -> FileSystem:
         return in_memory
     if not is_url(file_name(name)):
         return _HERE
-    made: FileSystem = import_module(".elsewhere", __package__).ELSEWHERE
+    made: FileSystem = import_module(".remote", __package__).ELSEWHERE
     return made
 
 

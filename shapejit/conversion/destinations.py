@@ -1,4 +1,4 @@
-"""A local folder as the destination: made beside it, then renamed or exchanged with it."""
+"""The destination folder: a local one, made beside it and exchanged, or one at a URL."""
 
 from __future__ import annotations
 
@@ -12,16 +12,27 @@ from contextlib import ExitStack, contextmanager, suppress
 
 from ..errors import FileFormatError
 from ..files.paths import files_in
-from ..files.places import put
+from ..files.places import places, put
+from ..files.sharded import SINGLE, SUFFIX
 from ..files.temporary import sync_folder
+from ..files.urls import is_url
 from ..runtime import system
 from .folders import Folder, shards_of
 
 _PLAN = ".shapejit-plan.json"
 
 
+def destination(folder: Folder) -> LocalFolder | RemoteFolder:
+    """The destination folder, local or at a URL, which several processes may write.
+
+    Each process has its own object for it. Errors contain `path`, the user's name for it. Files are
+    written to `folder` until they are published: no reader sees an incomplete checkpoint.
+    """
+    return RemoteFolder(folder) if is_url(folder.path) else LocalFolder(folder)
+
+
 class LocalFolder:
-    """A folder that appears as a whole or not at all (see `runs.destination`).
+    """A folder that appears as a whole or not at all (see `destination`).
 
     Files are written to a hidden folder beside it, whose name contains the hash of the plan, so
     that files of other conversions are not mistaken for this one's. It is synced, and then renamed,
@@ -253,3 +264,71 @@ def _holding(*descriptors: int | None) -> Iterator[None]:
         for descriptor in descriptors:
             if descriptor is not None:
                 os.close(descriptor)
+
+
+_PLANS = ".shapejit-plan-"  # what the names of plans begin with
+
+
+class RemoteFolder:
+    """A folder at a URL (see `destination`).
+
+    Files cannot be renamed there: each appears when it has been sent completely. The index is sent
+    last, so readers find no incomplete checkpoint; a checkpoint of a single file has no index, and
+    is found when that file has been sent. An existing checkpoint is not replaced, and nothing is
+    written if the folder cannot be listed. Until the end the plan is stored next to the files,
+    under a name with its hash. There are no locks: two conversions must not write to it at a time.
+    """
+
+    def __init__(self, plan: Folder) -> None:
+        self._plan, self.path, self._place = plan, plan.path, places(plan.path)
+        self.folder = self.path
+        self._name, self._published = f"{_PLANS}{plan.hash}.json", False
+
+    @property
+    def begun(self) -> bool:
+        """Whether something was sent for this plan."""
+        self._place.fresh(self.path)
+        return self._name in self._place.listed(self.path)
+
+    @contextmanager
+    def taken(self, alone: bool, keep: bool, needed: int) -> Iterator[None]:
+        """Begin to write, or continue. Raises FileFormatError if there is a checkpoint."""
+        self._place.fresh(self.path)
+        before = {*self._place.listed(self.path)}
+        plans = {name for name in before if name.startswith(_PLANS)}
+        whole = (SINGLE in before and not plans) or any(name.endswith(SUFFIX) for name in before)
+        if whole and not (keep and self._name in before):  # only its last steps are missing
+            reason = "it holds a checkpoint, which cannot be replaced in one step by URL"
+            raise FileFormatError(self.path, None, f"{reason}: remove it, or name another folder")
+        if keep:
+            for name in plans - {self._name}:
+                url = self._place.join(self.path, name)
+                file = self._place.open(url)
+                text = file.bytes(0, file.size).decode(errors="replace")
+                raise self._plan.begun_otherwise(text, alone, url)
+        else:
+            gone = plans | ({shard.name for shard in self._plan.shards} & before)
+            self._remove(gone)
+            before -= gone
+        if self._name not in before:
+            put(self.path, self._name, self._plan.plan)
+        try:
+            yield
+        finally:
+            if not self._published and not keep:
+                self._place.fresh(self.path)
+                for name in {self._name, *self._plan.names} - before:
+                    with suppress(OSError):
+                        self._remove({name})
+
+    def tidy(self) -> None:
+        """Nothing: other files may belong to anyone."""
+
+    def publish(self) -> None:
+        """All files are in place: remove those that the folder no longer has."""
+        self._remove({*(self._plan.gone - self._plan.names), self._name})
+        self._published = True
+
+    def _remove(self, names: set[str]) -> None:
+        for name in names:
+            self._place.remove(self._place.join(self.path, name))
