@@ -12,8 +12,6 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from importlib import import_module
 from typing import Any
 
-import numpy as np
-
 from ..errors import FileFormatError
 from . import paths, temporary
 from .open_files import File, OpenFile
@@ -21,7 +19,7 @@ from .paths import Path, file_name
 from .pieces import PIECE_BYTES
 from .temporary import Check
 from .urls import is_url
-from .writing import NewFile, Progress, Writer, write_all
+from .writing import NewFile, Progress, write_all, written
 
 
 class FileSystem:
@@ -137,14 +135,9 @@ def writing(
     When the block of `with` begins, all data have been computed. At its end, which may be on
     another thread, the last of them are written, and the file is synced and renamed.
     """
-    tensors = file.tensors
     if places(path).in_order:
-        tensors = sorted(tensors, key=lambda each: each[1])
-    with replacing(path, file.size, check) as target, Writer(target, file.size) as writer:
-        writer.put(0, np.frombuffer(file.head, np.uint8))
-        for tensor, at in tensors:
-            writer.tensor(path, tensor, at, progress)
-        writer.extend(file.size)
+        file = file._replace(tensors=sorted(file.tensors, key=lambda each: each[1]))
+    with replacing(path, file.size, check) as target, written(target, path, file, progress):
         yield
 
 

@@ -8,8 +8,11 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from math import prod
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from ..arrays.tensor import Bytes, Tensor
 from ..dtypes.table import DType
@@ -122,82 +125,73 @@ def write_all(target: Target, data: memoryview) -> None:
         data = data[done:]
 
 
-class Writer:
-    """Writes pieces at positions in a file, on a thread of its own if that pays.
+@contextmanager
+def written(
+    target: Target, path: str, file: NewFile, progress: Progress | None = None
+) -> Iterator[None]:
+    """Write a file, on a thread of its own if that pays: head and tensors, with zeros between them.
 
-    Meanwhile callers, on any thread, read and convert the next ones. Pieces must not change until
-    they are written; the end of `with` waits for all. `total` is the number of bytes, if known.
+    Meanwhile the caller, on any thread, reads and converts the next pieces, which must not change
+    until they are written. When the block of `with` begins, all have been made; at its end, all are
+    written. After an error the file is useless: waiting pieces are not written.
 
     256 MiB to a new file in memory (tmpfs) take 140 ms so, as by two threads, of which one
     waits for the other; through a memory map 340 ms, with two threads 300: page faults.
     """
+    thread = ThreadPoolExecutor(1) if file.size >= _THREADED else None
+    end, waiting = 0, deque[Future[None]]()
 
-    def __init__(self, target: Target, total: int = _THREADED) -> None:
-        self.target, self._at = target, 0
-        self._thread = ThreadPoolExecutor(1) if total >= _THREADED else None
-        self._waiting = deque[Future[None]]()
+    def write(at: int, piece: Bytes) -> None:
+        nonlocal end
+        if at != end:
+            _skip(target, end, at)
+        write_all(target, piece.data)
+        end = at + piece.size
 
-    def put(self, at: int, piece: Bytes) -> None:
-        """Write a piece at byte `at` of the file, now or later."""
-        self._do(self._write, at, piece)
+    try:
+        for at, piece in _pieces(target, path, file, progress or (lambda _: None)):
+            if thread is None:
+                write(at, piece)
+                continue
+            while len(waiting) >= _AHEAD or (waiting and waiting[0].done()):
+                waiting.popleft().result()
+            waiting.append(thread.submit(write, at, piece))
+        yield
+        for each in waiting:
+            each.result()
+        if isinstance(target, int):
+            os.ftruncate(target, file.size)
+    finally:
+        if thread is not None:
+            thread.shutdown(cancel_futures=True)
 
-    def tensor(self, path: str, new: New, at: int, progress: Progress | None) -> None:
-        """Write a tensor at byte `at`; `progress` is called with numbers of bytes."""
-        tell = progress or (lambda _: None)
+
+def _pieces(
+    target: Target, path: str, file: NewFile, tell: Progress
+) -> Iterator[tuple[int, Bytes]]:
+    """The pieces of a file, each with its first byte, without those that the system copies."""
+    yield 0, np.frombuffer(file.head, np.uint8)
+    for new, at in file.tensors:
         done = 0
-        for count in _copied(new, self.target, at):
+        for count in _copied(new, target, at):
             done += count
             tell(Written.of(new.name, count))
         for piece in announced(path, new) if new.nbytes and not done else ():
-            self.put(at + done, piece)
+            yield at + done, piece
             done += piece.size
             tell(Written.of(new.name, piece.size))
+    yield file.size, np.empty(0, np.uint8)
 
-    def extend(self, size: int) -> None:
-        """Let zeros follow until the file has so many bytes."""
-        self._do(self._extend, size)
 
-    def __enter__(self) -> Writer:
-        return self
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        if self._thread is not None:
-            # After an error the file is useless: waiting pieces are not written.
-            self._thread.shutdown(cancel_futures=kind is not None)
-        while self._waiting and kind is None:
-            self._waiting.popleft().result()
-
-    def _do(self, call: Callable[..., None], *arguments: Any) -> None:
-        if self._thread is None:
-            call(*arguments)
-            return
-        while len(self._waiting) >= _AHEAD or (self._waiting and self._waiting[0].done()):
-            self._waiting.popleft().result()
-        self._waiting.append(self._thread.submit(call, *arguments))
-
-    def _write(self, at: int, piece: Bytes) -> None:
-        if at != self._at:
-            self._seek(at)
-        write_all(self.target, piece.data)
-        self._at = at + piece.size
-
-    def _seek(self, at: int) -> None:
-        """Seek to a byte; in an upload, by writing zeros."""
-        if isinstance(self.target, int):
-            os.lseek(self.target, at, os.SEEK_SET)
-            return
-        if at < self._at:
-            raise io.UnsupportedOperation("a file that is elsewhere is written in order")
-        while self._at < at:
-            zeros = bytes(min(at - self._at, _ZEROS))
-            write_all(self.target, memoryview(zeros))
-            self._at += len(zeros)
-
-    def _extend(self, size: int) -> None:
-        if isinstance(self.target, int):
-            os.ftruncate(self.target, size)
-        else:
-            self._seek(size)
+def _skip(target: Target, end: int, at: int) -> None:
+    """Seek from a byte to another; in an upload, by writing zeros."""
+    if isinstance(target, int):
+        os.lseek(target, at, os.SEEK_SET)
+        return
+    if at < end:
+        raise io.UnsupportedOperation("a file that is elsewhere is written in order")
+    for begin in range(end, at, _ZEROS):
+        write_all(target, memoryview(bytes(min(_ZEROS, at - begin))))
 
 
 def _copied(tensor: New, target: Target, at: int) -> Iterator[int]:
