@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -202,16 +203,16 @@ def _difference(name: str, a: Weights, b: Weights, tolerance: float | None) -> D
     x, y = a.decoded(name, kind), b.decoded(name, kind, turned)
     if x.shape != y.shape:
         return _unlike(name, p or x, q or y, x.shape, y.shape)
-    near = _Near("float64" if "float64" in (x.dtype.name, y.dtype.name) else "float32")
-    how = ""
+    wide = "float64" if "float64" in (x.dtype.name, y.dtype.name) else "float32"
+    how, limit = "", 0.0
     if tolerance:
-        near.limit = max((near.largest(some) for _, some, _ in both(x, y)), default=0.0)
-        how = f", the largest magnitude is {near.limit:g}"
-        near.limit *= tolerance
+        limit = max((_largest(some, wide) for _, some, _ in both(x, y)), default=0.0)
+        how = f", the largest magnitude is {limit:g}"
     # All projects decode zeros of float8 with the same sign.
     codes = [next(iter(group.parts.values())).dtype for group in groups]
-    near.signed = tolerance is None and all(x.kind == "float" and x.bits == 8 for x in codes)
-    return _at(name, first_difference(x, y, near.first_apart), how)
+    signed = tolerance is None and all(x.kind == "float" and x.bits == 8 for x in codes)
+    find = partial(_first_apart, wide=wide, limit=limit * (tolerance or 0), signed=signed)
+    return _at(name, first_difference(x, y, find), how)
 
 
 def _stored_alike(p: Found, q: Found) -> bool:
@@ -238,40 +239,36 @@ def _bits(name: str, x: Planned, y: Planned) -> Difference | None:
     return _at(name, first_difference(x, y))
 
 
-@dataclass
-class _Near:
-    """When floats are equal enough: in the dtype `wide` they differ by at most `limit`.
+def _first_apart(
+    p: Tensor, q: Tensor, *, wide: str, limit: float, signed: bool
+) -> tuple[int, ...] | None:
+    """The index of the first element that differs by more than `limit` in the dtype `wide`.
 
     0.0 and -0.0 are equal unless zeros are `signed`.
     """
+    for index, u, v in () if equality.array_equal(p, q) else _numbers(wide, p, q):
+        with np.errstate(invalid="ignore", over="ignore"):
+            near = (u == v) | (np.isnan(u) & np.isnan(v))
+            if signed:
+                near &= (u != 0) | (np.signbit(u) == np.signbit(v))
+            if limit:
+                near |= np.abs(u - v) <= limit
+        if not near.all():
+            return equality.place(index, u.shape, int(near.argmin()))
+    return None
 
-    wide: str
-    limit: float = 0.0
-    signed: bool = False
 
-    def first_apart(self, p: Tensor, q: Tensor) -> tuple[int, ...] | None:
-        """The index of the first element that differs by more."""
-        for index, u, v in () if equality.array_equal(p, q) else self._numbers(p, q):
-            with np.errstate(invalid="ignore", over="ignore"):
-                near = (u == v) | (np.isnan(u) & np.isnan(v))
-                if self.signed:
-                    near &= (u != 0) | (np.signbit(u) == np.signbit(v))
-                if self.limit:
-                    near |= np.abs(u - v) <= self.limit
-            if not near.all():
-                return equality.place(index, u.shape, int(near.argmin()))
-        return None
+def _largest(x: Tensor, wide: str) -> float:
+    """The largest finite magnitude."""
+    each = (u[np.isfinite(u)] for _, u in _numbers(wide, x))
+    return max((float(np.abs(u).max(initial=0)) for u in each), default=0.0)
 
-    def largest(self, x: Tensor) -> float:
-        """The largest finite magnitude."""
-        each = (u[np.isfinite(u)] for _, u in self._numbers(x))
-        return max((float(np.abs(u).max(initial=0)) for u in each), default=0.0)
 
-    def _numbers(self, *tensors: Tensor) -> Iterator[Any]:
-        """The tensors block by block in the wide dtype: the index of a block, and its numbers."""
-        bits = max(t.dtype.bits for t in tensors)
-        for index in equality.blocks(tensors[0].shape, bits):
-            yield index, *(np.asarray(cast(t[index], self.wide).numpy()) for t in tensors)
+def _numbers(wide: str, *tensors: Tensor) -> Iterator[Any]:
+    """The tensors block by block in the wide dtype: the index of a block, and its numbers."""
+    bits = max(t.dtype.bits for t in tensors)
+    for index in equality.blocks(tensors[0].shape, bits):
+        yield index, *(np.asarray(cast(t[index], wide).numpy()) for t in tensors)
 
 
 def _at(

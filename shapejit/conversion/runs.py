@@ -43,7 +43,7 @@ class Settings:
         good = isinstance(numbers, tuple) and [*map(type, numbers)] == [int, int]
         if not good or not 0 < numbers[0] <= numbers[1]:
             reason = "is not I/N with I from 1 to N (a pair of integers in Python)"
-            raise FormatError(f"part {_slashed(numbers)} {reason}")
+            raise FormatError(f"part {numbers!r} {reason}")
         if self.commit is not None and (type(self.commit) is not int or self.commit < 1):
             raise FormatError(f"commit {self.commit!r} is not a number of parts from 1 on")
         if self.part is not None and self.commit is not None:
@@ -53,13 +53,6 @@ class Settings:
         """The shards that are written: all, or those of a part."""
         first, step = self.part or (1, 1)
         return folder.shards[first - 1 :: step]
-
-
-def _slashed(numbers: object) -> str:
-    """A part as on the command line (I/N); other values as in Python."""
-    if isinstance(numbers, tuple) and len(numbers) == 2:
-        return f"{numbers[0]!r}/{numbers[1]!r}"
-    return repr(numbers)
 
 
 def shard_written(shard: Shard, folder: str, progress: Progress) -> AbstractContextManager[None]:

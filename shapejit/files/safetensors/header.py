@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from math import prod
 from reprlib import Repr
@@ -18,6 +18,7 @@ from ...dtypes.table import DType, dtype
 from ...errors import DTypeError, FileFormatError, elements, quoted, shape_text
 from ...shapes.arithmetic import MAX_SIZE
 from ..checkpoint import check_apart, is_text, size_in_bits
+from ..writing import New, names_of
 
 LENGTH = 8  # bytes of the header's length, and the alignment of the data
 
@@ -240,12 +241,12 @@ def check_cover(path: str, entries: dict[str, Entry], size: int) -> None:
         raise FileFormatError(path, None, f"{size - end} bytes at its end belong to no tensor")
 
 
-def encode(
-    path: str,
-    tensors: Iterable[tuple[str, DType, tuple[int, ...]]],
-    metadata: Mapping[str, str] | None,
-) -> bytes:
-    """The header of tensors (name, dtype, shape) in this order, with its length before it.
+def _fits(name: str) -> bool:
+    return name != _METADATA and is_text(name)
+
+
+def encode(path: str, tensors: Sequence[New], metadata: Mapping[str, str] | None) -> bytes:
+    """The header of tensors in this order, with its length before it.
 
     It is padded with spaces to a multiple of eight bytes.
     """
@@ -257,11 +258,8 @@ def encode(
                 raise FileFormatError(path, None, reason)
         members[_METADATA] = dict(metadata)
     at = 0
-    for name, kind, shape in tensors:
-        if name == _METADATA or not is_text(name):
-            raise FileFormatError(path, name, "cannot be a name in safetensors")
-        if name in members:
-            raise FileFormatError(path, name, "stands twice")
+    names_of(path, tensors, _fits, "cannot be a name in safetensors")
+    for name, kind, shape, *_ in tensors:
         if kind.safetensors is None:
             reason = f"safetensors has no dtype for {kind}; save it as .npz"
             raise FileFormatError(path, name, reason)

@@ -21,7 +21,7 @@ def placed(path: str, tensors: Iterable[New], metadata: Mapping[str, str] | None
     """
     given = list(tensors)
     ordered = sorted(given, key=lambda t: -max(t.dtype.bits // 8, 1))
-    first = header.encode(path, ((t.name, t.dtype, t.shape) for t in ordered), metadata)
+    first = header.encode(path, ordered, metadata)
     ends = [*accumulate((t.nbytes for t in ordered), initial=len(first))]
     starts = {t.name: at for t, at in zip(ordered, ends, strict=False)}
     # In the given order: tensors that share a source are computed once.
