@@ -111,9 +111,9 @@ def check_parts(tensors: Tensors, config: Mapping[str, Any], results: Mapping[st
     others are not, and codes that `--repack` stores as no scheme does. `results` are the tensors of
     the destination, `config` is its description of them.
     """
-    if len(tensors.changes) == len(tensors.checkpoint.members) and all(
-        change.same for change in tensors.changes.values()
-    ):
+    changes = tensors.changes.values()
+    same = len(changes) == len(tensors.checkpoint.members) and all(c.same for c in changes)
+    if same or _CODES.isdisjoint(change.source.dtype.name for change in changes):
         return
     used, moved = uses(tensors), list[Found]()
     for weight in tensors.detected:
@@ -131,6 +131,7 @@ def check_parts(tensors: Tensors, config: Mapping[str, Any], results: Mapping[st
     _check_found(tensors, moved, used, results, declared(config))
 
 
+_CODES = {kind for row in ROWS for form in row.forms for kind in form.part(form.codes.part).kinds}
 _KEEP = " (--keep before that rule allows it)"
 
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from google.protobuf import descriptor_pool
 from onnx import ModelProto, TensorProto
 
 from ...errors import FileFormatError
@@ -51,11 +49,35 @@ class Place(NamedTuple):
         return _PLACE.pack(*self)
 
 
-@cache
-def _messages_in(name: str) -> dict[int, str]:
-    """The fields of a message of onnx that are messages, and what they are."""
-    fields = descriptor_pool.Default().FindMessageTypeByName(name).fields
-    return {f.number: f.message_type.full_name for f in fields if f.message_type}
+def _holders() -> dict[str, dict[int, str]]:
+    """The fields of each message that hold tensors, at any depth, and what they are."""
+    known, todo = dict[str, Any](), [ModelProto.DESCRIPTOR]
+    while todo:
+        message = todo.pop()
+        if message.full_name not in known:
+            known[message.full_name] = message
+            todo += [field.message_type for field in message.fields if field.message_type]
+    holders = {_TENSOR}
+    while True:
+        more = {
+            name
+            for name, message in known.items()
+            if any(f.message_type and f.message_type.full_name in holders for f in message.fields)
+        }
+        if more <= holders:
+            break
+        holders |= more
+    return {
+        name: {
+            field.number: field.message_type.full_name
+            for field in known[name].fields
+            if field.message_type and field.message_type.full_name in holders
+        }
+        for name in holders
+    }
+
+
+_HOLDERS = _holders()
 
 
 class _Field(NamedTuple):
@@ -112,7 +134,7 @@ def _rewritten(
     """A model of `end` bytes with other raw data and their size, and the size of all."""
 
     def message(name: str, begin: int, end: int, depth: int) -> tuple[list[bytes | Place], int]:
-        made, size, inner, last = list[bytes | Place](), 0, _messages_in(name), begin
+        made, size, inner, last = list[bytes | Place](), 0, _HOLDERS[name], begin
         for field in fields.of(begin, end, depth):
             more: list[bytes | Place]
             if field.wire == _BYTES and name == _TENSOR and field.number == _RAW:
