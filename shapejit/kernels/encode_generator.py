@@ -121,7 +121,7 @@ class _Box:
         whole = self.blocks & -LINED_UP
         with self.builder.if_then((whole != self.blocks).value):
             self._store(self.blocks.spread(LINED_UP).constant(0, "u4"), self.most + 4 * whole)
-        if not (self.what.places and self.largest.takes(self.what.block)):
+        if not self.what.places or self.what.block & self.what.block - 1:
             whole = self.blocks.constant(0)
         else:
             with self.loop(whole, LINED_UP) as k:
