@@ -17,11 +17,11 @@ from llvmlite import ir
 
 from ..runtime.cpu_caches import LINE
 from . import llvm
-from .encodings import FIXED, FLOAT32, LARGEST, LIMITS, LINED_UP, STAGED, WIDEST, Encoding
+from .encodings import FIXED, FLOAT32, LARGEST, LINED_UP, STAGED, WIDEST, Encoding
 from .lanes import Lanes, load
 from .largest_magnitude import Largest
 from .llvm import I64, POINTER
-from .nearest_codes import coded, counted, inverse_parts, inverses, is_counted, limits
+from .nearest_codes import coded
 from .number_vectors import decoded
 from .numbers import Conversion
 from .numerics import Values
@@ -51,8 +51,7 @@ class _Box:
     """The steps over a box.
 
     The stage has words for each block: the number of largest magnitude, as the source has it, the
-    stored scale, and what codes are made by: what elements are scaled by, with the parts of the
-    inverse that a division takes, or the limits between codes that are counted.
+    stored scale, and what elements are scaled by.
     """
 
     def __init__(self, builder: Any, what: Encoding, arguments: Any) -> None:
@@ -69,8 +68,7 @@ class _Box:
         builder.store(llvm.number(0), self.rare)
         self.blocks = (self.columns + self.block - 1) // self.block
         room = 4 * (self.blocks + LINED_UP - 1 & -LINED_UP)
-        self.most, self.stored, *self.makes = (stage + room * k for k in range(STAGED))
-        self.counted = is_counted(what)
+        self.most, self.stored, self.by = (stage + room * k for k in range(STAGED))
 
     @contextmanager
     def loop(self, count: Values, step: Count = 1) -> Iterator[Values]:
@@ -123,7 +121,7 @@ class _Box:
         whole = self.blocks & -LINED_UP
         with self.builder.if_then((whole != self.blocks).value):
             self._store(self.blocks.spread(LINED_UP).constant(0, "u4"), self.most + 4 * whole)
-        if not (self.what.places and self.largest.takes(self.what.block)):
+        if not self.what.places or self.what.block & self.what.block - 1:
             whole = self.blocks.constant(0)
         else:
             with self.loop(whole, LINED_UP) as k:
@@ -164,17 +162,8 @@ class _Box:
             kept: Values = np.where(flags != 0, 1, k.of(before))
             builder.store(kept.value, self.rare)
             self._store(stored, self.stored + nbytes * k)
-            self._store(by, self.makes[0] + 4 * k)
+            self._store(by, self.by + 4 * k)
         self._spread(nbytes)
-        if not (self.counted or inverse_parts(what)):
-            return
-        # In a loop of their own, steps of several blocks are under way at the same time.
-        with self.loop(self.blocks, LINED_UP) as k:
-            by = load(self.makes[0] + 4 * k, "f4", LINED_UP)
-            parts = inverses(by, inverse_parts(what))
-            made = limits(what, by, parts) if self.counted else (by, *parts)
-            for place, part in zip(self.makes, made, strict=False):
-                self._store(part, place + 4 * k)
 
     def _spread(self, nbytes: int) -> None:
         """Copy scales from the stage to their places."""
@@ -213,18 +202,12 @@ class _Box:
                 with branch:
                     self._over(count, step)
 
-    def _scaling(self, block: Values, count: int) -> tuple[Values, ...]:
-        """What the codes of some blocks are made by: what elements are scaled by, or limits."""
-        parts = inverse_parts(self.what)
-        if self.what.rule.name == FIXED:
-            by = load(self.factor, "f4", count)
-            return by, *inverses(by, parts)
-        kind, words = ("u4", LIMITS) if self.counted else ("f4", 1 + parts)
-        return tuple(load(at + 4 * block, kind, count) for at in self.makes[:words])
+    def _scaling(self, block: Values, count: int) -> Values:
+        """What the elements of some blocks are scaled by."""
+        at = self.factor if self.what.rule.name == FIXED else self.by + 4 * block
+        return load(at, "f4", count)
 
-    def _pack(
-        self, codes: Values, places: tuple[int, ...], by: tuple[Values, ...], into: Values
-    ) -> None:
+    def _pack(self, codes: Values, places: tuple[int, ...], by: Values, into: Values) -> None:
         """Encode a vector of elements, and store their codes where `places` say.
 
         Codes that share a cell of one or two bytes are put together before they are narrowed.
@@ -236,9 +219,6 @@ class _Box:
         for element, place in enumerate(places):
             planes.setdefault(place % cell, {})[place // cell] = element
         cells, made = sorted(planes[min(planes)]), None
-        if self.counted:
-            order = [k // (len(places) // 2 // by[0].count) for k in range(len(places) // 2)]
-            codes = counted(self.what, codes, [each.chosen(order).view("u2") for each in by])
         for shift, elements in sorted(planes.items()):
             plane = self._plane(codes, [elements[at] for at in cells], by)
             plane = plane.view(f"u{plane.dtype.itemsize}")
@@ -250,14 +230,11 @@ class _Box:
         for k, end in zip(begins, [*begins[1:], len(cells)], strict=True):
             self._store(made.chosen(list(range(k, end))), into + cells[k] * cell // 8)
 
-    def _plane(self, codes: Values, elements: list[int], by: tuple[Values, ...]) -> Values:
-        """The codes of some elements of a vector, in 16 or 32 bits each."""
+    def _plane(self, codes: Values, elements: list[int], by: Values) -> Values:
+        """The codes of some elements of a vector, in 32 bits each."""
         what, lanes = self.what, codes.count
         every = [*range(elements[0], lanes, 2)] == elements and elements[0] < 2
-        if self.counted:
-            return codes.view("u4") >> 16 * elements[0] if every else codes.chosen(elements)
-        order = [element // (lanes // by[0].count) for element in elements]
-        scale, *inverse = (each.chosen(order) for each in by)
+        scale = by.chosen([element // (lanes // by.count) for element in elements])
         pairs = every and lanes > 1 and what.source.exponent == 8 and what.source.nbytes == 2
 
         def read(codes: Values) -> Values:
@@ -270,7 +247,7 @@ class _Box:
         signs = value.view("u4")
         if what.target.kind == "float":
             value = read(self.largest.magnitudes(codes))
-        return coded(what, value, signs, scale, (*inverse,))
+        return coded(what, value, signs, scale)
 
 
 def _lanes(count: int) -> int:

@@ -12,10 +12,9 @@ from .numbers import Number
 FLOAT32 = Number("float", 32, 8, 23, 127, "ieee")
 LEAST = 16  # elements of a block, and of a vector of codes
 LINED_UP = 16  # blocks whose scales are computed together
-LIMITS = 8  # words of a block that codes of four bits are counted by: see `nearest_codes.limits`
-STAGED = 2 + LIMITS  # words of 32 bits that the stage has for a block
+STAGED = 3  # words of 32 bits that the stage has for a block
 
-# Scales by which a fused division is exact: neither its remainders nor inverses underflow.
+# Scales that are divided by: smaller ones have few digits, so that quotients may be too large.
 SAFE = 2.0**-90, 2.0**90
 
 # Rules that only find the largest magnitude, that have one scale for all, given as the factor,

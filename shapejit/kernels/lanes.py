@@ -143,12 +143,6 @@ def _added(a: Values, b: Values) -> Values:
     return _operation("add", floats="fadd")(a, b)
 
 
-def fused(a: Values, b: Values, c: Values) -> Values:
-    """a * b + c of float32, rounded once."""
-    given = [x.value for x in _alike((a, b, c))]
-    return a.of(called(a.builder, f"llvm.fma.v{a.count}f32", a.value.type, *given))
-
-
 def load(place: Values, dtype: Any, count: int = 0) -> Values:
     """So many elements at an address, which need not be aligned."""
     return place.of(llvm.load(place.builder, place.value, type_of(dtype, count)), dtype)

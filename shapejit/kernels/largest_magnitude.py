@@ -14,8 +14,6 @@ from .lanes import Lanes, called, load, type_of
 from .memory import VECTOR
 from .numerics import Values
 
-LANE = 16  # bytes within which instructions interleave
-
 
 class Largest:
     """Finds it; if `signed`, the first code of that magnitude with its sign, else without.
@@ -40,66 +38,32 @@ class Largest:
 
     # Of several blocks, one after the other
 
-    def takes(self, block: int) -> bool:
-        """Whether `of_blocks` takes blocks of so many codes."""
-        return block & (block - 1) == 0
-
     def of_blocks(self, begin: Values, block: int, count: int) -> Values:
-        """Those of so many blocks: pairs are compared, then the larger ones of these."""
-        # The codes of a long block are compared vector by vector, where their order is not asked.
+        """Those of so many blocks, whose sizes are powers of two: neighbours are compared in turn.
+
+        The codes of a long block are compared vector by vector, unless their order counts.
+        """
         long = 1 if self.signed else max(1, block // self.fit)
+        starts = range(0, block * count, self.fit * long)
+        vectors = [self._loaded(begin, at, long) for at in starts]
+        while sum(codes.count for codes in vectors) > count:
+            seconds = vectors[1::2] or [None]
+            vectors = [self._pairs(a, b) for a, b in zip(vectors[::2], seconds, strict=True)]
+        return vectors[0].astype("u4")
 
-        def left(at: int, vectors: int) -> tuple[Values, list[int]]:
-            """What is left of so many vectors, and the blocks that it belongs to."""
-            if vectors > 1:
-                half = vectors // 2
-                return self._pairs(*left(at, half), left(at + half, half))
-            first = at * long * self.fit
-            owners = [(first + k) // block for k in range(self.fit)]
-            return self._loaded(begin, first, self.fit, long), owners
-
-        found, owners = left(0, block * count // (long * self.fit))
-        while len(owners) > count:
-            found, owners = self._pairs(found, owners)
-        return found.chosen(sorted(range(count), key=owners.__getitem__)).astype("u4")
-
-    def _loaded(self, begin: Values, at: int, lanes: int, vectors: int) -> Values:
+    def _loaded(self, begin: Values, at: int, vectors: int) -> Values:
         """The larger ones of vectors that lie side by side."""
         made: Values = None
-        for k in range(vectors):
-            codes = load(begin + (at + k * lanes) * self.dtype.itemsize, self.dtype, lanes)
+        for k in range(at, at + vectors * self.fit, self.fit):
+            codes = load(begin + k * self.dtype.itemsize, self.dtype, self.fit)
             codes = codes if self.signed else self.magnitudes(codes)
             made = codes if made is None else self._above(made, codes)
         return made
 
-    def _pairs(
-        self, a: Values, owners: list[int], other: tuple[Values, list[int]] | None = None
-    ) -> tuple[Values, list[int]]:
-        """The larger ones of pairs that one or two vectors have of each block.
-
-        Neighbours are paired if the first of equal ones counts, else what instructions bring
-        together that interleave halves of 16 bytes, or else larger halves.
-        """
-        count, part = len(owners), LANE // self.dtype.itemsize
-        halves = [k for k in range(count) if k % part < part // 2]
-        both = halves, [k + part // 2 for k in halves]
-        interleaved = other is not None and not self.signed and _alike(owners, *both)
-        size = 1 if self.signed else count // 2
-        while not interleaved:
-            first = [k for k in range(count) if k // size % 2 == 0]
-            both = first, [k + size for k in first]
-            if _alike(owners, *both):
-                break
-            size //= 2
-        b, beside = (None, []) if other is None else other
-
-        def order(half: list[int]) -> list[int]:
-            if interleaved:
-                return [at for k in half for at in (k, count + k)]
-            return half if other is None else half + [count + k for k in half]
-
-        above = self._above(*(a.chosen(order(half), b) for half in both))
-        return above, [(owners + beside)[k] for k in order(both[0])]
+    def _pairs(self, a: Values, b: Values | None) -> Values:
+        """The larger ones of neighbours in one or two vectors."""
+        even = list(range(0, a.count if b is None else 2 * a.count, 2))
+        return self._above(a.chosen(even, b), a.chosen([k + 1 for k in even], b))
 
     # Of one block
 
@@ -138,8 +102,3 @@ class Largest:
         """The largest of a vector."""
         name = f"llvm.vector.reduce.umax.v{codes.count}i{8 * self.dtype.itemsize}"
         return codes.of(called(self.builder, name, type_of(self.dtype), codes.value))
-
-
-def _alike(owners: list[int], first: list[int], second: list[int]) -> bool:
-    """Whether pairs belong to one block each."""
-    return all(owners[a] == owners[b] for a, b in zip(first, second, strict=True))
