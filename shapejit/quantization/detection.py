@@ -199,8 +199,8 @@ def _named(
     name: str, form: Form, tensors: _Tensors, separators: str
 ) -> tuple[str, dict[str, str]] | None:
     """The beginning of the names of all parts beside codes of this name, and these names."""
-    for base, named, missing in companions(form, name, separators, tensors.names):
-        if missing:
+    for base, missing, named in companions(form, name, separators, tensors.names):
+        if missing is not None:
             continue
         # A single number is no table, as other forms have.
         single = [part.key for part in form.parts if part.dims == "1" and not part.optional]
