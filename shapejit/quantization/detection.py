@@ -144,7 +144,7 @@ def detected(given: Mapping[str, Any], said: Declared) -> Detected:
     for name in given:
         if name not in used and _looks_quantised(name, given[name]):
             made.unclear.append(Unclear((name,), (), _alone(name, given[name])))
-    made.warnings = contradictions(made, said)
+    made.warnings = [*contradictions(made, said)]
     if made or made.unclear:
         made.warnings += unknown_keys(said.config)
     return made
