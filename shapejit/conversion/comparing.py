@@ -18,7 +18,7 @@ from ..files.planned import Planned, both, first_difference
 from ..files.stored import Stored
 from ..operations import equality
 from ..operations.casts import cast
-from ..quantization.account import Held, Quantised, unaccounted
+from ..quantization.account import Held, unaccounted
 from ..quantization.configuration import declared
 from ..quantization.detection import detected
 from ..quantization.parts import Found
@@ -108,7 +108,7 @@ class Weights(Mapping[str, "Tensor | Found"]):
     def plain(self) -> dict[str, Held]:
         """The tensors of no group; tensors of files and conversions are not loaded."""
         found = {name: self.planned(name) for name in self._plain}
-        return {name: Held(name, x.dtype, x.size) for name, x in found.items()}
+        return {name: Held(x.dtype, x.size) for name, x in found.items()}
 
 
 def differences(
@@ -168,15 +168,8 @@ def _unaccounted(a: Weights, b: Weights) -> dict[str, str]:
     made = dict[str, str]()
     alike = {n for n in a.groups if n in b.groups and _stored_alike(a.groups[n], b.groups[n])}
     for one, other in ((a, b), (b, a)):
-        names = {
-            name: [*each.parts.names.values()]
-            for name, each in one.groups.items()
-            if name in other and name not in alike
-        }
-        if names or (one.declared.tells and one.declared != other.declared):
-            decoded = [
-                Quantised(one.groups[n].scheme, own[0], frozenset(own)) for n, own in names.items()
-            ]
+        decoded = [x for name, x in one.groups.items() if name in other and name not in alike]
+        if decoded or (one.declared.tells and one.declared != other.declared):
             plain, there = one.plain, other.plain
             held = {name: x for name, x in plain.items() if name in there}
             made |= unaccounted(decoded, held, described=bool(alike))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ..dtypes.table import DType
 from ..errors import FormatError, quoted
 from ..files.stored import Stored
-from ..quantization.account import Held, Quantised, unaccounted
+from ..quantization.account import Held, unaccounted
 from ..quantization.configuration import Declared, declared
 from ..quantization.detection import detected
 from ..quantization.forms import Numbers
@@ -77,13 +77,12 @@ def check(tensors: Tensors) -> None:
     own = {name for weight in kept for name in weight.named.values()} | tensors.kept
     described = tensors.config.declared.tells
     held = {
-        name: Held(name, use.change.dtype, prod(use.change.shape))
+        name: Held(use.change.dtype, prod(use.change.shape))
         for name, found in uses(tensors).items()
         for use in found
         if name not in own and not _is_meant(use, described)
     }
-    decoded = [Quantised(w.scheme, w.codes, frozenset(w.named.values())) for w in tensors.became]
-    missing = unaccounted(decoded, held, described=bool(kept))
+    missing = unaccounted(tensors.became, held, described=bool(kept))
     if not kept:
         for unclear in tensors.detected.unclear:
             missing |= {name: unclear.reason for name in unclear.names if name in held}

@@ -213,20 +213,20 @@ def codes_of(memory: Bytes, src: StoredLayout, rows: tuple[int, ...]) -> NDArray
     return made
 
 
-def store_codes(codes: NDArray[np.uint8], into: Bytes, dst: StoredLayout) -> None:
-    """Store codes, one byte each, in the planes."""
+def store_codes(codes: NDArray[Any], into: Bytes, dst: StoredLayout) -> None:
+    """Store codes, each in an unsigned integer of its own, in the planes."""
     memory = np.zeros_like(into) if dst.words else into
     if dst.turned:
         codes = codes.reshape(_swapped(dst.turned)).swapaxes(-1, -2)
-    codes = codes.reshape(dst.logical)
+    codes, each = codes.reshape(dst.logical), 8 * codes.itemsize
     for part in dst.parts:
-        padded = [prod(n for n, _ in dim) for dim in part.dims]
-        plane = np.zeros(padded, np.uint8)
+        plane = np.zeros([prod(n for n, _ in dim) for dim in part.dims], codes.dtype)
         plane[tuple(slice(size) for size in dst.logical)] = codes >> part.low
-        dense = Layout.row_major(part.padded.shape, 8)
+        dense = Layout.row_major(part.padded.shape, each)
         seen = Layout.of(dense.shape, dense.strides, 0, part.bits)
         layouts = in_target_order(seen, part.padded)
-        _copy(plane.reshape(-1), memory, *layouts, 8 if dst.pitch > dst.bits else part.bits, 0)
+        pitch = each if dst.pitch > dst.bits else part.bits
+        _copy(plane.reshape(-1).view(np.uint8), memory, *layouts, pitch, 0)
     if dst.words:
         units = into.view(dst.unit).reshape(dst.words.shape).transpose(dst.words.axes)
         units[...] = memory.view(dst.unit).reshape(units.shape)

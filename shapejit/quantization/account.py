@@ -9,9 +9,10 @@ from typing import NamedTuple
 from ..dtypes.table import DType
 from ..errors import quoted
 from .naming import names_from, parted
+from .parts import Found
 from .rows import BY_NAME
 
-__all__ = ["BUFFERS", "IRRELEVANT", "Held", "Quantised", "holds_codes", "unaccounted"]
+__all__ = ["BUFFERS", "IRRELEVANT", "Held", "holds_codes", "unaccounted"]
 
 _CODE_BITS = 32  # of the widest words of packed codes; PyTorch's indices have 64
 
@@ -52,40 +53,31 @@ IRRELEVANT = {
 }
 
 
-class Quantised(NamedTuple):
-    """A quantised weight: its scheme, the name of its codes, those of all its parts."""
-
-    scheme: str
-    codes: str
-    names: frozenset[str]
-
-
 class Held(NamedTuple):
-    """A tensor that is copied: its name in the source, and the number of its elements."""
+    """A tensor that is copied: its dtype, and the number of its elements."""
 
-    name: str
     dtype: DType
     size: int
 
 
-def holds_codes(x: Held) -> bool:
+def holds_codes(name: str, x: Held) -> bool:
     """Whether a tensor looks like codes or their scales: low-bit floats, or packed integers.
 
     >>> from ..dtypes import dtype
-    >>> holds_codes(Held("experts.W_q", dtype("uint8"), 64))
+    >>> holds_codes("experts.W_q", Held(dtype("uint8"), 64))
     True
-    >>> holds_codes(Held("h.0.attn.bias", dtype("uint8"), 64))
+    >>> holds_codes("h.0.attn.bias", Held(dtype("uint8"), 64))
     False
     """
     if x.dtype.kind == "float":
         return x.dtype.bits <= 8 and x.size > 0
     if x.dtype.kind != "integer" or x.dtype.bits > _CODE_BITS or x.size <= 1:
         return False
-    return not _BUFFERS.fullmatch(x.name)
+    return not _BUFFERS.fullmatch(name)
 
 
 def unaccounted(
-    decoded: Iterable[Quantised], held: Mapping[str, Held], *, described: bool
+    decoded: Iterable[Found], held: Mapping[str, Held], *, described: bool
 ) -> dict[str, str]:
     """Tensors that depend on a quantised weight or a config that is gone, each with the reason.
 
@@ -95,15 +87,16 @@ def unaccounted(
     """
     names, made = sorted(held), dict[str, str]()
     for weight in decoded:
+        own_names = {*weight.named.values()}
         base, separator, _ = parted(BY_NAME[weight.scheme], weight.codes)
         start = base + separator if separator else f"{weight.codes}_"
         for name in names_from(names, start):
             last = name.removeprefix(start)
             own = "." not in last or name.startswith(f"{weight.codes}.")  # fc.weight.absmax
-            if own and name not in weight.names and last not in IRRELEVANT:
+            if own and name not in own_names and last not in IRRELEVANT:
                 made[name] = f"{weight.scheme} has no {last} beside {quoted(weight.codes)}"
     if not described:
         for name, x in held.items():
-            if name not in made and holds_codes(x):
+            if name not in made and holds_codes(name, x):
                 made[name] = f"it holds {x.dtype} that nothing tells how to read"
     return made

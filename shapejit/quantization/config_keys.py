@@ -8,12 +8,12 @@ export, nvidia-modelopt's convert_hf_config.py, mlx-lm's utils.py.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ..errors import quoted
 from ..runtime.ndarrays import is_mapping
-from .configuration import KEYS, groups_of, located
+from .configuration import KEYS, descriptions
 from .rows import ROWS
 
 __all__ = ["unknown_keys", "unknown_values"]
@@ -84,8 +84,6 @@ _KNOWN = {*" ".join(_HARMLESS.values()).split(), *_VALUES, *_LAYOUTS, *_EMPTY, *
 # Keys of the model in a quantiser's file, if there is no other config.
 _ALONE = ("quant_method", "quant_algo", "checkpoint_format", "packing_format", "pack_dtype")
 
-Section = tuple[str, Mapping[str, Any]]
-
 
 def unknown_keys(config: Mapping[str, Any]) -> list[str]:
     """A warning for each key of a quantisation config that is not known.
@@ -95,7 +93,8 @@ def unknown_keys(config: Mapping[str, Any]) -> list[str]:
     """
     found = {
         f"the key {quoted(str(key))} of {where} is unknown: weights are read without it"
-        for where, section in _sections(config)
+        for where, section in descriptions(config).items()
+        if section is not config
         for key, value in section.items()
         if key not in _KNOWN and not _is_module(key, value)
     }
@@ -108,10 +107,10 @@ def unknown_values(config: Mapping[str, Any]) -> str:
     >>> unknown_values({"quantization_config": {"actorder": "random"}})
     "quantization_config says actorder 'random', which is not understood"
     """
-    alone = {key: config[key] for key in _ALONE if key in config}
-    for where, section in (("the config", alone), *_sections(config)):
+    for where, section in descriptions(config).items():
         for key, value in section.items():
-            if not _is_understood(key, value):
+            own = section is not config or key in _ALONE
+            if own and not _is_understood(key, value):
                 return f"{where} says {key} {quoted(str(value))}, which is not understood"
     return ""
 
@@ -136,13 +135,3 @@ def _is_module(key: str, value: Any) -> bool:
     return (is_mapping(value) and ("bits" in value or "group_size" in value)) or (
         isinstance(value, bool) and "." in key
     )
-
-
-def _sections(config: Mapping[str, Any]) -> Iterator[Section]:
-    """The sections about weights and where they are: also of groups, and in files of quantisers."""
-    for where, section in located(config).items():
-        yield where, section
-        for name, group in groups_of(section).items():
-            yield f"{where}.config_groups.{name}", group
-            if is_mapping(group.get("weights")):
-                yield f"{where}.config_groups.{name}.weights", group["weights"]

@@ -68,7 +68,7 @@ class Declared:
         >>> declared({"quantization_config": {"fmt": "E4M3"}}).texts("fmt")
         {'e4m3': 'quantization_config'}
         """
-        found = ((where, each.get(key)) for where, each in _descriptions(self.config).items())
+        found = ((where, each.get(key)) for where, each in descriptions(self.config).items())
         return {str(value).lower(): where for where, value in found if value not in (None, "")}
 
     def cache_scales(self, names: Iterable[str]) -> set[str]:
@@ -79,7 +79,7 @@ class Declared:
         {'q.k_scale'}
         """
         if not any(
-            section.get(key) for section in _descriptions(self.config).values() for key in _CACHE
+            section.get(key) for section in descriptions(self.config).values() for key in _CACHE
         ):
             return set()
         return {name for name in names if name.rpartition(".")[2] in _CACHE_SCALES}
@@ -132,62 +132,55 @@ def declared(config: Mapping[str, Any]) -> Declared:
     """The facts in config.json, the files of quantisers beside it, or ComfyUI's metadata."""
     words, modules = set[str](), dict[str, Mapping[str, Any]]()
     settings, layouts = list[Mapping[str, Any]](), dict[str, set[str]]()
-    for section in _descriptions(config).values():
+    for section in descriptions(config).values():
         producer = section.get("producer")
         if is_mapping(producer) and "name" in producer:
             words.add(str(producer["name"]).lower())
-        groups = [group.get("weights") for group in groups_of(section).values()]
-        for each in [section, *filter(is_mapping, groups)]:
-            words |= {str(each[key]).lower() for key in _WORDS if key in each}
-            made = _settings(each)
-            if made and made not in settings:
-                settings.append(made)
-            of_model = each is config and not made and "quant_method" not in each
-            for key in _LAYOUTS:
-                text = str(each.get(key) or "").lower()
-                number = key == "version" and not text[:1].isalpha()
-                if text and not number and not (of_model and key in _OF_MODELS):
-                    layouts.setdefault(key, set()).add(text)
-        for entries in (section, section.get("extra_config")):
-            for name, entry in entries.items() if is_mapping(entries) else ():
-                if is_mapping(entry) and _settings(entry):
-                    modules[name] = _settings(entry)
+        words |= {str(section[key]).lower() for key in _WORDS if key in section}
+        own = _settings(section)
+        if own and own not in settings:
+            settings.append(own)
+        of_model = section is config and not own and "quant_method" not in section
+        for key in _LAYOUTS:
+            text = str(section.get(key) or "").lower()
+            number = key == "version" and not text[:1].isalpha()
+            if text and not number and not (of_model and key in _OF_MODELS):
+                layouts.setdefault(key, set()).add(text)
+        for entries in filter(is_mapping, (section, section.get("extra_config"))):
+            found = ((name, _settings(x)) for name, x in entries.items() if is_mapping(x))
+            modules |= {name: each for name, each in found if each}
     affine = (each for path, each in sections(config).items() if path[-1] == KEYS[2])
     if any("group_size" in each and "quant_algo" not in each for each in affine):
         words.add("mlx")
-    if "weight_block_size" in {key for each in settings for key in each}:
+    if any("weight_block_size" in each for each in settings):
         words.add("block")
     if COMFY in config:
         words.add("comfyui")
-    found = {key: frozenset(texts) for key, texts in layouts.items()}
-    return Declared(config, frozenset(words), found, tuple(settings) or ({},), modules)
+    texts = {key: frozenset(each) for key, each in layouts.items()}
+    return Declared(config, frozenset(words), texts, tuple(settings) or ({},), modules)
 
 
-def _descriptions(config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """All descriptions of weights: sections, files of quantisers, the config itself."""
-    return {**located(config), "the config": config}
+def descriptions(config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """All descriptions of weights by where they are, the config itself last.
 
+    These are its sections, the groups of compressed-tensors in them, and the files of quantisers.
 
-def located(config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The sections of a config, and the files of quantisers beside it, by where they are.
-
-    >>> list(located({"text_config": {"quantization": {}}, "quant_config.json": {}}))
-    ['text_config.quantization', 'quant_config.json']
+    >>> [*descriptions({"text_config": {"quantization": {}}, "quant_config.json": {}})]
+    ['text_config.quantization', 'quant_config.json', 'the config']
     """
     found = {".".join(path): section for path, section in sections(config).items()}
-    beside = {name: config.get(name) for name in QUANTIZER_CONFIG_FILES}
-    return found | {name: each for name, each in beside.items() if is_mapping(each)}
-
-
-def groups_of(section: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The groups of compressed-tensors in a section, by name.
-
-    >>> groups_of({"config_groups": {"group_0": {"weights": {}}, "other": 1}})
-    {'group_0': {'weights': {}}}
-    """
-    groups = section.get("config_groups")
-    given = groups.items() if is_mapping(groups) else ()
-    return {name: group for name, group in given if is_mapping(group)}
+    found |= {name: config[name] for name in QUANTIZER_CONFIG_FILES if name in config}
+    made = dict[str, Any]()
+    for where, section in found.items():
+        groups = section.get("config_groups") if is_mapping(section) else None
+        made[where] = section
+        for name, group in groups.items() if is_mapping(groups) else ():
+            made[f"{where}.config_groups.{name}"] = group
+            weights = group.get("weights") if is_mapping(group) else None
+            made[f"{where}.config_groups.{name}.weights"] = weights
+    return {where: each for where, each in made.items() if is_mapping(each)} | {
+        "the config": config
+    }
 
 
 def _settings(section: Mapping[str, Any]) -> dict[str, Any]:

@@ -144,7 +144,7 @@ def detected(given: Mapping[str, Any], said: Declared) -> Detected:
     for name in given:
         if name not in used and _looks_quantised(name, given[name]):
             made.unclear.append(Unclear((name,), (), _alone(name, given[name])))
-    made.warnings = contradictions(made, said)
+    made.warnings = [*contradictions(made, said)]
     if made or made.unclear:
         made.warnings += unknown_keys(said.config)
     return made
@@ -199,8 +199,8 @@ def _named(
     name: str, form: Form, tensors: _Tensors, separators: str
 ) -> tuple[str, dict[str, str]] | None:
     """The beginning of the names of all parts beside codes of this name, and these names."""
-    for base, named, missing in companions(form, name, separators, tensors.names):
-        if missing:
+    for base, missing, named in companions(form, name, separators, tensors.names):
+        if missing is not None:
             continue
         # A single number is no table, as other forms have.
         single = [part.key for part in form.parts if part.dims == "1" and not part.optional]

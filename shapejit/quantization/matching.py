@@ -55,14 +55,14 @@ def group_of(row: Row, parts: Mapping[str, Any], settings: Mapping[str, Any]) ->
 
 def _keys(form: Form, parts: Mapping[str, Tensor]) -> tuple[dict[str, str], list[str]]:
     """The given keys of the parts of a form, by the keys of the form, or what is missing."""
-    lacks = list[Part]()
+    wanted: Part | None = None
     for name in sorted(parts, key=len):
-        for _, keys, missing in companions(form, name, "._", parts):
-            if not missing:
+        for _, missing, keys in companions(form, name, "._", parts):
+            if missing is None:
                 return keys, []
-            lacks = lacks or missing
-    (wanted, *_) = lacks or form.parts
-    return {}, (wanted.name or "codes whose name others begin with").split("|")
+            wanted = wanted or missing
+    name = (wanted or form.parts[0]).name
+    return {}, (name or "codes whose name others begin with").split("|")
 
 
 def fitted(

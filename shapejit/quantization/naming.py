@@ -58,15 +58,22 @@ def beginnings(codes: str, part: Part, separators: str) -> list[str]:
 
 def companions(
     form: Form, codes: str, separators: str, names: Container[str]
-) -> Iterator[tuple[str, dict[str, str], list[Part]]]:
-    """What may stand beside codes of this name: a beginning, the names of the parts that exist by
-    their keys, codes first, and the parts that are missing: without any, the names are complete.
+) -> Iterator[tuple[str, Part | None, dict[str, str]]]:
+    """What may stand beside codes of this name: a beginning, and the names of all parts that exist
+    by their keys, codes first; or a part that is missing.
     """
     first, *others = form.parts
     for base in beginnings(codes, first, separators):
-        found = {part.key: beside(base, part, names) for part in others}
-        missing = [part for part in others if not part.optional and not found[part.key]]
-        yield base, {first.key: codes, **{k: n for k, n in found.items() if n}}, missing
+        found = {first.key: codes}
+        for part in others:
+            name = beside(base, part, names)
+            if name is not None:
+                found[part.key] = name
+            elif not part.optional:
+                yield base, part, {}
+                break
+        else:
+            yield base, None, found
 
 
 def part_name(row: Row, weight: str, key: str) -> str:

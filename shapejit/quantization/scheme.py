@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from .encoding import encode
 from .forms import Row
 from .groups import Group, fault
 from .matching import group_of, sizes_of
+from .rows import BY_NAME
 from .transcoding import transcode
 from .writing import is_written
 
@@ -32,8 +33,8 @@ class Scheme:
     shapejit.schemes['awq']
     """
 
-    def __init__(self, row: Row, known: Callable[[str], Scheme]) -> None:
-        self.row, self._known = row, known
+    def __init__(self, row: Row) -> None:
+        self.row = row
 
     @property
     def name(self) -> str:
@@ -163,11 +164,10 @@ class Scheme:
         >>> sj.schemes["mxfp4:gpt-oss"].convert(parts, "mxfp4:gguf")["weight"].shape
         (2, 17)
         """
-        target = to if is_a(to, Scheme) else self._known(to)
+        target: Row = to.row if is_a(to, Scheme) else BY_NAME[to]
         wanted = sizes_of(target.name, settings)
         group = self._group(parts, {**settings, **getattr(parts, "settings", {})})
-        read = partial(cut, group)
-        return transcode(group, target.row, wanted, read, sys.maxsize)
+        return transcode(group, target, wanted, partial(cut, group), sys.maxsize)
 
     def _group(self, parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Group:
         found: Group | None = getattr(parts, "group", None)

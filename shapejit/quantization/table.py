@@ -26,7 +26,7 @@ class Schemes(NamedRows[Scheme]):
     """
 
     def __init__(self) -> None:
-        super().__init__("scheme", (Scheme(row, self.__getitem__) for row in ROWS), _COLUMNS)
+        super().__init__("scheme", map(Scheme, ROWS), _COLUMNS)
 
     detect = staticmethod(detect)
 

@@ -170,14 +170,10 @@ def _parts(group: Group, content: Content, values: Mapping[Numbers, Array]) -> d
 
 def put_codes(group: Group, codes: Array) -> None:
     """Write codes as bytes, which count from 0 on, into parts made by `laid_out`."""
-    numbers = group.form.codes
-    if group.integers and group.kind(numbers).signed:
+    numbers, kind = group.form.codes, group.kind(group.form.codes)
+    if group.integers and kind.signed:
         codes = codes ^ np.uint8(1 << (group.width(numbers) - 1))
-    if numbers.format is not None:
-        put(group, numbers, codes)
-        return
-    into = group.tensors[numbers.part].numpy()
-    into[...] = codes.reshape(into.shape).view(into.dtype)
+    put(group, numbers, codes.view(kind.codes))
 
 
 def _zeros_of(
@@ -219,48 +215,29 @@ def _exact(x: Array, name: str) -> bool:
 
 def put(group: Group, numbers: Numbers, x: Array) -> None:
     """Write numbers, (out, in) last, to their places in parts made by `laid_out`."""
-    into = group.tensors[numbers.part].numpy()
-    if axes_of(numbers.dims) == "KN":
-        x = x.swapaxes(-1, -2)
-    if numbers.format is None or _floats(group, numbers, into.dtype):
-        named = numbers.dtype and numbers.format is None
-        exact = _exactly(
-            group, numbers.part, x, dtype(numbers.dtype).codes if named else into.dtype
-        )
-        into[...] = exact.reshape(-1).view(into.dtype).reshape(into.shape)
-    elif numbers.swapped:
-        words = np.zeros(into.shape[::-1], into.dtype)
-        _pack(group, numbers, words, x)
-        into[...] = words.T
-    else:
-        _pack(group, numbers, into, x)
-
-
-def _exactly(group: Group, what: str, x: Array, kind: np.dtype[Any]) -> Array:
-    """Numbers cast to a dtype. Raises FormatError if that is inexact."""
-    if not _exact(x, kind.name):
-        raise fault(group.scheme, f"{what} is {kind}, which does not hold {x.dtype} exactly")
-    return x.astype(kind)
-
-
-def _pack(group: Group, numbers: Numbers, into: Array, x: Array) -> None:
-    """Pack numbers into an array in their format."""
-    memory, bits, kind = into.reshape(-1).view(np.uint8), group.bits(numbers), group.kind(numbers)
+    into, kind = group.tensors[numbers.part].numpy(), group.kind(numbers)
+    floats = _floats(group, numbers, into.dtype)
+    packed, wanted = bool(numbers.format) and not floats, into.dtype if floats else kind.codes
+    if x.dtype != wanted and not (packed and x.dtype == np.uint8):
+        if not _exact(x, wanted.name):
+            text = f"{numbers.part} is {wanted}, which does not hold {x.dtype} exactly"
+            raise fault(group.scheme, text)
+        x = x.astype(wanted)
+    x = np.ascontiguousarray(x.swapaxes(-1, -2) if axes_of(numbers.dims) == "KN" else x)
+    if not packed:
+        into[...] = x.reshape(-1).view(into.dtype).reshape(into.shape)
+        return
+    place = np.zeros(into.shape[::-1], into.dtype) if numbers.swapped else into
+    memory, bits = place.reshape(-1).view(np.uint8), group.bits(numbers)
     if bits != kind.bits:  # 5 and 7 bits
         _pack_stream(x.reshape(-1, x.shape[-1], 1), memory, bits)
-        return
-    stored = group.stored(numbers, kind)
-    if x.dtype not in (np.uint8, kind.codes):
-        x = _exactly(group, numbers.part, x, kind.codes)
-    if x.dtype.itemsize > 1:
-        lie = stored.layout
-        assert lie is not None
-        strides = tuple(stride // 8 for stride in lie.strides)
-        view = np.ndarray(lie.shape, x.dtype, memory.data, lie.offset // 8, strides)
-        view[...] = x.reshape(lie.shape)
-        return
-    raw = np.ascontiguousarray(x).view(np.uint8) + np.uint8(stored.bias)
-    store_codes(raw & np.uint8((1 << bits) - 1), memory, stored)
+    else:
+        stored, raw = group.stored(numbers, kind), x.view(f"u{x.itemsize}")
+        if bits <= 8:
+            raw = raw + np.uint8(stored.bias) & np.uint8((1 << bits) - 1)
+        store_codes(raw, memory, stored)
+    if place is not into:
+        into[...] = place.T
 
 
 def _pack_stream(rows: Array, memory: Array, bits: int) -> None:
