@@ -10,9 +10,9 @@ from ..packings.packing import Packing
 from ..packings.repacking import proved
 from ..packings.rows import formats
 from .command import DONE, FAILED
-from .output import print_json, print_table
+from .output import Columns, print_json, print_table
 
-_COLUMNS = {
+_COLUMNS: Columns = {
     "name": "{0[name]}",
     "bits": lambda row: ",".join(map(str, row["bits"])) or "any",
     "unit": lambda row: row["unit"] or "the dtype's",
@@ -21,6 +21,11 @@ _COLUMNS = {
     "bias": "{0[bias]}",
     "versions": lambda row: row["versions"] or "-",
     "source": "{0[source]}",
+}
+_PROVED: Columns = {
+    "name": "{0[name]}",
+    "proved": lambda row: "yes" if row["proved"] else "NO",
+    "check": lambda row: shortened(row["check"]["stored"], 64),
 }
 
 
@@ -42,19 +47,8 @@ def run(args: Namespace) -> int:
     if args.json:
         print_json(rows)
     else:
-        columns: dict[str, Any] = dict(_COLUMNS)
-        if args.verify:
-            columns = {"name": columns["name"], "proved": _answer, "check": _stored}
-        print_table(columns, rows)
+        print_table(_PROVED if args.verify else _COLUMNS, rows)
     return DONE if all(row.get("proved", True) for row in rows) else FAILED
-
-
-def _answer(row: dict[str, Any]) -> str:
-    return "yes" if row["proved"] else "NO"
-
-
-def _stored(row: dict[str, Any]) -> str:
-    return shortened(row["check"]["stored"], 64)
 
 
 def _facts(row: Packing, verify: bool) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from ..quantization.rows import BY_NAME
 from ..quantization.scheme import DECODED
 from ..quantization.table import schemes
 from .changes import Change
-from .quantizing import quantise
+from .quantizing import floats, quantise
 from .remaining import Use, uses
 from .tensors import Rule, Tensors, each
 from .weights import Decoded, PartOf, converted, settings_of
@@ -69,11 +69,8 @@ def _cast_plain(r: Rule, tensors: Tensors, target: str) -> bool:
     """
     if tensors.checkpoint.format != "gguf" or tensors.detected:
         return False
-    weights = [
-        name
-        for name, change in tensors.changes.items()
-        if change.dtype.name in DECODED and len(change.shape) > 1 and r.pattern.fullmatch(name)
-    ]
+    found = floats(r, tensors)
+    weights = [n for n, c in found if len(c.shape) > 1 and c.dtype.name in DECODED]
     each(r, tensors, lambda t: tensors.cast(t, target), weights)
     return bool(weights)
 

@@ -134,13 +134,14 @@ class Job:
         return tensors, folder_of(tensors, self.destination, self.settings)
 
 
-def write_planned(job: Job, number: int) -> None:
-    """Write a shard of a folder, in any process that sees source and destination.
+def write_planned(job: Job, name: str) -> None:
+    """Write the shard of this name, in any process that sees source and destination.
 
     Raises FileFormatError if this process plans the conversion differently.
     """
     made = _wanted(job)
-    write_here(destination(made).folder, [made.shards[number]], lambda _: None)
+    shards = [shard for shard in made.shards if shard.name == name]
+    write_here(destination(made).folder, shards, lambda _: None)
 
 
 @lru_cache(maxsize=1)
@@ -256,7 +257,4 @@ def _by_executor(executor: Any, job: Job, made: Folder) -> WriteShards:
     job = replace(
         job, source=absolute(job.source), destination=absolute(job.destination), wanted=made.hash
     )
-    numbers = {shard.name: number for number, shard in enumerate(made.shards)}
-    return partial(
-        written_by, executor, lambda shard: partial(write_planned, job, numbers[shard.name])
-    )
+    return partial(written_by, executor, lambda shard: partial(write_planned, job, shard.name))
