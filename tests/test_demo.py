@@ -28,7 +28,7 @@ def small(monkeypatch):
 def test_every_bit_is_right(capsys):
     assert main(["demo"]) == 0
     out, err = capsys.readouterr()
-    assert "17 tensors, 16 changed" in out
+    assert "17 tensors written: 16 converted" in out
     assert "none of 17 weights differ" in out
     assert "Every copy equals NumPy's, bit for bit." in out
     assert out.count(" yes ") == 4
