@@ -18,7 +18,6 @@ from ..packings.orders import PlaneLayout
 from ..packings.packing import Packing, StoredLayout
 from ..packings.repacking import codes_of
 from ..packings.rows import formats
-from ..shapes.layout import Layout
 from . import sizes
 from .forms import Form, Numbers
 
@@ -40,13 +39,6 @@ class Axes(NamedTuple):
         """The sizes of the dims of an axis."""
         dims = zip(self.axes, self.tensor.shape, strict=True)
         return [size for name, size in dims if name == axis]
-
-    def side(self, axis: str) -> Layout:
-        """The dims of one axis."""
-        at, lie = [k for k, name in enumerate(self.axes) if name == axis], self.tensor.layout
-        return Layout.of(
-            [lie.shape[k] for k in at], [lie.strides[k] for k in at], lie.offset, lie.bits
-        )
 
 
 def axes_of(dims: str) -> str:
