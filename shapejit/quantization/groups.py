@@ -18,7 +18,6 @@ from ..packings.orders import PlaneLayout
 from ..packings.packing import Packing, StoredLayout
 from ..packings.repacking import codes_of
 from ..packings.rows import formats
-from ..shapes.layout import Layout
 from . import sizes
 from .forms import Form, Numbers
 
@@ -40,13 +39,6 @@ class Axes(NamedTuple):
         """The sizes of the dims of an axis."""
         dims = zip(self.axes, self.tensor.shape, strict=True)
         return [size for name, size in dims if name == axis]
-
-    def side(self, axis: str) -> Layout:
-        """The dims of one axis."""
-        at, lie = [k for k, name in enumerate(self.axes) if name == axis], self.tensor.layout
-        return Layout.of(
-            [lie.shape[k] for k in at], [lie.strides[k] for k in at], lie.offset, lie.bits
-        )
 
 
 def axes_of(dims: str) -> str:
@@ -132,9 +124,16 @@ class Group:
     @property
     def code_bias(self) -> int:
         """What is added to codes, which count from 0 on, where they are stored."""
-        codes, kind = self.form.codes, self.kind(self.form.codes)
-        bias = self.stored(codes, kind).bias if codes.format else 0
-        return bias + (1 << (self.bits(codes) - 1)) * (self.integers and kind.signed)
+        codes = self.form.codes
+        bias = self.stored(codes).bias if codes.format else 0
+        return bias + (1 << (self.bits(codes) - 1)) * (self.integers and self.kind(codes).signed)
+
+    def check_width(self) -> None:
+        """Raise FormatError unless codes have a width that their packing has."""
+        codes = self.form.codes
+        widths, bits = self.packing(codes).bits if codes.format else (), self.bits(codes)
+        if widths and bits not in widths:
+            raise fault(self.scheme, f"has codes of {any_of(widths)} bits, not {bits}")
 
     @property
     def values(self) -> Any:
@@ -152,14 +151,14 @@ class Group:
         if numbers.read is not None:
             return Axes(*numbers.read(self, numbers))
         t, kind = self.tensors[numbers.part], self.kind(numbers)
-        shape, names = self.sizes(numbers.dims), "*" * len(self.batch) + axes_of(numbers.dims)
+        shape, names = self.sizes(numbers.dims), self._names(numbers)
         if numbers.format is None:
             if t.dtype is not kind:
                 t = Tensor.frombuffer(memory(t), kind, t.shape)
             if t.size == 1:
                 return Axes(t.reshape((1,) * len(shape)), names)
             return Axes(_begin(t, shape).reshape(shape), names)
-        data, stored = self._memory(numbers, kind)
+        data, stored = self._memory(numbers)
         if self.bits(numbers) != kind.bits:
             return Axes(asarray(_stream(data, shape, self.bits(numbers))), names)
         if stored.layout is None:
@@ -177,7 +176,7 @@ class Group:
             return None
         if numbers.format is None:
             return [(self.numbers(numbers), 0)]
-        data, stored = self._memory(numbers, self.kind(numbers))
+        data, stored = self._memory(numbers)
         made = list[tuple[Axes, int]]()
         for part in stored.parts:
             layout = part.layout(stored.logical)
@@ -187,24 +186,27 @@ class Group:
             made.append((Axes(plane, self._axes(numbers, part)), part.low))
         return made
 
-    def stored(self, numbers: Numbers, kind: DType) -> StoredLayout:
+    def stored(self, numbers: Numbers) -> StoredLayout:
         """How packed numbers are stored. Raises FormatError for blocks that the format lacks."""
-        row, shape, bits = self.packing(numbers), self.sizes(numbers.dims), self.bits(numbers)
+        row, kind, bits = self.packing(numbers), self.kind(numbers), self.bits(numbers)
         kind = kind if kind.bits == bits else replace(kind, bits=bits)
-        return row.stored_rows(shape, kind, self.known["g"] if row.blocks else None)
+        block = self.known["g"] if row.blocks else None
+        return row.stored_rows(self.sizes(numbers.dims), kind, block)
 
-    def _memory(self, numbers: Numbers, kind: DType) -> tuple[Any, StoredLayout]:
+    def _memory(self, numbers: Numbers) -> tuple[Any, StoredLayout]:
         """The bytes of packed numbers, and how they are stored."""
-        t, stored = self.tensors[numbers.part], self.stored(numbers, kind)
+        t, stored = self.tensors[numbers.part], self.stored(numbers)
         t = t.T if numbers.swapped else t
-        wide = t.dtype.bits > 8
-        data = memory(_begin(t, stored.shape) if wide else t).data
-        shape = self.sizes(numbers.dims)
-        return self.packing(numbers).memory(data, stored, shape), stored
+        data = memory(_begin(t, stored.shape) if t.dtype.bits > 8 else t).data
+        return self.packing(numbers).memory(data, stored, self.sizes(numbers.dims)), stored
+
+    def _names(self, numbers: Numbers) -> str:
+        """The axes of numbers, stacked experts first."""
+        return "*" * len(self.batch) + axes_of(numbers.dims)
 
     def _axes(self, numbers: Numbers, part: PlaneLayout) -> str:
         """The axis of each factor of a part."""
-        shape, names = self.sizes(numbers.dims), "*" * len(self.batch) + axes_of(numbers.dims)
+        shape, names = self.sizes(numbers.dims), self._names(numbers)
         if self.packing(numbers).flat:
             return names * len(part.dims[0])
         dims = zip(part.dims, shape, names, strict=True)

@@ -87,11 +87,9 @@ def fitted(
         result = checked_shape(result, "shape", scheme)
         found["n"] = prod(result)
     group = Group(scheme, form, tensors, *_sizes(scheme, form, tensors, found), result)
-    widths = group.packing(form.codes).bits if form.codes.format else ()
-    if widths and group.bits(form.codes) not in widths:
-        raise fault(scheme, f"has codes of {any_of(widths)} bits, not {group.bits(form.codes)}")
+    group.check_width()
     if form.codes.format and group.packing(form.codes).blocks:
-        group.stored(form.codes, group.kind(form.codes))
+        group.stored(form.codes)
     return group
 
 

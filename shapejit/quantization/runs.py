@@ -155,17 +155,12 @@ class _Program:
         return Operand(address_of(made), 0, per)
 
     def _array(self, found: Axes, numbers: Numbers) -> Operand:
-        """Computed numbers as an array in the order of the result."""
-        made = self._floats_of(found)
-        return made._replace(per=self._per(numbers, self.total // made.per))
-
-    def _floats_of(self, found: Axes) -> Operand:
-        """Numbers in float32 in the order of the result, a new array."""
+        """Computed numbers in float32 as a new array in the order of the result."""
         t = found.permuted(self.order).tensor
         t = t.ascontiguous() if t.dtype is FLOAT32 else cast(t, FLOAT32)
         made: NDArray[Any] = np.ascontiguousarray(t.numpy())
         self.kept.append(made)
-        return Operand(address_of(made), 4, self.total // made.size)
+        return Operand(address_of(made), 4, self._per(numbers, made.size))
 
     def _stored(self, numbers: Numbers, times: int = 1) -> StoredNumbers:
         """Where numbers are stored, each counted `times` times."""

@@ -94,8 +94,7 @@ def _check_codes(group: Group, content: Content) -> None:
     if (values, bits) != (content.values, content.bits):
         wanted, given = _words(values, widths or (bits,)), _words(content.values, (content.bits,))
         raise fault(group.scheme, f"a code is {wanted}, not {given}")
-    if widths and group.bits(codes) not in widths:
-        raise fault(group.scheme, f"has codes of {any_of(widths)} bits, not {group.bits(codes)}")
+    group.check_width()
     if group.blocks != content.blocks:
         text = f"has a scale for each {group.blocks} elements, not {content.blocks}"
         raise fault(group.scheme, text)
@@ -232,7 +231,7 @@ def put(group: Group, numbers: Numbers, x: Array) -> None:
     if bits != kind.bits:  # 5 and 7 bits
         _pack_stream(x.reshape(-1, x.shape[-1], 1), memory, bits)
     else:
-        stored, raw = group.stored(numbers, kind), x.view(f"u{x.itemsize}")
+        stored, raw = group.stored(numbers), x.view(f"u{x.itemsize}")
         if bits <= 8:
             raw = raw + np.uint8(stored.bias) & np.uint8((1 << bits) - 1)
         store_codes(raw, memory, stored)
