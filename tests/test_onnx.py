@@ -251,7 +251,7 @@ def test_start_and_end_came_with_15(opset):
 @pytest.mark.parametrize("value", [1.0, "1", True, False, [1], np.float32(1), np.zeros(1, int)])
 def test_bad_start_and_end(value):
     for name in ("start", "end"):
-        with pytest.raises(sj.DTypeError, match=f"{name} of onnx.Shape-25 must be an int"):
+        with pytest.raises(sj.DTypeError, match=f"{name} must hold ints only, .*onnx.Shape-25"):
             sj.onnx.shape_of((2, 3), **{name: value})
 
 

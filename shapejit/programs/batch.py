@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..arrays import foreign
 from ..arrays.foreign import Other, Out, Scalar
-from ..arrays.tensor import Tensor, asarray
+from ..arrays.tensor import Tensor
 from ..engine import array_structs, execution, outputs
 from ..engine.addresses import place_of, span_of
 from ..engine.copying import is_numpys
@@ -21,7 +21,7 @@ from ..kernels.object_layouts import GROUPS
 from ..operations import views
 from ..runtime.kernels import called
 from ..runtime.launches import Addresses, address_of
-from ..runtime.ndarrays import MOST_DIMS, check_possible, is_a, is_mapping, plain, possible
+from ..runtime.ndarrays import check_possible, is_a, is_mapping, plain
 from ..shapes.arithmetic import INFER, INVALID
 from ..shapes.resolver import target_shape
 from . import plain_batches
@@ -96,8 +96,6 @@ def reshape_batch(tensors: Any, shapes: Any, *, copy: bool | None = None, out: A
     if out is not None:
         outs = _natives(arranged(out, keyed, names, "out="), names, "out")
     batch = _Batch(items, names, wanted, copy, outs, unready)
-    if Tensor in map(type, items):
-        batch.lend()
     batch.resolve_all(resolve)
     results = batch.made()
     if out is not None:
@@ -141,7 +139,6 @@ class _Batch:
         self.items, self.names, self.shapes, self.copy, self.outs = items, names, shapes, copy, outs
         count = len(items)
         self.ranks = np.broadcast_to(np.diff(shapes.starts), count)
-        self.lent: list[int] = []
         self.verdicts = np.full(count, APART)
         self.groups = np.empty(count, np.int64)  # of equal dtypes
         self.dtypes: list[np.dtype[Any]] = []  # of each group
@@ -150,27 +147,6 @@ class _Batch:
         self.plans = np.empty(0, np.int64)  # the words of all small plans
         self.starts = np.empty(count, np.int64)  # where each begins
         self.unready = unready  # kinds of work that are done one by one for want of kernels
-
-    def lend(self) -> None:
-        """Replace Tensors of whole bytes by ndarrays over their memory."""
-        items, outs, ranks = list(self.items), list(self.outs or ()), self.ranks.tolist()
-        lent = [
-            i
-            for i, x in enumerate(items)
-            if type(x) is Tensor
-            and not x.dtype.packed
-            and 0 not in x.shape
-            and ranks[i] <= MOST_DIMS
-            and possible(x.shape, x.dtype.bits // 8)
-        ]
-        for i in lent:
-            if outs:
-                if type(outs[i]) is not Tensor or outs[i].dtype is not items[i].dtype:
-                    self._check(i)
-                outs[i] = outs[i].numpy()
-            items[i] = items[i].numpy()
-        self.items, self.outs = tuple(items), None if self.outs is None else tuple(outs)
-        self.lent = lent
 
     def _check(self, i: int) -> None:
         """Raise what `reshape` of this one tensor would raise."""
@@ -250,8 +226,6 @@ class _Batch:
             )
             sources, nbytes = self.spans[small, 0], self.spans[small, 1]
             execution.copy_each(sources, targets, nbytes, self.plans, self.starts[small], fresh)
-        for i in self.lent if addresses is None else ():
-            results[i] = asarray(results[i])
         return results
 
     def _one_by_one(self, which: Sequence[int], results: list[Any]) -> None:

@@ -165,15 +165,10 @@ def _tokens(
         return rows, *found
     checked = list[tuple[int, ...]]()
     with by_numpy(array_structs.work_of(array_structs.READ_SHAPES)):
-        if {*map(type, rows)} <= {tuple, list}:
-            checked += map(tuple, rows)
-        if not checked or {*map(type, chain.from_iterable(checked))} != {int}:
-            checked.clear()
-            for i, row in enumerate(rows):
-                shape = (row,) if isinstance(row, int | np.integer) else row
-                with about(f"tensor {names[i]!r}") if names is not None else nullcontext():
-                    ints = integers(shape, what, ASKED_BY)
-                checked.append(tuple(ints))
+        for i, row in enumerate(rows):
+            shape = (row,) if isinstance(row, int | np.integer) else row
+            with about(f"tensor {names[i]!r}") if names is not None else nullcontext():
+                checked.append(integers(shape, what, ASKED_BY))
     starts = np.cumsum([0, *map(len, checked)])
     tokens = [t if -1 <= t <= MAX_SIZE else INVALID for t in chain.from_iterable(checked)]
     return (*checked,), np.array(tokens, np.int64), starts

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-import numpy as np
-
 from ...arrays.tensor import Array
-from ...errors import DTypeError, ReshapeError
+from ...errors import ReshapeError
 from ...operations.views import checked
 from ...runtime.ndarrays import is_a
-from ...shapes import request
 from ...shapes.layout import normal_axes
 from .. import arguments
 from .versions import NEGATIVE_AXES, Version, version
 
 INT64 = ("int64",)
+
+# The ints of an attribute, a sequence, or of a 1-D array of one of `types`.
+ints = partial(arguments.ints, types=INT64, scalar=False)
 
 
 def entered(operator: str, opset: int, data: Array, name: str = "") -> tuple[Version, Array]:
@@ -30,35 +31,6 @@ def entered(operator: str, opset: int, data: Array, name: str = "") -> tuple[Ver
     row = version(operator, opset)
     row.check(data, name)
     return row, checked(data)
-
-
-def ints(
-    row: Version,
-    values: Any,
-    name: str,
-    types: arguments.Types = INT64,
-    scalar: bool = False,
-) -> tuple[int, ...]:
-    """The ints of an attribute, a sequence, or of a 1-D array of one of `types`.
-
-    With `scalar` one int is taken, too: functions in onnx's own schemas have it so.
-
-    >>> from .versions import version
-    >>> ints(version("Squeeze", 13), [0, -1], "axes")
-    (0, -1)
-    """
-    return arguments.ints(values, name, row, types, scalar)
-
-
-def integer(row: Version, value: Any, name: str) -> int:
-    """The int of an attribute."""
-    return request.integer(value, name, row)
-
-
-def check_int(row: Version, value: Any, name: str) -> None:
-    """Refuse what is not an int, nor NumPy's, as an attribute."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise DTypeError(f"{name} of {row} must be an int, not {value!r}")
 
 
 def axes_of(row: Version, axes: Sequence[int], rank: int) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from ...errors import DTypeError, ReshapeError, shape_text
 from ...operations import casts
 from ...operations.views import dtype_of, reshape
 from ...runtime.ndarrays import is_a, plain
-from .arguments import check_int
+from ...shapes.request import integer
 from .versions import SCALE_HAS_TYPE_OF_X, Version, version
 
 # The dtype in which QuantizeLinear divides, by its precision or the scale's dtype.
@@ -253,8 +253,7 @@ def _blocks(
     block_size: int,
 ) -> _Blocks:
     """What one scale belongs to: everything, an index of the axis, or a block along it."""
-    check_int(row, axis, "axis")
-    check_int(row, block_size, "block_size")
+    axis, block_size = integer(axis, "axis", row), integer(block_size, "block_size", row)
     if zero_point is not None and zero_point.shape not in _alike(scale.shape):
         raise ReshapeError(
             f"the zero point of {row} must have the scale's shape {shape_text(scale.shape)}, "

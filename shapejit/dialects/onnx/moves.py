@@ -17,8 +17,9 @@ from ...operations import joining, manipulation, padding, views
 from ...operations.gathering import positions, taken
 from ...operations.views import checked, dtype_of
 from ...runtime.ndarrays import is_a
+from ...shapes.request import integer
 from ..arguments import check_alike
-from .arguments import axes_of, entered, integer, ints, one_of
+from .arguments import axes_of, entered, ints, one_of
 from .versions import NEGATIVE_INDICES, PAD_MODES, Version, version
 from .views import whole_numbers
 
@@ -50,7 +51,7 @@ def concat(
         raise ReshapeError("axis must be given", asked_by=row)
     parts: list[Any] = [_of_objects(checked(x)) if STRING in kinds else checked(x) for x in inputs]
     if parts:
-        (axis,) = axes_of(row, (1 if axis is None else integer(row, axis, "axis"),), parts[0].ndim)
+        (axis,) = axes_of(row, (1 if axis is None else integer(axis, "axis", row),), parts[0].ndim)
     with about(row):
         joined: Array = joining.concat(parts, axis=axis or 0, out=out)
     return joined
@@ -88,7 +89,7 @@ def tile(
     else:
         if axis is not None:
             raise ReshapeError(f"{row} has no input axis")
-        counts = list(ints(row, repeats, "repeats"))
+        counts = list(ints(repeats, "repeats", row))
     if len(counts) != x.ndim or min(counts, default=0) < 0:
         raise ReshapeError(
             f"repeats {counts} must be {x.ndim} sizes, one for each dim of {shape_text(x.shape)}",
@@ -100,7 +101,7 @@ def tile(
 def _scalar(row: Version, value: Any, name: str) -> int:
     """The int of a tensor of one float, as Tile-1 has it."""
     if not is_array(value):
-        return integer(row, value, name)
+        return integer(value, name, row)
     values = whole_numbers(row, value, name)
     if len(values) != 1:
         raise ReshapeError(f"{name} must be one number, not {len(values)}", asked_by=row)
@@ -179,7 +180,7 @@ def _blocks(
     row: Version, x: Array, blocksize: int, mode: str, orders: Mapping[str, tuple[int, ...]]
 ) -> tuple[int, tuple[int, ...]]:
     """The side of a block, and the order of a mode, of an array of 4 dims."""
-    block = integer(row, blocksize, "blocksize")
+    block = integer(blocksize, "blocksize", row)
     row.check_attributes(mode=(mode, "DCR"))
     order = orders[one_of(row, mode, "mode", tuple(orders))]
     if x.ndim != 4:
@@ -212,7 +213,7 @@ def gather(
     if is_array(indices):
         row.check(indices, "indices")
     found = positions(indices, row)
-    (at,) = axes_of(row, (integer(row, axis, "axis"),), x.ndim)
+    (at,) = axes_of(row, (integer(axis, "axis", row),), x.ndim)
     if row.since < NEGATIVE_INDICES and found.size and found.min() < 0:
         raise ReshapeError(
             f"indices must not be negative (from opset {NEGATIVE_INDICES} on they may be)",
@@ -251,8 +252,8 @@ def pad(
     mode = one_of(row, mode, "mode", known)
     if axes is not None and row.since < 18:
         raise ReshapeError(f"{row} has no input axes (opset 18 does)")
-    given = range(x.ndim) if axes is None else ints(row, axes, "axes", row.operands["axes"])
-    along, each = axes_of(row, given, x.ndim), ints(row, pads, "pads")
+    given = range(x.ndim) if axes is None else ints(axes, "axes", row, types=row.operands["axes"])
+    along, each = axes_of(row, given, x.ndim), ints(pads, "pads", row)
     if len(each) != 2 * len(along):
         raise ReshapeError(
             f"pads {list(each)} must be 2 * {len(along)} numbers", x.shape, asked_by=row
@@ -306,8 +307,8 @@ def center_crop_pad(
     [[1.0, 2.0, 3.0], [0.0, 0.0, 0.0]]
     """
     row, x = entered("CenterCropPad", opset, data, "input_data")
-    sizes = ints(row, shape, "the shape", row.operands["shape"])
-    along = axes_of(row, range(x.ndim) if axes is None else ints(row, axes, "axes"), x.ndim)
+    sizes = ints(shape, "the shape", row, types=row.operands["shape"])
+    along = axes_of(row, range(x.ndim) if axes is None else ints(axes, "axes", row), x.ndim)
     if len(sizes) != len(along) or min(sizes, default=0) < 0:
         fault = f"the shape {list(sizes)} must be {len(along)} sizes"
         raise ReshapeError(fault, x.shape, asked_by=row)

@@ -16,9 +16,9 @@ from ...operations.views import reshape_as
 from ...runtime.ndarrays import is_a, plain
 from ...shapes import request as requests
 from ...shapes.arithmetic import MAX_SIZE
-from ...shapes.request import Request, integers
+from ...shapes.request import Request, integer, integers
 from ..arguments import ints_in
-from .arguments import INT64, check_int
+from .arguments import INT64
 from .versions import version
 
 _INT = {int}
@@ -124,7 +124,7 @@ def shape_of(
             )
     for name, value in (("start", start), ("end", end)):
         if value is not None:
-            check_int(row, value, name)
+            integer(value, name, row)
     row.check_attributes(start=(start or 0, 0), end=(end, None))
     rank = len(sizes)
     first = 0 if start is None else _clamped(start, rank)

@@ -22,8 +22,9 @@ from ...errors import ReshapeError, shape_text
 from ...operations import manipulation, views
 from ...runtime.ndarrays import is_a, plain
 from ...shapes.layout import broadcast, squeezed
+from ...shapes.request import integer
 from ..arguments import permuted, view_or_copy
-from .arguments import axes_of, check_sign, entered, integer, ints
+from .arguments import axes_of, check_sign, entered, ints
 from .versions import Version, version
 
 
@@ -45,7 +46,7 @@ def transpose(
     (3, 2, 4)
     """
     row, x = entered("Transpose", opset, data)
-    axes = range(x.ndim)[::-1] if perm is None else ints(row, perm, "perm")
+    axes = range(x.ndim)[::-1] if perm is None else ints(perm, "perm", row)
     return view_or_copy(permuted(x, axes, "perm", row), copy, out)
 
 
@@ -71,7 +72,7 @@ def squeeze(
     if axes is None:
         drop = tuple(i for i, size in enumerate(x.shape) if size == 1)
     else:
-        given = ints(row, axes, "axes", scalar=True)
+        given = ints(axes, "axes", row, scalar=True)
         check_sign(row, given)
         drop = squeezed(x.shape, given, row)
     return view_or_copy(views.squeeze(x, drop), copy, out)
@@ -95,7 +96,7 @@ def unsqueeze(
     (1, 3, 4, 1)
     """
     row, x = entered("Unsqueeze", opset, data)
-    given = ints(row, axes, "axes", scalar=True)
+    given = ints(axes, "axes", row, scalar=True)
     return view_or_copy(
         views.expand_dims(x, axes_of(row, given, x.ndim + len(given))) if given else x,
         copy,
@@ -122,7 +123,7 @@ def flatten(
     (6, 4)
     """
     row, x = entered("Flatten", opset, data)
-    at = integer(row, axis, "axis")
+    at = integer(axis, "axis", row)
     check_sign(row, (at,))
     if not -x.ndim <= at <= x.ndim:
         raise ReshapeError(f"axis {at} is not in [{-x.ndim}, {x.ndim}]", asked_by=row)
@@ -148,7 +149,7 @@ def expand(
     (2, 3, 4)
     """
     row, x = entered("Expand", opset, data)
-    target = broadcast(x.shape, ints(row, shape, "the shape"), asked_by=row)
+    target = broadcast(x.shape, ints(shape, "the shape", row), asked_by=row)
     return view_or_copy(views.broadcast_to(x, target), copy, out)
 
 
@@ -178,10 +179,10 @@ def slice(  # noqa: A001  # the operator's name
     if steps is not None and row.since < 10:
         raise ReshapeError(f"{row} has no input steps (opset 10 does)")
     types = row.operands["starts"]
-    begins, stops = ints(row, starts, "starts", types), ints(row, ends, "ends", types)
+    begins, stops = ints(starts, "starts", row, types=types), ints(ends, "ends", row, types=types)
     count = len(begins)
-    along = range(count) if axes is None else ints(row, axes, "axes", types)
-    by = (1,) * count if steps is None else ints(row, steps, "steps", types)
+    along = range(count) if axes is None else ints(axes, "axes", row, types=types)
+    by = (1,) * count if steps is None else ints(steps, "steps", row, types=types)
     if not len(stops) == len(along) == len(by) == count:
         lengths = f"{count} starts, {len(stops)} ends, {len(along)} axes and {len(by)} steps"
         raise ReshapeError(f"{lengths} must be as many", asked_by=row)
@@ -224,12 +225,12 @@ def split(
     [(3, 2), (3, 2), (1, 2)]
     """
     row, x = entered("Split", opset, data)
-    (at,) = axes_of(row, (integer(row, axis, "axis"),), x.ndim)
+    (at,) = axes_of(row, (integer(axis, "axis", row),), x.ndim)
     size = x.shape[at]
     if split is not None:
         if row.since == 1 and is_array(split):
             split = whole_numbers(row, split, "split")
-        sizes: tuple[int, ...] = ints(row, split, "split")
+        sizes: tuple[int, ...] = ints(split, "split", row)
         if num_outputs is not None and (row.since >= 18 or num_outputs != len(sizes)):
             raise ReshapeError(
                 f"{len(sizes)} sizes in split exclude num_outputs={num_outputs}", asked_by=row
@@ -257,7 +258,7 @@ def _equal(row: Version, size: int, parts: int | None) -> tuple[int, ...]:
     """The sizes of so many equal parts."""
     if parts is None:
         raise ReshapeError("split or num_outputs must be given", asked_by=row)
-    count = integer(row, parts, "num_outputs")
+    count = integer(parts, "num_outputs", row)
     if count < 1:
         raise ReshapeError(f"num_outputs must be at least 1, not {count}", asked_by=row)
     each = -(-size // count)
