@@ -1,7 +1,7 @@
 """Conversions by NumPy, until kernels are ready.
 
-Large numbers of codes of 16 bits or fewer are looked up in tables of all codes; everything else is
-`numerics`. Importing this module does not import numba.
+Floats of 16 bits or fewer are looked up in tables of all of them; everything else is `numerics`.
+Importing this module does not import numba.
 """
 
 from __future__ import annotations
@@ -28,40 +28,16 @@ def converted(
 
     Scales and zero points are floats of the conversion's arithmetic, one for each code.
     """
-    source = made.source
-    if source.bits < 8:
-        codes = codes & ((1 << source.bits) - 1)
-    # A NumPy operation takes a quarter of the time of a lookup.
-    steps = made.target.bits >= 32 and (source.kind != "float" or numerics.is_shifted(source))
+    bits = made.source.bits
+    if bits < 8:
+        codes = codes & ((1 << bits) - 1)
     with np.errstate(all="ignore"):
-        if scales is None and made.arithmetic and not steps and _many(codes, source.bits):
-            return _every(made).take(codes)
-        return _converted(codes, made, scales, zeros)
-
-
-def _many(codes: NDArray[Any], bits: int) -> bool:
-    """Whether a table of all codes of so many bits pays, once per process."""
-    return bits <= 16 and 16 * codes.size >= 1 << bits
-
-
-@tables
-def _every(made: Conversion) -> Any:
-    """The results of all codes of 16 bits or fewer."""
-    return _converted(_codes(made.source), made)
-
-
-def _converted(
-    codes: NDArray[Any],
-    made: Conversion,
-    scales: NDArray[Any] | None = None,
-    zeros: NDArray[Any] | None = None,
-) -> Any:
-    if not made.arithmetic:
-        return numerics.resized(codes, made)
-    values = numerics.decoded(codes, made, _read)
-    if scales is not None:
-        values = numerics.scaled(values, made, scales, zeros)
-    return numerics.encoded(values, made, _narrow)
+        if not made.arithmetic:
+            return numerics.resized(codes, made)
+        values = numerics.decoded(codes, made, _read)
+        if scales is not None:
+            values = numerics.scaled(values, made, scales, zeros)
+        return numerics.encoded(values, made, _narrow)
 
 
 def _read(codes: NDArray[Any], number: Number) -> Any:
@@ -101,7 +77,7 @@ def _narrow(values: NDArray[Any], made: Conversion) -> Any:
     values = numerics.single(values)
     if number.bits == 16:
         return numerics.cut(values, made)
-    if not _many(values, 16):
+    if 16 * values.size < 1 << 16:  # too few for a table
         return _rounded(values, made)
     # Rounded to odd in 16 bits, as a later rounding is the only one.
     bits = values.view(np.uint32)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from ..kernels.constants import per_byte
 from ..runtime.cpu_caches import LINE
 from ..shapes.dims import merged
 from ..shapes.layout import Layout
@@ -143,10 +142,6 @@ def _parts(dims: Sequence[Dim], bits: int, unit: int) -> list[int]:
                 dims[k].size, parts[k] * room, max(parts[k], RUN // prod(parts[k + 1 :]))
             )
             room = BOX_ELEMENTS // prod(parts)
-    per = per_byte(bits) if bits < 8 else 1
-    for k, dim in enumerate(dims):
-        if per > 1 and dim.source == bits and k < last and dim.size % per == 0:
-            parts[k] = min(dim.size, -(-parts[k] // per) * per)
     return parts
 
 
