@@ -86,10 +86,10 @@ class Specialization:
         if one is None:
             self.fill(*places)
         elif target.size:
-            see = self.copied_view
-            done = one.run(*places, fresh, None if see is None else lambda: assign(see(x), target))
+            done = one.run(*places, fresh, self._by_numpy((x,), (target,)))
             if done is not None:
                 way, move = done
+                see = self.copied_view
                 move = move if see is None else lambda x, into, _: assign(see(x), into)
                 both = self.one_pass(True) and target.nbytes < thresholds.STREAM_FROM
                 ways = {True, False} if both else {fresh}  # large ones have another kernel
@@ -132,8 +132,9 @@ class Specialization:
     def _by_numpy(self, items: Iterable[Any], outs: Sequence[Any]) -> Callable[[], object] | None:
         """What NumPy does to arrays one by one; None if it does better with many at a time."""
         see = self.copied_view
-        few = not len(outs) or self.route.fills[0].nbytes <= STACKED_MAX_BYTES
-        if see is None or few:
+        if see is None or not len(outs):
+            return None
+        if len(outs) > 1 and self.route.fills[0].nbytes <= STACKED_MAX_BYTES:
             return None
 
         def each() -> None:
