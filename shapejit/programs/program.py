@@ -18,7 +18,8 @@ from ..dtypes.promotion import AnyDtype
 from ..dtypes.table import DType
 from ..engine import outputs, small_calls
 from ..engine.addresses import byte_of, located
-from ..engine.routes import FOUND, follow, key_of
+from ..engine.calls import follow, key_of
+from ..engine.routes import FOUND
 from ..engine.small_calls import TABLE
 from ..errors import DTypeError, FormatError, ReshapeError, about, shape_text
 from ..planning.cast_plans import CastPlan

@@ -16,11 +16,11 @@ from ..arrays.tensor import Bytes, Tensor
 from ..dtypes.promotion import AnyDtype
 from ..engine import outputs
 from ..engine.addresses import byte_of, place_of
+from ..engine.calls import keep, key_of
 from ..engine.copying import assign
 from ..engine.numpy_fallback import STACKED_MAX_BYTES
-from ..engine.routes import ENTRY, FOUND, keep, key_of
+from ..engine.routes import ENTRY, FOUND
 from ..kernels.constants import MAX_RANK
-from ..planning import thresholds
 from ..runtime.launches import Addresses, address_of
 from ..runtime.lazy import cached_property
 from ..runtime.ndarrays import MOST_DIMS, check_possible
@@ -78,7 +78,8 @@ class Specialization:
         begin, _ = byte_of(x)
         if one is None and out is None:
             if not self.route.fresh and key is not None:
-                FOUND.put(key, self.view)
+                view = self.view
+                FOUND.put(key, lambda x, _: view(x))
             (made,) = self.results((x,), [begin])
             return made
         target, fresh = outputs.target(out, self.kind, self.shape, (x,))
@@ -91,9 +92,8 @@ class Specialization:
             if done is not None:
                 way, move = done
                 move = move if see is None else lambda x, into, _: assign(see(x), into)
-                both = self.one_pass(True) and target.nbytes < thresholds.STREAM_FROM
-                ways = {True, False} if both else {fresh}  # large ones have another kernel
-                keep(key, way, move, x, target, *ways, alive=one.operands, asked=asked)
+                new = self.one_pass(True) is not None
+                keep(key, way, move, x, target, fresh, one.operands, asked, new)
         return target if out is None else out
 
     def results(self, items: Iterable[Any], sources: Sequence[int] | Addresses) -> list[Any]:
