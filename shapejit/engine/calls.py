@@ -95,7 +95,7 @@ class CheckedCall:
                 places = np.array([[source >> shift], [begin >> shift]], np.int64)
                 shares, streamed = max(1, way.nbytes // SHARE), way.streaming and not fresh
                 run_launch(way.launch, streamed, places, way.units, way.units, shares, way.depth)
-                if self.nbytes <= SHARE and not streamed:
+                if self.nbytes < thresholds.NO_PLAN_MAX_BYTES and shares == 1 and not streamed:
                     self._learn(x, made, way, target is None)
             else:
                 return None
