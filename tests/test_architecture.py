@@ -192,7 +192,6 @@ def test_constants_are_defined_once():
 # What planning and the engine compare with beside `planning.thresholds`: sizes of blocks, vectors,
 # tables and caches, and how NumPy and Python do their part.
 SIZES = {
-    "engine/numpy_fallback": {"STACKED_MAX_BYTES"},
     "engine/patience": {"LOOKED_FOR", "_forced"},
     "planning/boxes": {"MATRIX"},
     "planning/casts": {"RUN", "SHUFFLED_RUNS", "VECTOR"},

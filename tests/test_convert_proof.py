@@ -10,7 +10,7 @@ import scheme_fixtures
 
 import shapejit as sj
 from shapejit.conversion import proof
-from shapejit.engine import execution, routes
+from shapejit.engine import calls, execution
 
 RNG = np.random.default_rng(7)
 X = RNG.standard_normal((600, 1200)).astype(np.float32)
@@ -45,7 +45,7 @@ def wrong_launch(run_launch):
 @pytest.fixture
 def wrong(monkeypatch):
     """Kernels make a wrong bit."""
-    for module in (execution, routes):
+    for module in (calls, execution):
         monkeypatch.setattr(module, "run_launch", wrong_launch(module.run_launch))
 
 

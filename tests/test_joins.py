@@ -395,3 +395,27 @@ def test_bfloat16_keeps_its_bits_among_float32(entering):
     for made in (sj.concat(parts), sj.concat(parts, out=entering(np.empty(65539, np.float32)))):
         bits = np.asarray(made).view(np.uint32)
         assert np.array_equal(bits[3:], halves.astype(np.uint32) << 16)
+
+
+@pytest.mark.parametrize("by", [patience.force_numpy, nullcontext])
+@pytest.mark.parametrize("rows", [3, 4000])
+def test_parts_of_several_shapes_and_dtypes_into_an_output(by, rows):
+    memory = np.zeros(1 << 17, np.uint8)
+    with by():
+        for dtypes in (("f4", "f4"), ("i2", "f4"), (ml_dtypes.bfloat16, "f4")):
+            parts = [filled((rows + k, 5), "u1", k).astype(d) for k, d in enumerate(dtypes)]
+            wanted = np.concatenate([part.astype("f4") for part in parts])
+            out = np.empty_like(wanted)
+            assert same(sj.concat(parts), wanted)
+            assert sj.concat(parts, out=out) is out
+            assert same(out, wanted)
+            wrong = out.astype("f8"), out[:-1], np.empty((*out.shape, 2), "f4")[..., 0]
+            for into in wrong:
+                with pytest.raises(sj.ShapeJitError):
+                    sj.concat(parts, out=into)
+            if wanted.nbytes < len(memory):
+                own = memory[: parts[0].nbytes].view(dtypes[0]).reshape(rows, 5)
+                into = memory[4 : 4 + wanted.nbytes].view("f4").reshape(wanted.shape)
+                with pytest.raises(ReshapeError, match="overlaps"):
+                    sj.concat([own, parts[1]], out=into)
+                assert not memory.any()

@@ -8,6 +8,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Sequence
+from contextlib import nullcontext
 from math import prod
 
 import loops
@@ -1187,3 +1188,44 @@ def test_a_view_stays_one_after_outputs_were_filled(dtype, by):
             assert np.shares_memory(after, memory)
             assert after.flags.writeable == before.flags.writeable
             assert program.map(sj.stack([given, given])).shape == (2, *program.shape)
+
+
+@pytest.mark.parametrize("by", [patience.force_numpy, nullcontext])
+@pytest.mark.parametrize("shape", [(5, 7), (40, 60)])
+def test_outputs_of_maps_that_are_known_are_checked(by, shape):
+    """Later calls go straight to NumPy or a kernel, and refuse what the first one does."""
+    program = sj.plan(shape, "int32", lambda t: t.T.ascontiguous())
+    memory = np.arange(12 * np.prod(shape), dtype=np.int32).reshape(12, *shape)
+    xs = [x.copy() for x in memory[:4]]
+    turned = shape[::-1]
+    slab = np.zeros((4, *turned), np.int32)
+    with by():
+        for outs in (slab, list(slab), [np.zeros(turned, np.int32) for _ in xs]):
+            for _ in range(4):
+                slab[...] = 0
+                assert program.map(xs, out=outs) is outs
+                assert all((made == x.T).all() for made, x in zip(outs, xs, strict=True))
+        slab[...] = 7
+        locked = readonly(slab.copy())
+        wide = np.zeros((4, turned[0], 2 * turned[1]), np.int32)[..., ::2]
+        wrong = (
+            slab[:3], slab.astype(np.uint32), locked, wide, slab.reshape(2, 2, *turned),
+            [*slab[:3]], [*slab[:3], slab[2]], [*slab[:3], locked[3]], [*slab[:3], slab[3].T],
+            [*slab[:3], xs[0].reshape(turned)],
+        )  # fmt: skip
+        for outs in wrong:
+            with pytest.raises(sj.ShapeJitError):
+                program.map(xs, out=outs)
+            assert (slab == 7).all()
+        before, sources = memory.copy(), list(memory[4:8])
+        for begin in range(1, 12 - 4):
+            into = memory[begin : begin + 4].reshape(4, *turned)
+            if begin == 8:
+                continue
+            for outs in (into, list(into)):
+                with pytest.raises(sj.ReshapeError, match="overlaps"):
+                    program.map(sources, out=outs)
+        assert (memory == before).all()
+        into = memory[8:].reshape(4, *turned)
+        program.map(sources, out=into)
+        assert all((made == x.T).all() for made, x in zip(into, sources, strict=True))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,6 @@ from numpy.typing import NDArray
 from ..arrays.tensor import Tensor
 from ..errors import about
 from ..kernels.object_layouts import CONTIGUOUS_WRITEABLE
-from ..planning.thresholds import SHORT
 from ..runtime.launches import Addresses, address_of
 from ..runtime.ndarrays import unwrapped
 from ..shapes.layout import Layout
@@ -210,10 +210,6 @@ def read_alike(
     if read is not None:
         return addresses, read(items, len(items), expected, flags, addresses)
     with by_numpy(array_structs.work_of(array_structs.READ_ALIKE)):
-        if array_structs.verified() and len(items) >= SHORT:
-            found = array_structs.read_by_numpy(items, expected, flags)
-            if len(found):
-                return found, len(items)
         for i, x in enumerate(items):
             like = type(x) is np.ndarray and x.dtype == dtype and x.shape == shape
             same = like and (x.strides == strides or x.size <= 1)
@@ -221,6 +217,16 @@ def read_alike(
                 return addresses, i
             addresses[i] = address_of(x)
     return addresses, len(items)
+
+
+_KIND = tuple(map(attrgetter, ("dtype", "shape", "strides")))
+
+
+def are_alike(items: tuple[Any, ...], *like: object) -> bool:
+    """Whether all are exact ndarrays of one dtype, shape and strides, without their addresses."""
+    if {*map(type, items)} != {np.ndarray}:
+        return False
+    return all({*map(get, items)} == {one} for get, one in zip(_KIND, like, strict=True))
 
 
 def overlap(

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays.buffers import Lent
 from ..kernels.object_layouts import (
     BASE,
     CONTIGUOUS_WRITEABLE,
@@ -111,40 +110,6 @@ def kind_of(dtype: np.dtype[Any], shape: tuple[int, ...], strides: tuple[int, ..
     It contains the address of the dtype: the caller keeps that alive.
     """
     return np.array([id(np.ndarray), id(dtype), len(shape), *shape, *strides], np.int64)
-
-
-def read_by_numpy(items: tuple[Any, ...], kind: Addresses, flags: int) -> Addresses:
-    """What `READ_ALIKE` does, by NumPy, for items that are all of the kind; else an empty array.
-
-    An attribute of each of a thousand small arrays takes longer than copying them. NumPy gathers
-    the fields of the structs of all of them at once. Objects other than ndarrays are smaller: the
-    types are looked at first.
-    """
-    none, rank = np.empty(0, np.int64), int(kind[2])
-    at = np.asarray(Lent(id(items) + ITEMS, (len(items),), kind="<i8"))
-    if (_gathered(at + TYPE, 1) != kind[0]).any():
-        return none
-    # Columns: data, rank (of 4 bytes), shape, strides, base, dtype, flags (of 4 bytes).
-    found = _gathered(at + DATA, 7)
-    if (found[:, 5] != kind[1]).any() or (found[:, 1].astype(np.int32) != rank).any():
-        return none
-    if flags and (found[:, 6] & flags != flags).any():
-        return none
-    if rank:
-        dims = [_gathered(found[:, column], rank) for column in (2, 3)]
-        shape, strides = kind[3:].reshape(2, rank)
-        if (dims[0] != shape).any() or ((dims[1] != strides) & (shape != 1)).any():
-            return none
-    places: Addresses = found[:, 0].copy()
-    return places
-
-
-def _gathered(addresses: Addresses, words: int) -> Addresses:
-    """So many int64 from each address on, as rows: NumPy reads them where they are."""
-    low, high = int(addresses.min()), int(addresses.max())
-    memory = np.asarray(Lent(low, ((high - low) // 8 + 1, words), (8, 8), "<i8"))
-    found: Addresses = memory[(addresses - low) >> 3]
-    return found
 
 
 @cache

@@ -21,10 +21,11 @@ from ..runtime.cpu_caches import LINE
 from ..runtime.launches import address_of
 from . import array_structs
 from .addresses import byte_of, layout_of, place_of
+from .calls import keep
 from .execution import Work
 from .patience import forced
-from .routes import NUMPY, WHOLE, Route, compiled, copies, keep, moves, run
-from .small_calls import KNOWN, Routes
+from .routes import FOUND, NUMPY, WHOLE, Route, compiled, copies, moves, run
+from .small_calls import KNOWN, Routes, small_route
 
 
 def copy(
@@ -62,7 +63,53 @@ def copy(
     elif route.ready:
         way = route.work
     if kept:
-        keep(key, way, moves(route), x, target, True, False)
+        keep(key, way, moves(route), x, target, fresh)
+
+
+def _copy_array(
+    x: NDArray[Any],
+    target: NDArray[Any],
+    fresh: bool,
+    key: object = None,
+    asked: object = None,
+    known: Routes = KNOWN,
+) -> None:
+    met = _was_met(key or (x.dtype, x.shape, x.strides))
+    route = choose(x, met or forced())
+    way = None
+    if route is WHOLE and route.ready:
+        array_structs.copy_whole(x, target)
+    else:
+        places = [8 * address_of(x)], [8 * address_of(target)]
+        way = run(route, *places, fresh, instead=partial(assign, x, target))
+    if not met or not key or x.dtype is not target.dtype or is_numpys(x.dtype):
+        return  # no more calls of this kind will come
+    if way is not None:
+        keep(key, way, assign, x, target, fresh)
+    elif type(target) is np.ndarray:
+        new = bool(asked or not x.flags.c_contiguous) and x.nbytes < result_memory.FROM
+        layout, made = layout_of(x), x.dtype if new else None
+        small = small_route(x, target, small_plan(layout), made, layout, asked)
+        if small is not None:
+            known.put(x, asked, small)
+
+
+class _Met:
+    """In the cache of Routes: an array of this kind was copied before."""
+
+    weight = 128
+
+
+_MET = _Met()
+
+
+def _was_met(kind: object) -> bool:
+    """Whether an array of this kind was copied before; only then is a Route worth keeping."""
+    mark = "met", hash(kind)
+    known = mark in FOUND
+    if not known:
+        FOUND.put(mark, _MET)
+    return known
 
 
 def choose(x: NDArray[Any], met: bool, region: NDArray[Any] | None = None) -> Route:
@@ -91,32 +138,6 @@ def choose(x: NDArray[Any], met: bool, region: NDArray[Any] | None = None) -> Ro
     route = copies(layout_of(x))
     whole = whole and nbytes <= thresholds.NO_PLAN_MAX_BYTES
     return WHOLE if whole and (route.by_numpy or not route.slower_whole) else route
-
-
-def _copy_array(
-    x: NDArray[Any],
-    target: NDArray[Any],
-    fresh: bool,
-    key: object = None,
-    asked: object = None,
-    known: Routes = KNOWN,
-) -> None:
-    met = known.met(x, asked)
-    route = choose(x, met or forced())
-    way = None
-    if route is WHOLE and route.ready:
-        array_structs.copy_whole(x, target)
-    else:
-        places = [8 * address_of(x)], [8 * address_of(target)]
-        way = run(route, *places, fresh, instead=partial(assign, x, target))
-    if not met or not key or x.dtype is not target.dtype or is_numpys(x.dtype):
-        return  # no more calls of this kind will come
-    if way is None:
-        new = bool(asked or not x.flags.c_contiguous) and x.nbytes < result_memory.FROM
-        made = x.dtype if new else None
-        known.learn(x, target, lambda: small_plan(layout_of(x)), made, asked)
-    else:
-        keep(key, way, assign, x, target, True, False)
 
 
 def assign(x: NDArray[Any], target: NDArray[Any], _: int = 0) -> None:

@@ -14,12 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.buffers import Bytes, Lent
 from ..arrays.elements import Codes, assign, read, whole, write
 from ..kernels.numbers import Conversion, Number
 from ..kernels.plain_conversions import converted
-from ..planning.thresholds import SHORT
-from ..runtime.launches import Addresses, address_of
+from ..runtime.launches import Addresses
 from ..shapes.dims import merged
 from ..shapes.layout import Layout
 
@@ -33,18 +31,13 @@ Where = Sequence[int] | Addresses
 Layouts = Sequence[Layout]
 
 
-STACKED_MAX_BYTES = 2 * 1024  # of a tensor that is copied to a stack of them
-CONVERTED_MAX_BYTES = 32 * 1024  # the same, if its elements are converted
-STACK_MAX_BYTES = 128 * 1024  # of a stack, which stays in a cache
-
-
 def copy(sources: Where, seen: Layout, targets: Where, into: Layout, bias: int = 0) -> None:
     """Copy the elements at each source to the target of the same index.
 
     Wider ones get zeros above. `bias` is added to each code, modulo the range of the source's.
     """
-    for source, one, target, to, _ in _stacked(sources, seen, targets, into, STACKED_MAX_BYTES):
-        for src, dst in _parts(*_ordered((one, to), (source & 7, target & 7), not bias)):
+    for source, target in _pairs(sources, targets):
+        for src, dst in _parts(*_ordered((seen, into), (source & 7, target & 7), not bias)):
             codes = read(source, src)
             if bias:
                 codes = (codes + bias) & ((1 << src.bits) - 1)
@@ -64,12 +57,10 @@ def convert(
     floats = f"f{conversion.arithmetic // 8}"
     pair, move = _by_assignment(conversion), assignment(conversion)
     scaled = _scaled_in_place(conversion)
-    for source, one, target, to, count in _stacked(
-        sources, seen, targets, into, CONVERTED_MAX_BYTES
-    ):
-        layouts = one, to, *(lie.stacked(count, 0) if count else lie for _, lie in numbers)
+    layouts = seen, into, *(lie for _, lie in numbers)
+    for source, target in _pairs(sources, targets):
         found, most = _ordered(layouts, (source & 7, target & 7), False)
-        for src, dst, *lies in _parts(found, to.size if scaled else most):
+        for src, dst, *lies in _parts(found, into.size if scaled else most):
             in_order = pair and all(map(_is_in_order, (source, target), (src, dst)))
             if pair and move and in_order:
                 made = read(target, dst).view(pair[1])
@@ -93,57 +84,9 @@ def convert(
             write(converted(codes, conversion, scale, zero), target, dst)
 
 
-def _stacked(
-    sources: Where, seen: Layout, targets: Where, into: Layout, most: int
-) -> Iterator[tuple[int, Layout, int, Layout, int]]:
-    """The place and Layout of each source and its target; or those of stacks of so many tensors.
-
-    Tensors of at most `most` bytes are copied to stacks, by one call of NumPy's for many, and from
-    stacks of results: at 8 x 8 floats in half of the time of a loop over arrays.
-    """
-    if len(sources) < SHORT:
-        for source, target in zip(sources, targets, strict=True):
-            yield int(source), seen, int(target), into, 0
-        return
-    src, dst = np.asarray(sources, np.int64), np.asarray(targets, np.int64)
-    low, high, nbytes = seen.span[0] >> 3, (seen.span[1] + 7) >> 3, into.size * into.bits // 8
-    width = high - low
-    # Within two pages all bytes are memory of the process, those between elements, too.
-    gaps = _has_gaps(seen)
-    few = 0 < width <= (min(most, STACKED_MAX_BYTES) if gaps else most) and into.contiguous
-    places = np.bitwise_or.reduce(src | dst) | into.offset | into.size * into.bits
-    if not few or places & 7:
-        for source, target in zip(src.tolist(), dst.tolist(), strict=True):
-            yield source, seen, target, into, 0
-        return
-    step = min(len(src), STACK_MAX_BYTES // width)
-    read_from, begins = _rows((src >> 3) + low, width)
-    written, ends = _rows((dst + into.offset) >> 3, nbytes)
-    results, stack = np.empty((step, nbytes), np.uint8), None
-    for at in range(0, len(src), step):
-        # The last stack is freed after this one is allocated: malloc would return it to the system.
-        stack = read_from[begins[at : at + step]]
-        count = len(stack)
-        source, target = 8 * (address_of(stack) - low), 8 * address_of(results)
-        to = Layout.row_major((count, *into.shape), into.bits)
-        yield source, seen.stacked(count, 8 * width), target, to, count
-        written[ends[at : at + step]] = results[:count]
-
-
-def _has_gaps(layout: Layout) -> bool:
-    """Whether there are bits between the first and the last element that belong to none."""
-    reached = layout.bits
-    for stride, size in sorted(zip(map(abs, layout.strides), layout.shape, strict=True)):
-        if size > 1 and stride > reached:
-            return True
-        reached += stride * (size - 1)
-    return False
-
-
-def _rows(addresses: Addresses, nbytes: int) -> tuple[Bytes, Addresses]:
-    """Memory as overlapping rows of so many bytes, and the indices of those at the addresses."""
-    low, high = int(addresses.min()), int(addresses.max())
-    return np.asarray(Lent(low, (high - low + 1, nbytes), (1, 1))), addresses - low
+def _pairs(sources: Where, targets: Where) -> Iterator[tuple[int, int]]:
+    """Each source with its target, as Python's ints."""
+    return zip(map(int, sources), map(int, targets), strict=True)
 
 
 @lru_cache(maxsize=256)

@@ -1,40 +1,32 @@
 """Routes: how arrays of one kind are processed, decided once and looked up by later calls.
 
 A Route copies or converts tensors of one Layout: by a kernel with all its arguments, or by NumPy
-until that kernel is ready. All Routes are in one cache of bounded size. So are CheckedCalls, which
-later calls with equal arguments `follow` without checking them again.
+until that kernel is ready. All Routes are in one cache of bounded size.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial, wraps
 from typing import Any, TypeVar
 
-import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays.tensor import Tensor
-from ..dtypes.promotion import AnyDtype
-from ..dtypes.table import DType
 from ..kernels.numbers import Conversion
 from ..planning import planner
 from ..planning.cast_plans import CastPlan, Scales
 from ..planning.casts import cast_plan
 from ..planning.plans import Plan
 from ..planning.small_plans import slower_whole
-from ..runtime import result_memory
 from ..runtime.kernel_names import Name
-from ..runtime.launches import SHARE, Addresses, address_of, run_launch
+from ..runtime.launches import address_of
 from ..runtime.lazy import cached_property
 from ..runtime.recent import Recent
 from ..shapes.layout import Layout
-from . import numpy_fallback, small_calls
-from .addresses import layout_of
+from . import numpy_fallback
 from .array_structs import SMALL_CALLS, SMALL_NAMES
 from .execution import (
-    COPY_EACH,
     WORK_BYTES,
     Where,
     Work,
@@ -44,10 +36,8 @@ from .execution import (
     work_in_turns,
     work_of,
 )
-from .patience import Kind, by_numpy, now, spent
-from .small_calls import KNOWN, ROUTE_BYTES, TABLE, SmallRoute, small_route
+from .patience import Kind, by_numpy
 
-BYTES = np.dtype(np.uint8)
 REMEMBERED = 16 * 1024 * 1024  # bytes of the cache
 ENTRY = 2048  # bytes assumed for an entry without `weight`
 
@@ -254,153 +244,3 @@ def moves(route: Route, operands: tuple[int, int] = (0, 0)) -> Move:
         route.instead([8 * address_of(x) + source], [8 * address_of(target)], operands)
 
     return move
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class CheckedCall:
-    """A call whose arguments need no checks; the result has a `dtype` and a row-major `layout`.
-
-    `ways` are that into memory that was used before, and that into fresh memory: the kernel, or the
-    Route whose kernel is not ready, for which NumPy `moves` the arrays; and what owns the memory
-    that it reads beside arrays. The elements are at `seen`, counted from the data pointer of the
-    source; `source` is the number of bits to the place that offsets count from. `small`, which is
-    filled later, are the ways that compiled code runs by itself.
-    """
-
-    ways: tuple[tuple[Work | Route | None, object], ...]
-    move: Move
-    seen: Layout
-    source: int
-    dtype: AnyDtype
-    layout: Layout
-    nbytes: int
-    asked: object
-    small: list[SmallRoute | None] = field(default_factory=lambda: [None, None])
-
-    @property
-    def weight(self) -> int:
-        """A bound on the bytes of its tables."""
-        found = {way for way, _ in self.ways if way}
-        return ENTRY + sum(way.weight for way in found) + 2 * ROUTE_BYTES
-
-
-def key_of(x: Any, *asked: object) -> tuple[object, ...] | None:
-    """A key for arrays like this one, and what is asked for; None for objects that are none."""
-    if type(x) is np.ndarray:
-        return x.dtype, x.shape, x.strides, *asked
-    if type(x) is Tensor:
-        layout = x.layout
-        return x.dtype.name, layout.shape, layout.strides, layout.offset, *asked
-    return None
-
-
-def keep(
-    key: object,
-    way: Work | Route,
-    move: Move,
-    x: NDArray[Any] | Tensor,
-    made: Any,
-    *fresh: bool,
-    alive: object = None,
-    asked: object = None,
-) -> None:
-    """Let later calls with this key do what was just done to `x`, which became `made`.
-
-    It applies to results in `fresh` memory, in other memory, or in both. NumPy `moves` arrays until
-    the kernel of a Route is ready. `alive` owns what both read beside arrays. Compiled code finds
-    small ndarrays by what is `asked`, see `small_calls`.
-    """
-    if isinstance(x, Tensor):
-        seen, source, bits = x.layout, x.layout.offset & ~7, made.dtype.bits
-    else:
-        seen, source, bits = layout_of(x), 0, 8 * made.itemsize
-    before: CheckedCall | None = FOUND.get(key)
-    ways: list[tuple[Work | Route | None, object]]
-    ways = list(before.ways) if before else [(None, None)] * 2
-    for untouched in fresh:
-        ways[untouched] = way, alive
-    layout = Layout.row_major(made.shape, bits)
-    done = (*ways,), move, seen, source, made.dtype, layout, made.nbytes, asked
-    FOUND.put(key, CheckedCall(*done))
-
-
-def follow(key: object, x: Any, out: Any) -> Any:
-    """The result of the CheckedCall with this key, as `out` or new; None if there is none.
-
-    In place of a CheckedCall may be a function that makes `x` its result, a view.
-    """
-    call: Any = FOUND.get(key)
-    if type(call) is not CheckedCall:
-        return None if call is None else call(x)
-    target, kind = out, call.dtype
-    if type(kind) is DType:
-        x = x.buffer
-        if out is not None:
-            if type(out) is not Tensor or out.dtype is not kind or out.layout != call.layout:
-                return None
-            target = out.buffer
-    small = call.small[out is None]
-    if small is None:
-        made = _followed(call, x, target)
-    else:
-        made = small_calls.run_found(x, target, small.words, TABLE)
-    if made is None or type(kind) is not DType:
-        return made
-    return Tensor.unchecked(made, kind, call.layout) if out is None else out
-
-
-def _followed(call: CheckedCall, x: Any, target: Any) -> Any:
-    """The memory of the result, `target` or new, written; None if `target` is not fit for it."""
-    dtype: Any = call.dtype
-    shape: Any = call.layout.shape
-    tensor = type(dtype) is DType
-    if tensor:
-        shape, dtype = (call.nbytes,), BYTES
-    made, fresh = target, target is None
-    if made is None:
-        # `new_array`, inlined without checks: it is a large part of a small call.
-        large = call.nbytes >= result_memory.FROM
-        memory, fresh = (large and result_memory.kept().take(call.nbytes)) or (None, True)
-        new = memory is None  # np.empty takes half of the time
-        made = np.empty(shape, dtype) if new else np.ndarray(shape, dtype, memory)
-        if tensor:
-            made[-1] = 0
-    elif not (
-        type(made) is np.ndarray
-        and made.dtype is dtype
-        and made.shape == shape
-        and made.flags.carray
-        and not np.may_share_memory(x, made)
-    ):
-        return None
-    way, _ = call.ways[fresh]
-    if isinstance(way, Route):
-        kind = way.kind
-        if kind is None:
-            call.move(x, made, call.source)
-        elif kind.kernels_ready(way.names):
-            return None
-        else:
-            start = now()
-            call.move(x, made, call.source)
-            spent(start, kind)
-    elif way is None or not way.kind.ready:
-        return None
-    else:
-        source = 8 * x.__array_interface__["data"][0] + call.source + way.source
-        begin = 8 * made.__array_interface__["data"][0] + way.target
-        shift = 0 if way.launch.bits else 3
-        places = np.array([[source >> shift], [begin >> shift]], np.int64)
-        shares, streamed = max(1, way.nbytes // SHARE), way.streaming and not fresh
-        run_launch(way.launch, streamed, places, way.units, way.units, shares, way.depth)
-        if call.nbytes <= SHARE and not streamed:
-            result = dtype if call.ways[True][0] else None  # else new results are views
-            work: Work | Addresses = way
-            if way.kind is COPY_EACH and not call.source:
-                work = way.launch.arguments[1]  # a small plan, without the rest of the launch
-            given = x, made, lambda: work, result, call.seen
-            small = small_route(*given, call.asked, call.source)
-            call.small[target is None] = small
-            if small is not None and call.asked is not None and type(call.dtype) is not DType:
-                KNOWN.put(x, call.asked, small)
-    return made

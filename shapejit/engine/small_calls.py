@@ -11,7 +11,6 @@ interned str), or an object that stands for a Program.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
 from functools import cache
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -54,14 +53,12 @@ from ..runtime.kernels import WORDS, address, called, table_of
 from ..runtime.launches import Addresses, stage_memory
 from ..shapes.layout import Layout
 from . import array_structs
-from .addresses import layout_of
 from .array_structs import SMALL_CALLS
 from .execution import Work
 from .patience import SWITCH as NUMPY_FORCED, by_numpy
 
 SLOTS = 1024
 ROUTE_BYTES = 2048  # of one Route, about
-MET_BYTES = 100  # of one hash in a set, about
 PYARRAY_EMPTY = 184  # the index of that function in NumPy's C API
 POSITIONS = MAX_RANK + 8  # words that a small plan's loops need
 
@@ -75,42 +72,12 @@ class Routes:
 
     def __init__(self, slots: int = SLOTS) -> None:
         self.table: Addresses = np.array([*_constants(), slots, *(0,) * slots], np.int64)
-        self._met: set[int] = set()  # hashes of the kinds of arrays seen, at most one per slot
         self._kept: dict[int, SmallRoute] = {}  # whose addresses are in it
 
     @property
     def weight(self) -> int:
         """A bound on the bytes of all Routes."""
-        return ROUTE_BYTES * (1 + len(self._kept)) + MET_BYTES * len(self._met)
-
-    def met(self, x: NDArray[Any], asked: object = None) -> bool:
-        """Whether an array of this kind was seen before; only then is a Route worth making."""
-        mark = hash((x.shape, x.strides, x.dtype, asked))
-        if mark in self._met:
-            return True
-        if len(self._met) >= self.table[ROUTES]:
-            self._met.clear()
-        self._met.add(mark)
-        return False
-
-    def learn(
-        self,
-        x: NDArray[Any],
-        out: NDArray[Any],
-        find: Callable[[], Work | Addresses | None],
-        made: np.dtype[Any] | None,
-        asked: object = None,
-    ) -> None:
-        """Let compiled code process arrays like `x` as `x` became `out`, if it can.
-
-        That is by a small plan, or by the Work of kernels that are ready, if one thread runs it
-        without streaming. `made` is the dtype of new results, None if an `out` must be given.
-        """
-        if type(x) is not np.ndarray or type(out) is not np.ndarray:
-            return
-        route = small_route(x, out, find, made, layout_of(x), asked)
-        if route is not None:
-            self.put(x, asked, route)
+        return ROUTE_BYTES * (1 + len(self._kept))
 
     def put(self, x: NDArray[Any], asked: object, route: SmallRoute) -> None:
         """Let compiled code find a Route for arrays like `x`."""
@@ -173,20 +140,21 @@ class SmallRoute(NamedTuple):
 def small_route(
     x: NDArray[Any],
     out: NDArray[Any],
-    find: Callable[[], Work | Addresses | None],
+    work: Work | Addresses,
     made: np.dtype[Any] | None,
     layout: Layout,
     asked: object = None,
     source: int = 0,
 ) -> SmallRoute | None:
-    """The Route by which `x` became `out`, see `Routes.learn`; None if there is none, or not yet.
+    """The Route by which `x` became `out`, for what is `asked`; None if its kernel is not ready.
 
-    The elements are at `layout`, counted from the first byte of `x`; the offsets of a Work count
-    from `source` bits after that.
+    It is a small plan or the Work of kernels that are ready, which one thread runs without
+    streaming. `made` is the dtype of new results, None if an `out` must be given. The elements are
+    at `layout`, counted from the first byte of `x`; the offsets of a Work count from `source` bits
+    after that.
     """
     with by_numpy(SMALL_CALLS):  # or its kernels may never be loaded
-        work = find() if array_structs.kernel(array_structs.RUN_ROUTE) else None
-        if work is None:
+        if array_structs.kernel(array_structs.RUN_ROUTE) is None:
             return None
         kinds = [array_structs.kind_of(a.dtype, a.shape, a.strides) for a in (x, out)]
         wanted = (len(asked), *asked) if type(asked) is tuple else (-1, id(asked))

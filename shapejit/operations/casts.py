@@ -13,12 +13,11 @@ from ..arrays.foreign import converts_any_array, sees_native_arrays, typed_conve
 from ..arrays.tensor import Tensor
 from ..dtypes.table import DType, fixed_width
 from ..engine import outputs, small_calls
+from ..engine.calls import follow, keep, key_of
 from ..engine.converting import Array, Operands, cast_conversion, convert
-from ..engine.routes import follow, keep, key_of
 from ..engine.small_calls import TABLE
 from ..errors import DTypeError
 from ..kernels.numbers import Conversion
-from ..planning import thresholds
 from . import views
 from .scaling import Find, dequantize_operands, flag, quantize_operands
 
@@ -241,10 +240,7 @@ def _result(
     target, fresh = outputs.target(out, wanted, source.shape, (source, *given))
     done = convert(source, target, conversion, operands, fresh)
     if key is not None and done and target.dtype is wanted:
-        both = target.nbytes < thresholds.STREAM_FROM  # else the kernel differs
-        alive = operands if by_value else None
-        ways = {True, False} if both else {fresh}
-        keep(key, *done, source, target, *ways, alive=alive, asked=asked)
+        keep(key, *done, source, target, fresh, operands if by_value else None, asked=asked)
     return target if out is None else out
 
 

@@ -15,7 +15,7 @@ from ..arrays.tensor import Array, Tensor, is_array
 from ..dtypes.table import DType, dtype
 from ..engine import copying, outputs, small_calls
 from ..engine.addresses import layout_of
-from ..engine.routes import follow
+from ..engine.calls import follow
 from ..engine.small_calls import COPIES, KNOWN, TABLE, Routes
 from ..errors import DTypeError, ReshapeError, shape_text, type_name
 from ..runtime.ndarrays import check_possible, is_a, is_mapping, plain, unwrapped

@@ -19,6 +19,7 @@ from ..errors import DTypeError, ReshapeError, about
 from ..kernels.constants import APART, COPY, MAX_RANK, REFUSED, VIEW
 from ..kernels.object_layouts import GROUPS
 from ..operations import views
+from ..planning import thresholds
 from ..runtime.kernels import called
 from ..runtime.launches import Addresses, address_of
 from ..runtime.ndarrays import check_possible, is_a, is_mapping, plain
@@ -29,7 +30,6 @@ from .target_shapes import ASKED_BY, TargetShapes, arranged
 
 Key = TypeVar("Key")
 
-OWN = 1024 * 1024  # bytes of a result that has memory, a Plan and a launch of its own
 SLAB = 64 * 1024 * 1024  # bytes of smaller new results that share an allocation
 ALIGN = 64  # bytes: no line is written by two threads
 
@@ -211,7 +211,7 @@ class _Batch:
         addresses = None if self.outs is None else self._check_outs()
         results: list[Any] = [None] * len(self.items)
         copied = self.verdicts == COPY
-        large = copied & (self.spans[:, 1] >= OWN)
+        large = copied & (self.spans[:, 1] >= thresholds.PARALLEL_FROM)
         small = np.flatnonzero(copied & ~large)
         if self.unready:
             large, small = copied, small[:0]

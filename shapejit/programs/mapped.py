@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
 from math import prod
 from typing import Any, NamedTuple
 
@@ -12,14 +13,19 @@ from numpy.typing import NDArray
 from ..arrays import foreign
 from ..dtypes.table import DType
 from ..engine import array_structs, outputs
-from ..engine.addresses import Places, read_alike
+from ..engine.addresses import Places, are_alike, layout_of
 from ..engine.execution import Work
+from ..engine.patience import by_numpy
+from ..engine.routes import Route
 from ..planning import thresholds
 from ..runtime.kernels import called
 from ..runtime.launches import Addresses
 from ..runtime.ndarrays import MOST_DIMS
 from ..shapes.arithmetic import MAX_SIZE
-from .specialization import Specialization
+from ..shapes.layout import Layout
+from .specialization import Move, Specialization
+
+STACKED_MAX_BYTES = 2 * 1024  # of an array that is copied to a stack before it is moved
 
 
 class Mapped(NamedTuple):
@@ -98,52 +104,97 @@ def in_chunks(
     yield from results()
 
 
-def views(see: Callable[[Any], Any], items: tuple[Any, ...]) -> list[Any] | None:
+def views(see: Callable[[Any], Any], items: tuple[Any, ...], _: None) -> list[Any] | None:
     """What `see` makes of ndarrays of one kind; None if these are not all like the first."""
     x = items[0]
-    _, like = read_alike(items, x.dtype, x.shape, x.strides)
-    return list(map(see, items)) if like == len(items) else None
+    return list(map(see, items)) if are_alike(items, x.dtype, x.shape, x.strides) else None
 
 
 class MapRoute(NamedTuple):
-    """The launch of a program for a number of ndarrays of one kind, into the rows of one slab.
+    """How a program makes the results of a number of ndarrays of one kind, known by `like`.
 
-    `kind` is that of the sources, as kernels read it; it contains the address of `dtype`.
+    One launch does it; until its kernel is ready, NumPy moves arrays to their results. `kind` is
+    that of the sources, as kernels read it; it contains the address of their dtype.
     """
 
-    work: Work
+    way: Work | Route
+    move: Move | None
+    move_all: Move | None  # the same for a stack of small arrays
+    like: tuple[np.dtype[Any], tuple[int, ...], tuple[int, ...]]  # dtype, shape, strides
     kind: Addresses
-    dtype: np.dtype[Any]
+    layout: Layout
     made: np.dtype[Any]
-    shape: tuple[int, ...]  # of the slab
+    shape: tuple[int, ...]  # of all results
 
     @classmethod
-    def of(cls, special: Specialization, x: Any, count: int) -> MapRoute | None:
-        """The Route for as many ndarrays like `x`, if new results take one small launch."""
-        shape, one = (count, *special.shape), special.one_pass(True)
+    def of(
+        cls, special: Specialization, x: Any, count: int, new: bool, stacked: Specialization | None
+    ) -> MapRoute | None:
+        """The Route into `new` results or outputs, if these take one small launch.
+
+        `stacked` makes the results of a stack of the arrays.
+        """
+        shape, one = (count, *special.shape), special.one_pass(new)
         made: Any = special.kind
-        if not one or not 2 <= len(shape) <= MOST_DIMS:
+        if not one or not 2 <= len(shape) <= MOST_DIMS or 0 in shape or one.scales is not None:
             return None
         if prod(shape) * made.itemsize >= thresholds.STREAM_FROM:
             return None
-        work = one.work(count)
-        if work is None or array_structs.kernel(array_structs.READ_ALIKE) is None:
+        way: Work | Route = one.route(count, True)
+        if isinstance(way, Route) and way.ready:
+            if array_structs.kernel(array_structs.READ_ALIKE) is None:
+                return None
+            way = way.work_for(count, fresh=True)
+        elif special.one_move is None:
             return None
-        return cls(work, array_structs.kind_of(x.dtype, x.shape, x.strides), x.dtype, made, shape)
+        like = x.dtype, x.shape, x.strides
+        few = stacked and x.ndim and x.nbytes <= STACKED_MAX_BYTES
+        move_all = stacked.one_move if few and stacked else None
+        kind = array_structs.kind_of(*like)
+        return cls(way, special.one_move, move_all, like, kind, layout_of(x), made, shape)
 
-    def __call__(self, items: tuple[Any, ...]) -> list[Any] | None:
-        """The results; None if an item is of another kind, or kernels are not to run."""
-        places = np.empty((2, len(items)), np.int64)
-        read = called(array_structs.READ_ALIKE)
-        count = len(items)
-        if not self.work.kind.ready or read(items, count, self.kind, 0, places[0]) < count:
+    def __call__(self, items: tuple[Any, ...], out: Any) -> Any:
+        """The results, or `out`; None if an array is unfit, or the way is another now."""
+        way, count = self.way, len(items)
+        if isinstance(way, Route):
+            changed = way.kind and way.kind.kernels_ready(way.names)
+            return None if changed else self._by_numpy(items, out, way)
+        places, read = np.empty((2, count), np.int64), called(array_structs.READ_ALIKE)
+        if not way.kind.ready or read(items, count, self.kind, 0, places[0]) < count:
             return None
-        slab, fresh = outputs.new_array(self.made, self.shape)
-        begin, row = slab.__array_interface__["data"][0], slab.strides[0]
-        places[1] = np.arange(begin, begin + row * count, row)
-        places <<= 3
-        places += [[self.work.source], [self.work.target]]
-        if not self.work.launch.bits:
+        if out is None:
+            slab, fresh = outputs.new_array(self.made, self.shape)
+            begin, row = slab.__array_interface__["data"][0], slab.strides[0]
+            places[1] = np.arange(begin, begin + row * count, row)
+            places <<= 3
+        else:
+            names, fresh, whole = range(count), False, type(out) is np.ndarray
+            targets, _ = outputs.given(out, [(self.made, self.shape[1:])], names)
+            places <<= 3
+            places[1] = targets.addresses
+            sources = Places.alike(places[0], self.layout)
+            outputs.check_places_apart(sources, targets, whole, names)
+        places += [[way.source], [way.target]]
+        if not way.launch.bits:
             places >>= 3
-        self.work.run(places, count, fresh)
-        return list(slab)
+        way.run(places, count, fresh)
+        return list(slab) if out is None else out
+
+    def _by_numpy(self, items: tuple[Any, ...], out: Any, way: Route) -> Any:
+        if not are_alike(items, *self.like):
+            return None
+        rows = out
+        if out is None:
+            rows, _ = outputs.new_array(self.made, self.shape)
+        elif type(out) is not np.ndarray or any(map(np.may_share_memory, items, repeat(out))):
+            return None
+        else:
+            outputs.checked(out, self.made, self.shape)
+        with by_numpy(*filter(None, (way.kind,))):
+            if self.move_all:
+                stack = np.concatenate(items)  # a sixth of the time of a loop
+                self.move_all(stack.reshape(len(items), *self.like[1]), rows)
+            elif self.move:
+                for x, into in zip(items, rows, strict=True):
+                    self.move(x, into)
+        return list(rows) if out is None else out

@@ -15,14 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..engine import numpy_fallback, outputs
+from ..engine import outputs
 from ..engine.addresses import alike
 from ..engine.copying import is_numpys
 from ..errors import DTypeError, ReshapeError
 from ..operations.views import array_request
 from ..runtime.launches import address_of
 from ..shapes.arithmetic import INFER
-from ..shapes.layout import Layout
 from ..shapes.request import are_sizes
 from ..shapes.resolver import target_shape
 
@@ -102,11 +101,7 @@ def _all_filled(items: tuple[Any, ...], shape: tuple[int, ...], outs: Sequence[A
             made = target_shape(x.shape, array_request(shape, "reshape_batch"))
             targets, exact = outputs.given(outs, [(x.dtype, made)], names)
             outputs.check_places_apart(sources, targets, False, names)
-            if x.nbytes <= numpy_fallback.STACKED_MAX_BYTES:
-                (seen,), into = sources.layouts, Layout.row_major(made, 8 * x.itemsize)
-                numpy_fallback.copy(sources.addresses, seen, targets.addresses, into)
-            else:
-                _assign_all(items, exact)
+            _assign_all(items, exact)
             return True
     return False
 

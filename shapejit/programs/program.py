@@ -18,7 +18,8 @@ from ..dtypes.promotion import AnyDtype
 from ..dtypes.table import DType
 from ..engine import outputs, small_calls
 from ..engine.addresses import byte_of, located
-from ..engine.routes import FOUND, follow, key_of
+from ..engine.calls import follow, key_of
+from ..engine.routes import FOUND
 from ..engine.small_calls import TABLE
 from ..errors import DTypeError, FormatError, ReshapeError, about, shape_text
 from ..planning.cast_plans import CastPlan
@@ -320,11 +321,11 @@ class Program:
         array([[0, 3, 1, 4, 2, 5],
                [0, 3, 1, 4, 2, 5]], dtype=int16)
         """
-        first = tensors[0] if out is None and type(tensors) is list and tensors else None
-        if type(first) is np.ndarray:
-            kind = first.dtype, first.shape, first.strides
-            known: Callable[[Any], Any] | None = FOUND.get((self._key, len(tensors), *kind))
-            made = None if known is None else known(tuple(tensors))
+        first = tensors[0] if type(tensors) is list and tensors else None
+        if type(first) is np.ndarray and (out is None or type(out) in (np.ndarray, list)):
+            kind = len(tensors), out is None, first.dtype, first.shape, first.strides
+            known: Callable[[Any, Any], Any] | None = FOUND.get((self._key, *kind))
+            made = None if known is None else known(tuple(tensors), out)
             if made is not None:
                 return made
         if callable(out):
@@ -412,19 +413,21 @@ class Program:
         if job.targets is not None:
             outputs.check_places_apart(job.sources, job.targets, is_array(out), names)
         results = job.results()
-        if out is None and len(job.groups) == 1:
-            self._keep_map(job.items, job.groups[0][0])
+        if len(job.groups) == 1:
+            self._keep_map(job.items, job.groups[0][0], out is None)
         return results
 
-    def _keep_map(self, items: Sequence[Any], special: Specialization) -> None:
+    def _keep_map(self, items: Sequence[Any], special: Specialization, new: bool) -> None:
         """Keep what does the same, for later calls with as many arrays like these."""
         x, count = items[0], len(items)
         if count == 1 or type(x) is not np.ndarray:
             return
-        made = None if special.route.fresh else partial(views, special.view)
-        route = made or MapRoute.of(special, x, count)
+        seen = None if special.route.fresh or not new else partial(views, special.view)
+        stack = Layout.row_major((count, *x.shape), 8 * x.itemsize)
+        stacked = None if seen or self.fn is not None else self._specialized(stack, False)
+        route = seen or MapRoute.of(special, x, count, new, stacked)
         if route is not None:
-            FOUND.put((self._key, count, x.dtype, x.shape, x.strides), route)
+            FOUND.put((self._key, count, new, x.dtype, x.shape, x.strides), route)
 
     def map_batches(
         self, batch: Mapping[str, Any], columns: str | Sequence[str] | None = None

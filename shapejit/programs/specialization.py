@@ -16,11 +16,11 @@ from ..arrays.tensor import Bytes, Tensor
 from ..dtypes.promotion import AnyDtype
 from ..engine import outputs
 from ..engine.addresses import byte_of, place_of
+from ..engine.calls import keep, key_of
 from ..engine.copying import assign
-from ..engine.numpy_fallback import STACKED_MAX_BYTES
-from ..engine.routes import ENTRY, FOUND, keep, key_of
+from ..engine.numpy_fallback import assignment
+from ..engine.routes import ENTRY, FOUND
 from ..kernels.constants import MAX_RANK
-from ..planning import thresholds
 from ..runtime.launches import Addresses, address_of
 from ..runtime.lazy import cached_property
 from ..runtime.ndarrays import MOST_DIMS, check_possible
@@ -31,6 +31,7 @@ from .passes import Pass
 SCRATCH_MAX_BYTES = 4 * 1024 * 1024  # between two copies of many tensors: it stays in a cache
 
 View = Callable[[NDArray[Any]], NDArray[Any]]
+Move = Callable[[NDArray[Any], NDArray[Any]], object]
 
 _scratch = threading.local()
 
@@ -78,7 +79,8 @@ class Specialization:
         begin, _ = byte_of(x)
         if one is None and out is None:
             if not self.route.fresh and key is not None:
-                FOUND.put(key, self.view)
+                view = self.view
+                FOUND.put(key, lambda x, _: view(x))
             (made,) = self.results((x,), [begin])
             return made
         target, fresh = outputs.target(out, self.kind, self.shape, (x,))
@@ -86,14 +88,13 @@ class Specialization:
         if one is None:
             self.fill(*places)
         elif target.size:
-            done = one.run(*places, fresh, self._by_numpy((x,), (target,)))
+            own = self.one_move
+            done = one.run(*places, fresh, None if own is None else lambda: own(x, target))
             if done is not None:
                 way, move = done
-                see = self.copied_view
-                move = move if see is None else lambda x, into, _: assign(see(x), into)
-                both = self.one_pass(True) and target.nbytes < thresholds.STREAM_FROM
-                ways = {True, False} if both else {fresh}  # large ones have another kernel
-                keep(key, way, move, x, target, *ways, alive=one.operands, asked=asked)
+                move = move if own is None else lambda x, into, _: own(x, into)
+                new = self.one_pass(True) is not None
+                keep(key, way, move, x, target, fresh, one.operands, asked, new)
         return target if out is None else out
 
     def results(self, items: Iterable[Any], sources: Sequence[int] | Addresses) -> list[Any]:
@@ -122,24 +123,28 @@ class Specialization:
         self._copy(sources, targets, self.route.fills, False, self._by_numpy(items, outs))
 
     @cached_property
-    def copied_view(self) -> View | None:
-        """What NumPy copies, if one copy of ndarrays without a conversion is all there is to do."""
+    def one_move(self) -> Move | None:
+        """What NumPy does to an ndarray and its result, if one assignment makes all of it."""
         one, *others = self.route.fills
-        if not isinstance(self.kind, np.dtype) or others or one.conversion is not None:
+        if not isinstance(self.kind, np.dtype) or others or one.scales is not None:
             return None
-        return view_of(self.source, one.layout) if one.layout.ndim <= MAX_RANK else None
+        convert: Callable[..., object] | None = assign
+        if one.conversion is not None:
+            numbers = one.layout.bits == self.source.bits  # not the parts of complex ones
+            convert = assignment(one.conversion) if numbers else None
+        if convert is None or one.layout.ndim > MAX_RANK:
+            return None
+        return partial(_moved, view_of(self.source, one.layout), convert)
 
     def _by_numpy(self, items: Iterable[Any], outs: Sequence[Any]) -> Callable[[], object] | None:
-        """What NumPy does to arrays one by one; None if it does better with many at a time."""
-        see = self.copied_view
-        if see is None or not len(outs):
-            return None
-        if len(outs) > 1 and self.route.fills[0].nbytes <= STACKED_MAX_BYTES:
+        """What NumPy does to arrays one by one; None if there is no such assignment."""
+        move = self.one_move
+        if move is None or not len(outs):
             return None
 
         def each() -> None:
             for x, into in zip(items, outs, strict=True):
-                assign(see(x), into)
+                move(x, into)
 
         return each
 
@@ -166,6 +171,11 @@ class Specialization:
                     step.run(src, dst, fresh=False)
                     src = dst
                 steps[-1].run(src, targets[start : start + chunk], fresh)
+
+
+def _moved(see: View, convert: Callable[..., object], x: Any, into: Any) -> None:
+    seen = see(x)
+    convert(seen, into if into.shape == seen.shape else into.reshape(seen.shape))
 
 
 def view_of(source: Layout, seen: Layout) -> View:
