@@ -131,17 +131,17 @@ def in_turns(count, part, axis, bits):
 
 
 IN_TURNS = [
-    (3, (5000,), 1, 1, Strategy.FEW_ROWS),
-    (4, (50, 70), 2, 2, Strategy.FEW_ROWS),
-    (2, (50, 70), 2, 4, Strategy.FEW_ROWS),
-    (5, (5000,), 1, 1, Strategy.FEW_ROWS),
-    (15, (333, 17), 2, 1, Strategy.FEW_ROWS),
-    (7, (555,), 1, 2, Strategy.FEW_ROWS),
+    (3, (5000,), 1, 1, Strategy.SHUFFLE),
+    (4, (50, 70), 2, 2, Strategy.SHUFFLE),
+    (2, (50, 70), 2, 4, Strategy.SHUFFLE),
+    (5, (5000,), 1, 1, Strategy.SHUFFLE),
+    (15, (333, 17), 2, 1, Strategy.SHUFFLE),
+    (7, (555,), 1, 2, Strategy.SHUFFLE),
     (16, (999,), 1, 1, Strategy.TILES),
     (200, (301,), 1, 4, Strategy.TILES),
     (3000, (40,), 1, 8, Strategy.TILES),
     (2, (333,), 1, 16, Strategy.TILES),
-    (9, (777, 3), 1, 1, Strategy.ROWS_IN_TURNS),
+    (9, (777, 3), 1, 1, Strategy.SHUFFLE),
     (9, (50, 33, 5), 2, 4, Strategy.ROWS_IN_TURNS),
     (40, (60, 700), 1, 2, Strategy.ROWS_IN_TURNS),
 ]
@@ -184,9 +184,9 @@ def test_plans_weigh_no_less_than_their_tables(count, part, axis, width, strateg
 def test_small_arrays_are_numpys_or_one_call_and_large_ones_go_in_turns():
     loops.forget_plans()
     assert in_turns(3, (64,), 1, 8).by_numpy
-    assert in_turns(3, (512, 512), 2, 8).strategy is Strategy.FEW_ROWS
+    assert in_turns(3, (512, 512), 2, 8).strategy is Strategy.SHUFFLE
     assert in_turns(4096, (1024,), 0, 32).strategy is Strategy.ONE_RUN
-    assert in_turns(70000, (16,), 1, 32).strategy not in (Strategy.TILES, Strategy.FEW_ROWS)
+    assert in_turns(70000, (16,), 1, 32).strategy not in (Strategy.TILES, Strategy.SHUFFLE)
 
 
 @pytest.mark.parametrize("shape", [(16,), (3, 5), (), (2, 1, 7), (4, 33)])

@@ -102,9 +102,15 @@ def work_of(plan: Plan) -> Work:
 
 def work_in_turns(work: Work, plan: Plan, sources: Where) -> Work:
     """The same for a plan that interleaves the rows of several sources."""
+    apart = (np.array(sources, np.int64) - sources[0]) >> 3
+    if plan.shuffle:
+        table, offsets, *others = work.launch.arguments
+        pieces = len(plan.shuffle.sources)
+        first = offsets[: pieces // len(apart)]
+        offsets = np.concatenate([np.add.outer(apart, first).ravel(), offsets[pieces:]])
+        return replace(work, launch=work.launch.given(table, offsets, *others))
     if not plan.rows:
         return work
-    apart = (np.array(sources, np.int64) - sources[0]) >> 3
     table, tile, _, *rest = work.launch.arguments
     offsets = offsets_in_turns(plan.sides, plan.rows, apart)
     return replace(work, launch=work.launch.given(table, tile, offsets, *rest))

@@ -19,7 +19,6 @@ from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED, TENSOR
 from .bits import move_bits
 from .calls import call
 from .codes import fill
-from .constants import COUNTS, WIDTHS
 from .conversions import convert
 from .jit import Address, Numbers, Table, kernel
 from .memory import address_of, bit_pointer, pointer
@@ -28,8 +27,6 @@ from .shares import take
 from .shuffles import shuffle
 from .small import put
 from .small_plans import NEAR, NEAR_BYTES
-
-_ONE, _FORWARD = COUNTS[1], WIDTHS[1]  # elements are neither interleaved nor picked
 
 
 @kernel
@@ -108,10 +105,8 @@ def cast_boxes(
                     from_call, to_call = step(inner, position, from_call, to_call)
                 codes = 8 * permuted
             elif fills != 0:
-                fill(
-                    spot, codes, inner, position, 0, count * len(runs), end, width, fills,
-                    _ONE, _ONE, _FORWARD,
-                )  # fmt: skip
+                some = count * len(runs)
+                fill(spot, codes, inner, position, 0, some, end, width, 0, fills, 0, place)
                 begin = spot
             elif len(fetch) > 0:
                 ahead = source + box_at(loops, min(unit + 1, span[HIGH] - 1))[0] >> 3

@@ -12,16 +12,15 @@ from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED, TENSOR
 from .bit_vectors import gathered, pack_line, spread, unpack_words
 from .bits import load_bits, move_bits
 from .calls import call
-from .constants import CODES_BLOCK, COUNTS, PIECE, WIDTHS
+from .constants import CODES_BLOCK, COUNTS, PIECE
 from .copies import stream
 from .jit import Address, BitAddress, Numbers, Table, kernel
-from .memory import bit_pointer, copy, load_byte, load_word, size_of, store_byte, store_word
+from .memory import address_of, bit_pointer, copy, load_byte, load_word, store_byte, store_word
 from .odometer import seek, step
 from .shares import take
-from .vectors import interleave, pick
+from .shuffles import shuffle
 
 CODES_APART = CODES_BLOCK + 4 * LINE  # from codes to the packed block, and to temporary runs
-_BYTE, _LINE = WIDTHS[1], WIDTHS[4]  # codes, and the pieces of a line
 _WORDS = COUNTS[8]  # of a line
 
 
@@ -86,19 +85,19 @@ def fill(
     count: int,
     end: Address,
     width: int,
+    far: int,
     unpacks: int,
-    turns: Any,
-    apart: Any,
-    direction: Any,
+    entry: int,
+    table: Address,
 ) -> None:
     """Write the codes of elements [first, first + count) of the loops.
 
-    If the last loop interleaves as many runs as `turns` is long, or if its elements are `apart`
-    from one another (see `pick`), whole vectors follow them, through runs of codes on the stage.
+    If the last loop interleaves runs, or its elements are `far` (not 0) apart, the network at
+    `entry` permutes runs of codes on the stage; `table` has the offsets of its pieces.
     """
-    last, far = loops.shape[0] - 1, len(apart)
+    last = loops.shape[0] - 1
     size, stride = loops[last, 0], loops[last, 1]
-    runs, pitch = codes + 2 * CODES_APART + LINE, CODES_BLOCK // len(turns) + LINE
+    runs = codes + 2 * CODES_APART + LINE
     s, _ = seek(loops, at, first)
     done = 0
     while done < count:
@@ -108,12 +107,12 @@ def fill(
             # Short adjacent runs: along the loop around them.
             times = min((count - done) // size, loops[last - 1, 0] - at[last - 1])
             around = loops[last - 1, 1]
-            if len(turns) > 1:
+            if entry != 0 and far == 0:
                 for row in range(size):
-                    store_word(runs - LINE + 8 * row, row * pitch)
-                    call(unpacks, (runs + row * pitch, begin + row * stride, times, end))
-                for i in range(0, times, LINE):
-                    interleave(runs + i, runs - LINE, into + i * size, turns, _BYTE, _LINE)
+                    run = runs + load_word(table + 8 * row)
+                    call(unpacks, (run, begin + row * stride, times, end))
+                blocks = (times + LINE - 1) // LINE
+                shuffle(entry, runs, into, table, blocks, LINE, LINE * size, 0, 0)
             else:
                 for i in range(size):
                     pick_codes(into + i, size, begin + i * stride, around, times, width)
@@ -121,17 +120,17 @@ def fill(
             at[last - 1] += times - 1
             s += (times - 1) * around
         else:
-            if far > 1 or size_of(direction) == 2:
-                # The last whole vector reads before the first element, where there is a margin.
-                reach, picked = (some - 1) * far, runs
-                if size_of(direction) == 2:
-                    begin, picked = begin - reach * width, runs + LINE * far
-                call(unpacks, (picked, begin, reach + 1, end))
-                by = far
-                if size_of(direction) == 2:
-                    picked, by = picked + reach, -far
-                for i in range(0, some, LINE):
-                    pick(picked + i * by, into + i, apart, direction, _BYTE, _LINE)
+            if far != 0:
+                # The last block reads before the first element, where there is a margin.
+                lowest, picked = begin, runs
+                if far < 0:
+                    lowest, picked = begin + (some - 1) * stride, runs - LINE * far
+                call(unpacks, (picked, lowest, (some - 1) * abs(far) + 1, end))
+                if far < 0:
+                    picked += (LINE - some) * far
+                shuffle(
+                    entry, picked, into, table, (some + LINE - 1) // LINE, LINE * far, LINE, 0, 0
+                )
             elif stride == width:
                 call(unpacks, (into, begin, some, end))
             else:
@@ -150,21 +149,20 @@ def by_codes(
     around: Table,
     inner: Table,
     sizes: Numbers,
+    offsets: Numbers,
     unpacks: int,
     packs: int,
-    turns: Any,
-    apart: Any,
-    direction: Any,
+    entry: int,
 ) -> None:
     """Copy elements in blocks: a byte each on the stage, then packed unless `unit` is 8.
 
     The loops `around` go over blocks of rows, `inner` within a row. `sizes`: bytes of the source,
-    elements of a row and of a block, bits of an element in source and target. One of `turns` and
-    `apart` may be longer than 1, or `direction` two bytes: then whole vectors follow the elements.
-    `unpacks` and `packs` are addresses of functions.
+    elements of a row and of a block, bits of an element in source and target, and how many
+    elements those of a row are apart, if a network picks them. `unpacks`, `packs` and `entry` are
+    addresses of functions: see `fill`.
     """
-    reach, count, block, width, unit = sizes
-    streamed, packed = work[STREAMED] != 0, stage + CODES_APART
+    reach, count, block, width, unit, far = sizes
+    streamed, packed, table = work[STREAMED] != 0, stage + CODES_APART, address_of(offsets)
     outer = len(around)
     around_at, at = span[SPAN : SPAN + outer], span[SPAN + outer :]
     are_codes = unit != 8 and inner.shape[0] == 1 and inner[0, 1] == 8
@@ -181,9 +179,7 @@ def by_codes(
                 call(packs, (packed, (src >> 3) + first, ready))
             if ready < some:
                 begin, rest = first + ready, some - ready
-                fill(
-                    stage, src, inner, at, begin, rest, end, width, unpacks, turns, apart, direction
-                )
+                fill(stage, src, inner, at, begin, rest, end, width, far, unpacks, entry, table)
                 if unit != 8:
                     call(packs, (packed + (ready * width >> 3), stage, rest))
             if unit != 8:

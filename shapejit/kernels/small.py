@@ -146,7 +146,7 @@ def channels(
     if gap == size and step == 3 * size:
         for i in range(0, count, each):
             p = min(i, count - each)
-            pick(source + p * step, target + p * size, THREE, ONE, width, WHOLE)
+            pick(source + p * step, target + p * size, THREE, width, WHOLE)
         return True
     if step == size and gap == 3 * size and rows == 3:
         for row in range(3):

@@ -11,6 +11,7 @@ from . import llvm
 from .constants import PIECE, WIDTHS
 from .llvm import Address, Builder, Tag, Value, emits
 from .pointers import moved
+from .unit_generator import Piece, picked, side_by_side
 
 # Tags: how many rows a block has.
 VECTOR_ROWS = WIDTHS[1]  # rows that fill a vector of each column
@@ -111,54 +112,33 @@ def interleave(
     """
     nbytes, parts = PIECE * llvm.size(pieces), factor.count
     count = nbytes // llvm.size(width)
-    vector = ir.VectorType(ir.IntType(8 * llvm.size(width)), count)
     places = [moved(builder, src, llvm.entry(builder, rows, i)) for i in range(parts)]
-    loaded = [llvm.load(builder, place, vector) for place in places]
+    block = _loaded(builder, places, [count * i for i in range(parts)], width, count)
     for k in range(parts):
-        wanted = [(at % parts, at // parts) for at in range(k * count, (k + 1) * count)]
-        llvm.store(builder, _picked(builder, loaded, wanted), llvm.at(builder, dst, k * nbytes))
+        order = [at % parts * count + at // parts for at in range(k * count, (k + 1) * count)]
+        llvm.store(builder, picked(builder, block, order), llvm.at(builder, dst, k * nbytes))
 
 
 @emits()
-def pick(
-    builder: Builder,
-    src: Address,
-    dst: Address,
-    apart: Tag,
-    direction: Tag,
-    width: Tag,
-    pieces: Tag,
-) -> None:
+def pick(builder: Builder, src: Address, dst: Address, apart: Tag, width: Tag, pieces: Tag) -> None:
     """Write `pieces` * 16 bytes of elements that are `apart` from one another in the source.
 
-    A `direction` of one byte means forwards, from `src` up; of two bytes backwards, from the
-    element at `src` down. Nothing before the first or after the last element is read.
+    Nothing after the last element is read.
     """
     size, far = llvm.size(width), apart.count
-    count, backwards = PIECE * llvm.size(pieces) // size, llvm.size(direction) == 2
-    vector = ir.VectorType(ir.IntType(8 * size), count)
-    # That range has (count - 1) * far + 1 elements: the last load reaches back.
-    length = (count - 1) * far + 1
-    start = llvm.at(builder, src, -(length - 1) * size if backwards else 0)
-    begins = [min(i * count, length - count) for i in range(far)]
-    loaded = [llvm.load(builder, llvm.at(builder, start, b * size), vector) for b in begins]
-    wanted = []
-    for j in range(count):
-        place = (count - 1 - j if backwards else j) * far
-        part = min(place // count, far - 1)
-        wanted.append((part, place - begins[part]))
-    llvm.store(builder, _picked(builder, loaded, wanted), dst)
+    count = PIECE * llvm.size(pieces) // size
+    # The last load reaches back.
+    begins = [min(i * count, (count - 1) * (far - 1)) for i in range(far)]
+    places = [llvm.at(builder, src, begin * size) for begin in begins]
+    block = _loaded(builder, places, begins, width, count)
+    llvm.store(builder, picked(builder, block, [far * k for k in range(count)]), dst)
 
 
-def _picked(builder: Builder, vectors: list[Any], wanted: list[tuple[int, int]]) -> Any:
-    """One vector whose element j is element wanted[j][1] of vectors[wanted[j][0]]."""
-    count = len(wanted)
-    value = vectors[0]
-    order = [at if part == 0 else 0 for part, at in wanted]
-    for k in range(1, max(len(vectors), 2)):
-        other = vectors[k] if k < len(vectors) else value
-        chosen = zip(wanted, order, strict=True)
-        lanes = [count + at if part == k else before for (part, at), before in chosen]
-        value = llvm.shuffle(builder, value, other, lanes)
-        order = list(range(count))
-    return value
+def _loaded(
+    builder: Builder, places: list[Address], begins: list[int], width: Any, count: int
+) -> Piece:
+    """Vectors of `count` elements side by side; the first ones have these numbers."""
+    vector = ir.VectorType(ir.IntType(8 * llvm.size(width)), count)
+    pairs = zip(places, begins, strict=True)
+    pieces = [(llvm.load(builder, at, vector), [*range(n, n + count)]) for at, n in pairs]
+    return side_by_side(builder, pieces)

@@ -21,7 +21,6 @@ from .plans import Plan
 from .shuffles import Shuffle, mixed_of, shuffle_of
 from .small_plans import slower_whole
 from .strategies import Strategy
-from .tables import ROW_BYTES
 from .tiles import Tile, bit_tile_of, large, tile_of
 
 # Strategies that take up to three times as long as permuted blocks.
@@ -174,7 +173,16 @@ def _in_turns(layout: Layout, into: Layout, count: int, apart: int) -> Plan | No
     tile = _tile_in_turns(loops, width)
     if tile is None:
         return None
-    made = _by_tile(tile, seen, target, bits, total)
+    made = None
+    if tile.strategy is Strategy.ROWS_IN_TURNS:
+        # As if one array followed the other, beyond the reach of a block.
+        array = Loop(count, 8 * PAGE + layout.span[1] - layout.span[0], apart)
+        dims = [*(Loop(*dim) for dim in outer), array, *(Loop(*dim) for dim in inner)]
+        made = _in_blocks(seen, target, mixed_of(dims, bits), total)
+        parted = made and any(8 * loop.source >= array.source for loop in made.loops)
+        if made and (parted or made.width < 2 * width):
+            made = None
+    made = made or _by_tile(tile, seen, target, bits, total)
     return replace(made, apart=apart, seen=layout, into=into)
 
 
@@ -193,10 +201,6 @@ def _tile_in_turns(loops: list[Loop], width: int) -> Tile | None:
     *outer, last = loops
     if not outer or not isinstance(last, ArrayLoop) or last.target != width or width > PAGE:
         return None
-    column, row = outer[-1], last.size * width
-    if width in ROW_BYTES and row < PIECE <= column.size * width and column[1:] == (width, row):
-        rows = Loop(1, 0, 0), last
-        return Tile(Strategy.FEW_ROWS, width, tuple(outer[:-1]), rows, (column,))
     return Tile(Strategy.ROWS_IN_TURNS, width, tuple(outer))
 
 

@@ -23,8 +23,9 @@ from ..kernels.constants import (
     coders,
     per_byte,
 )
+from ..kernels.networks import Network
 from ..runtime.cpu_caches import LINE, PAGE
-from ..runtime.kernel_names import count_tag, widest, width_tag
+from ..runtime.kernel_names import Code, count_tag, widest, width_tag
 from .box_tables import box_sides, most_bytes
 from .plans import Plan
 from .shuffle_tables import box_shuffled, shuffle_loops, shuffle_table, shuffled
@@ -58,8 +59,11 @@ def _loops(plan: Plan, vector: int) -> tuple[Arguments, int]:
 
 def _code_tables(plan: Plan, vector: int) -> tuple[Arguments, int]:
     per_row = prod(loop.size for loop in plan.rows)
-    sizes = plan.reach, per_row, _codes_block(plan), plan.width, plan.unit
-    return (plan.table, np.array(plan.rows, np.int64), np.array(sizes, np.int64)), CODES_BYTES
+    apart = 0 if _turns(plan) > 1 else plan.step
+    sizes = plan.reach, per_row, _codes_block(plan), plan.width, plan.unit, apart
+    runs = [k * (CODES_BLOCK // _turns(plan) + LINE) for k in range(_turns(plan))]
+    tables = plan.rows, sizes, [*runs, 0]
+    return (plan.table, *(np.array(table, np.int64) for table in tables)), CODES_BYTES
 
 
 def _tile(plan: Plan, vector: int) -> tuple[Arguments, int]:
@@ -90,9 +94,12 @@ def _bit_pieces(plan: Plan, vector: int) -> str:
 
 
 def _codes(plan: Plan, vector: int) -> Arguments:
-    turns, apart = _turns(plan), plan.step or 1
-    tags = (turns, 1) if turns > 1 else (1, apart)
-    return (*coders(plan.width), *(count_tag(abs(n)) for n in tags), _direction(tags[1]))
+    """What unpacks and packs, and the network of interleaved or picked elements; 0 without."""
+    turns, apart = _turns(plan), plan.step
+    network = Network(8, (LINE - 1) * abs(apart) + 1, LINE, ((LINE, apart),))
+    if turns > 1:
+        network = Network(8, LINE, turns * LINE, ((turns, LINE), (LINE, 1)))
+    return *coders(plan.width), Code("network_generator", network) if apart else 0
 
 
 def _turns(plan: Plan) -> int:
@@ -104,11 +111,6 @@ def _codes_block(plan: Plan) -> int:
     """Elements that are codes together: whole bytes, and whole turns."""
     whole = _turns(plan) * LINE
     return CODES_BLOCK // whole * whole
-
-
-def _direction(step: int) -> str:
-    """The tag of the direction in which elements are picked; two bytes mean backwards."""
-    return width_tag(2 if step < 0 else 1)
 
 
 def _pieces(nbytes: int, vector: int) -> str:
@@ -182,12 +184,6 @@ class Strategy(Enum):
         lambda plan, vector: (plan.width, plan.reach, width_tag(2), widest(plan.width)),
         tables=_loops,
     )
-    FEW_ROWS = Row(
-        "tiles of few rows, whole columns one after the other",
-        "tiles.tiles",
-        lambda plan, vector: (0, widest(plan.width), width_tag(1)),
-        staged=True,
-    )
     TILES = Row(
         "tiles: blocks transposed in registers",
         "tiles.tiles",
@@ -209,7 +205,7 @@ class Strategy(Enum):
         streams_gaps=True,
     )
     GATHER = Row(
-        "gather: element by element into whole lines",
+        "gather: element by element",
         "gathers.gather",
         sides=lambda plan: row_sides(plan.rows, plan.width),
     )

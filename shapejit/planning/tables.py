@@ -19,7 +19,6 @@ from ..kernels.constants import (
     MOST_AHEAD,
     ONE_VECTOR,
     PIECE,
-    STAGE_BYTES,
     START,
     per_byte,
 )
@@ -34,7 +33,7 @@ from .loops import ArrayLoop, Loop, length_of
 ROW_BYTES = {1: 1024, 2: 1024, 4: 2048, 8: 2048, 16: 512}
 COLUMN_BYTES = {1: 512, 2: 512, 4: 1024, 8: 1024, 16: 2048}
 RUN_TILE = 1024, 2048  # the same for runs
-BLOCK_BYTES = 8192  # of a block of rows alone; it must fit on a stage with its other contents
+BLOCK_BYTES = 8192  # of a block of rows alone
 BLOCK_ELEMENTS = 4096  # at most; each has an offset in a table
 CONVERTED = 256, 256  # elements along target and source of a tile that is converted
 
@@ -82,9 +81,9 @@ def byte_sides(rows: Dims, columns: Dims, width: int, unit: int = 0) -> Sides:
 
 
 def row_sides(rows: Dims, width: int) -> Sides:
-    """The tables of blocks of rows alone, which are collected on the stage."""
+    """The tables of blocks of rows alone, without a stage."""
     made = _sides(rows, (), width, (min(BLOCK_BYTES, BLOCK_ELEMENTS * width), 0))
-    return made._replace(stage=STAGE_BYTES)
+    return made._replace(stage=0)
 
 
 def scattered_sides(rows: Dims, columns: Dims, width: int) -> Sides:

@@ -10,5 +10,5 @@ from __future__ import annotations
 NEXT, SHARES, DONE, TOTAL, UNITS, OPEN, SIGNAL, STREAMED = range(8)
 WORK = 8  # ints of `work`: a cache line
 TENSOR, LOW, HIGH, _, END, UNDERWAY, OWNER, LEFT, SOURCE, TARGET = range(10)
-SRC, DST, FIRST, LENGTH, DONE_BYTES, NEXT_LINE, LINE_OFFSET, STAGED_BYTES, AHEAD = range(10, 19)
-SPAN = 24  # ints of `span` before the positions of the loops
+SRC, DST, AHEAD = range(10, 13)
+SPAN = 16  # ints of `span` before the positions of the loops
