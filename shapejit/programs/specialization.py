@@ -104,7 +104,8 @@ class Specialization:
         places, last = np.asarray(sources, np.int64), self.route.copies[-1]
         slab, fresh = outputs.new_bytes(last.layout.size * last.unit, len(places))
         targets = 8 * (address_of(slab) + slab.shape[1] * np.arange(len(slab)))
-        if isinstance(self.kind, np.dtype) and self.route.whole and slab.size:
+        possible = self.route.whole and slab.size and len(self.shape) <= MOST_DIMS
+        if isinstance(self.kind, np.dtype) and possible:
             each = slab.view(self.kind)
             made = [row.reshape(self.shape) for row in each]
             self._copy(places, targets, self.route.copies, fresh, self._by_numpy(items, made))
