@@ -137,11 +137,13 @@ class Specialization:
             return None
         return partial(_moved, view_of(self.source, one.layout), convert)
 
-    def _by_numpy(self, items: Iterable[Any], outs: Sequence[Any]) -> Callable[[], object] | None:
+    def _by_numpy(self, items: Iterable[Any], outs: Any) -> Callable[[], object] | None:
         """What NumPy does to arrays one by one; None if there is no such assignment."""
         move = self.one_move
         if move is None or not len(outs):
             return None
+        if isinstance(outs, np.ndarray):
+            outs = [outs[k, ...] for k in range(len(outs))]  # also of no dims
 
         def each() -> None:
             for x, into in zip(items, outs, strict=True):
