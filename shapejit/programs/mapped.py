@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import repeat
 from math import prod
 from typing import Any, NamedTuple
 
@@ -23,6 +22,7 @@ from ..runtime.launches import Addresses
 from ..runtime.ndarrays import MOST_DIMS
 from ..shapes.arithmetic import MAX_SIZE
 from ..shapes.layout import Layout
+from .plain_batches import apart, fillable
 from .specialization import Move, Specialization
 
 STACKED_MAX_BYTES = 2 * 1024  # of an array that is copied to a stack before it is moved
@@ -186,12 +186,19 @@ class MapRoute(NamedTuple):
         rows = out
         if out is None:
             rows, _ = outputs.new_array(self.made, self.shape)
-        elif type(out) is not np.ndarray or any(map(np.may_share_memory, items, repeat(out))):
-            return None
         else:
-            outputs.checked(out, self.made, self.shape)
+            slab = type(out) is np.ndarray
+            outs, shape = ([out], self.shape) if slab else (out, self.shape[1:])
+            fit = slab or len(out) == len(items)
+            fit = (
+                fit
+                and fillable(outs)
+                and {(x.dtype, x.shape) for x in outs} == {(self.made, shape)}
+            )
+            if not fit or not apart(items, outs):
+                return None
         with by_numpy(*filter(None, (way.kind,))):
-            if self.move_all:
+            if self.move_all and type(rows) is np.ndarray:
                 stack = np.concatenate(items)  # a sixth of the time of a loop
                 self.move_all(stack.reshape(len(items), *self.like[1]), rows)
             elif self.move:
