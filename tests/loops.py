@@ -30,10 +30,9 @@ LIMITS = {
     "streamed by one thread": PLANNED | STREAMED,
 }
 
-# Bytes of a box, and of its runs; matrices of any number.
+# Bytes of a box, and of its runs.
 SMALL_BOXES = {"BOX_BYTES": 6000, "TARGET_RUN": 300, "SOURCE_RUN": 150}
 BOXES = {name: getattr(boxes, name) for name in SMALL_BOXES}
-MATRICES = thresholds.MATRICES
 
 # Results of any size lie in memory that was used before, and is full of something else.
 USED_MEMORY = ("parallel", "streamed")
@@ -42,7 +41,7 @@ RESULTS_FROM, TAKE = result_memory.FROM, result_memory.ResultMemory.take
 
 def use(kind):
     """From now on, plans are made with these limits."""
-    vars(thresholds).update(LIMITS[kind] | {"MATRICES": MATRICES})
+    vars(thresholds).update(LIMITS[kind])
     cast_planning.tile_of = no_tile if kind == "boxes" else tiles.tile_of
     vars(boxes).update(BOXES)
     result_memory.FROM = 1 if kind in USED_MEMORY else RESULTS_FROM
@@ -70,7 +69,7 @@ def take_dirty(kept, nbytes):
 
 def use_boxes():
     """From now on, copies of any size may go in boxes, of few bytes, until the next `use`."""
-    vars(thresholds).update(BY_BOXES | {"MATRICES": 1})
+    vars(thresholds).update(BY_BOXES)
     vars(boxes).update(SMALL_BOXES)
     forget_plans()
 

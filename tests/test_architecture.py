@@ -193,7 +193,6 @@ def test_constants_are_defined_once():
 # tables and caches, and how NumPy and Python do their part.
 SIZES = {
     "engine/patience": {"LOOKED_FOR", "_forced"},
-    "planning/boxes": {"MATRIX"},
     "planning/casts": {"RUN", "SHUFFLED_RUNS", "VECTOR"},
     "planning/decode_plans": {"MOST"},
     "planning/encode_plans": {"MOST_BLOCK"},

@@ -85,10 +85,10 @@ def test_unpacking_is_a_plan_of_codes():
 
 
 def test_neighbours_merge():
-    made = plan(view((8, 16, 32, 64), 32, ("permute", (2, 3, 0, 1))), 32)
+    made = plan(view((32, 16, 32, 64), 32, ("permute", (2, 3, 0, 1))), 32)
     assert made.loops == ()
     assert [loop.size for loop in made.columns] == [2048]
-    assert [loop.size for loop in made.rows] == [128]
+    assert [loop.size for loop in made.rows] == [512]
 
 
 def test_a_tile_takes_dims_until_it_is_a_block():

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from ..runtime.cpu_caches import LINE
 from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED, TENSOR
-from .copies import small_row, stream
+from .copies import stream
 from .jit import Numbers, Table, kernel
 from .llvm import Address, Builder, Value, emits
-from .memory import address_of, copy, pointer, prefetch
+from .memory import address_of, copy, pointer
 from .network_generator import SIGNATURE
 from .odometer import advance, begins, seek, step
 from .shares import take
 
 # The table of a box, and its columns.
-CALLS, BLOCKS, GROUPS, ROWS, PIECES = range(5)
+CALLS, BLOCKS, GROUPS, ROWS = range(4)
 COUNT, FROM, TO = range(3)
 
 
@@ -87,22 +84,20 @@ def shuffle_boxes(
     offsets: Numbers,
     box: Table,
     entry: int,
-    width: Any,
+    nbytes: int,
 ) -> None:
-    """Permute boxes of blocks on the stage, from which they are written row by row.
+    """Permute boxes of blocks on the stage, from which they are written by rows of `nbytes`.
 
     The rows of `box` are loops (count, steps from and to): calls, the blocks of each, from the
-    source to the stage; groups of rows, rows, and the pieces of each, from the stage to the
-    target, where the offsets of rows begin at the index that stands in place of a step.
+    source to the stage; groups of rows, and rows, from the stage to the target, where the offsets
+    of rows begin at the index that stands in place of a step.
     """
     table = address_of(offsets)
     calls, call_source, call_stage = box[CALLS, COUNT], box[CALLS, FROM], box[CALLS, TO]
     blocks, block_source, block_stage = box[BLOCKS, COUNT], box[BLOCKS, FROM], box[BLOCKS, TO]
     groups, group_stage, group_target = box[GROUPS, COUNT], box[GROUPS, FROM], box[GROUPS, TO]
     rows, pitch, first = box[ROWS, COUNT], box[ROWS, FROM], box[ROWS, TO]
-    pieces, piece, piece_target = box[PIECES, COUNT], box[PIECES, FROM], box[PIECES, TO]
-    together = piece_target == piece
-    streamed = work[STREAMED] != 0 and together
+    streamed = work[STREAMED] != 0
     while advance(work, span, loops):
         source, target = begins(places, span)
         for i in range(calls):
@@ -113,13 +108,6 @@ def shuffle_boxes(
                 begin = stage + k * group_stage + row * pitch
                 into = target + k * group_target + offsets[first + row]
                 if streamed:
-                    stream(into, begin, pieces * piece)
-                elif together:
-                    copy(into, begin, pieces * piece)
+                    stream(into, begin, nbytes)
                 else:
-                    # The lines of the next row; behind the last one is some other line.
-                    ahead = into + (offsets[first + (row + 1) % rows] - offsets[first + row])
-                    for line in range(0, pieces * piece_target, LINE):
-                        prefetch(ahead + line)
-                    for i in range(pieces):
-                        small_row(into + i * piece_target, begin + i * piece, piece, width)
+                    copy(into, begin, nbytes)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from math import inf, prod
 
 from ..kernels.constants import PIECE
-from ..runtime.cpu_caches import LINE, PAGE, l2
+from ..runtime.cpu_caches import LINE, l2
 from . import thresholds
 from .box_tables import MOST_LANES, box_at, firsts, windows
 from .loops import Loop, by_source, in_boxes, length_of, streams
@@ -27,8 +27,6 @@ BOX_BYTES, BOX_PART = 256 * 1024, 4
 TARGET_RUN = 4096
 SOURCE_RUN = 1024
 
-MATRIX = PAGE // 2  # bytes of one of many matrices from which on a tile is as fast, at most
-
 # Cycles, about: of a block of 16 bytes of columns by as many of rows, transposed in
 # registers, by width; what each more lane adds to it; and of an element or run that is moved
 # alone.
@@ -37,9 +35,9 @@ LANE = 0.4
 ALONE = 2.0
 
 
-def pays(tile: Tile, loops: Sequence[Loop], width: int, total: int) -> bool:
-    """Whether a box is faster than what `tile_of` found for `total` bytes."""
-    least, rows = thresholds.ROWS_LEAST, length_of(tile.rows, width)
+def pays(tile: Tile, loops: Sequence[Loop], width: int) -> bool:
+    """Whether a box is faster than what `tile_of` found."""
+    rows = length_of(tile.rows, width)
     match tile.strategy:
         case Strategy.GATHER:
             moving = [loop for loop in loops if loop.source]
@@ -48,14 +46,9 @@ def pays(tile: Tile, loops: Sequence[Loop], width: int, total: int) -> bool:
             return width < thresholds.WIDE or streams(loops, by_source(loops)[0]) > STREAMS
         case Strategy.TILES:
             columns = length_of(tile.columns, width)
-            if len(tile.columns) != 1 or tile.columns[0].target != rows:
-                return rows < least or columns < thresholds.COLUMNS_LEAST
-            # The rows of neighbouring columns follow one another, or whole matrices do.
-            if len(tile.rows) == 1 and abs(tile.rows[0].source) == columns:
-                return rows * columns // width < min(MATRIX, total // thresholds.MATRICES + 1)
-            return rows < thresholds.RUN and columns < thresholds.RUN
+            return rows < thresholds.ROWS_LEAST or columns < thresholds.COLUMNS_LEAST
         case Strategy.RUN_TILES:
-            return rows < least
+            return rows < thresholds.ROWS_LEAST
     return False
 
 
@@ -66,6 +59,8 @@ def box_of(loops: Sequence[Loop], width: int) -> Tile:
     by one).
     """
     outer, inner = in_boxes(loops, parts_of(loops, width))
+    # In the source's order: the next box reads on where it can.
+    outer = tuple(sorted(outer, key=lambda loop: -abs(loop.part * loop.source)))
     alone = ALONE * prod(loop.size for loop in inner)
     # Of equally good methods, the one with the most rows.
     options = [(alone, 0, 0)]
@@ -98,48 +93,32 @@ def _lanes(nbytes: int) -> int:
 
 
 def parts_of(loops: Sequence[Loop], width: int, goals: tuple[int, int] | None = None) -> list[int]:
-    """The size of a box along each dim; the side with the shorter runs grows first.
+    """The size of a box along each dim: its runs are as long as it has room for.
 
     `goals` are the bytes of runs in the target and in the source, a box their product.
     """
-    taken = [1] * len(loops)
-    by_target = list(range(len(loops) - 1, -1, -1))
-    by_source = sorted(
-        (i for i in by_target if loops[i].source), key=lambda i: abs(loops[i].source)
-    )
-    strides = [loop.target for loop in loops], [abs(loop.source) for loop in loops]
+    by_target = range(len(loops) - 1, -1, -1)
+    moving = (i for i in by_target if loops[i].source)
+    by_source = sorted(moving, key=lambda i: abs(loops[i].source))
     most = prod(goals) if goals else min(BOX_BYTES, l2() // BOX_PART)
-    goals = goals or (TARGET_RUN, SOURCE_RUN)
+    target, source = goals or (TARGET_RUN, SOURCE_RUN)
     while True:
-        options = []
-        for order, apart, goal in zip((by_target, by_source), strides, goals, strict=True):
-            run, following = _run_of(loops, taken, order, apart, width)
-            if following is not None and run < goal:
-                options.append((run / goal, following, -(-goal // apart[following])))
-        room = most // (width * prod(taken))
-        if not options or room < 2:
+        taken = [1] * len(loops)
+        _take(taken, [(i, loops[i].size, loops[i].target) for i in by_target], width, target)
+        _take(taken, [(i, loops[i].size, abs(loops[i].source)) for i in by_source], width, source)
+        if width * prod(taken) <= most:
             return taken
-        _, following, wanted = min(options)
-        size = loops[following].size
-        steps = -(-size // max(2, min(size, wanted, room)))
-        taken[following] = -(-size // steps)
+        target, source = target * 7 // 8, source * 7 // 8
 
 
-def _run_of(
-    loops: Sequence[Loop],
-    taken: Sequence[int],
-    order: Sequence[int],
-    apart: Sequence[int],
-    width: int,
-) -> tuple[int, int | None]:
-    """The bytes of a run of a box, apart from gaps, and the dim that follows it."""
+def _take(taken: list[int], dims: Sequence[tuple[int, int, int]], width: int, goal: int) -> None:
+    """Extend a box along dims (index, size, stride) to runs of `goal` bytes, apart from gaps."""
     run = width
-    for i in order:
-        if apart[i] >= run + LINE:
-            return run, None
-        if taken[i] == 1:
-            return run, i
-        run += apart[i] * (taken[i] - 1)
-        if taken[i] < loops[i].size:
-            return run, None
-    return run, None
+    for i, size, apart in dims:
+        if run >= goal or apart >= run + LINE:
+            return
+        steps = -(-size // min(size, -(-goal // apart)))
+        taken[i] = max(taken[i], -(-size // steps))
+        run += apart * (taken[i] - 1)
+        if taken[i] < size:
+            return

@@ -266,7 +266,7 @@ def _boxes_from(tile: Tile) -> float:
 def _byte_tile(loops: list[Loop], width: int, total: int) -> Tile:
     """The tile for `total` bytes in runs of `width` bytes."""
     tile = tile_of(loops, width)
-    boxed = total >= _boxes_from(tile) * l2() and pays(tile, loops, width, total)
+    boxed = total >= _boxes_from(tile) * l2() and pays(tile, loops, width)
     return box_of(loops, width) if boxed else tile
 
 

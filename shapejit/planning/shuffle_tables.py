@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..runtime.kernel_names import Code, widest
+from ..runtime.kernel_names import Code
 from .loops import Loop
 from .plans import Plan
 from .shuffles import MOST_BLOCKS
@@ -42,15 +42,12 @@ def shuffled(plan: Plan, vector: int) -> tuple[Any, ...]:
 
 
 def box_shuffled(plan: Plan, vector: int) -> tuple[Any, ...]:
-    """The loops that fill a box, those that write it out row by row, and the network's function."""
+    """The loops that fill a box, those that write it out by rows, the network's function, a row."""
     made, (step, along) = plan.shuffle, plan.loops[-2:]
     written = made.network.written
     rows = len(made.targets), made.pitch, len(made.sources) + len(made.targets)
-    if made.whole:
-        group, drained = step.size * written, ((1, 0, 0), rows, (1, made.row, made.row))
-    else:
-        group = rows[0] * made.pitch
-        drained = (along.size, group, along.target), rows, (step.size, written, step.target)
+    group = step.size * written if made.whole else rows[0] * made.pitch
+    drained = (1, 0, 0) if made.whole else (along.size, group, along.target)
     filled = (step.size, step.source, written), (along.size, along.source, group)
-    steps = np.array([*filled, *drained], np.int64)
-    return steps, Code("network_generator", made.network), widest(written)
+    steps = np.array([*filled, drained, rows], np.int64)
+    return steps, Code("network_generator", made.network), made.row

@@ -19,6 +19,7 @@ PIECES = (64, 32, 16, 8)  # bytes that are contiguous on both sides, the best fi
 MOST_VECTORS = 32  # of a block: as many as there are registers
 SIDE_BY_SIDE = 1024  # bytes of the source that are read in sequence
 BOX_PART = 7 / 16  # of an L2 cache: a box of the target
+MET_AGAIN = 1 / 32  # and lines of the target that blocks write in turn
 MOST_MIXED = 2 * VECTOR  # bytes of a block whose elements mix in any order
 MOST_APART = 4  # elements in the source from one to the next, or runs
 MOST_READ = MOST_APART * VECTOR  # bytes of a piece with gaps
@@ -203,12 +204,20 @@ def _pieces(
 
 
 def _boxed(made: Shuffle) -> Shuffle:
-    """Blocks that pass through boxes, unless blocks adjacent in the target are so in the source."""
-    inner = list(made.loops)
+    """Blocks that pass through boxes, unless blocks adjacent in the target are so in the source.
+
+    Blocks with gaps between them in the target are not collected in a box: their lines are met
+    again, with each block after the next ones along the source, while they are in a cache.
+    """
+    inner, pieces = list(made.loops), len(made.targets)
     near = min(inner, key=lambda loop: abs(loop.source))
     if near is inner[-1]:
         return made
-    loops = _boxes(inner, near, made.network.written, len(made.targets))
+    if inner[-1].target != made.network.written:
+        around, along = split(near, int(l2() * MET_AGAIN) // (LINE * pieces))
+        inner[inner.index(near)] = around
+        return made._replace(loops=tuple(loop for loop in (*inner, along) if loop.size > 1))
+    loops = _boxes(inner, near, made.network.written, pieces)
     return made._replace(loops=tuple(loops), boxes=True)
 
 

@@ -126,19 +126,21 @@ SHORT: Annotated[
     ),
 ] = 64
 ROWS_LEAST: Annotated[
-    int, Threshold("bytes of a row of a tile", "with less it is a box", "0: 1.7, at most 3.1")
-] = 256
-COLUMNS_LEAST: Annotated[
-    int, Threshold("bytes of a column of a tile", "with less it is a box", "0: 1.1, at most 2.2")
-] = 32
-MATRICES: Annotated[
     int,
     Threshold(
-        "matrices",
-        "so many, of less than half a page each, are boxes",
-        "never: 1.9, at most 2.4; 1: 1.1, at most 1.7",
+        "bytes of a row of a tile",
+        "with less it is a box",
+        "256, Zen 5, permutations of 40 MiB: 1.02, at most 1.8",
     ),
-] = 8 * KIB
+] = 512
+COLUMNS_LEAST: Annotated[
+    int,
+    Threshold(
+        "bytes of a column of a tile",
+        "with less it is a box",
+        "128, Zen 5, permutations of 40 MiB: 1.02, at most 1.7",
+    ),
+] = 256
 WIDE: Annotated[
     int,
     Threshold(
