@@ -55,6 +55,24 @@ def test_stacks_along_any_axis_are_numpys(dtype, count, kernels):
             assert (memory[-99:] == 0xA5).all()
 
 
+@pytest.mark.parametrize("kind", ["uint1", "uint2", "uint3", "uint4", "uint6"])
+@pytest.mark.parametrize("row", [1, 3, 7, 130])
+def test_packed_elements_that_share_bytes(kind, row, kernels):
+    parts = [filled((5, 9, row), "u1", k) % (1 << int(kind[-1])) for k in range(3)]
+    packed = [sj.pack(x, kind) for x in parts]
+    for join, by_numpy in ((sj.stack, np.stack), (sj.concat, np.concatenate)):
+        for axis in range(3):
+            expected = by_numpy(parts, axis)
+            out = sj.pack(np.zeros_like(expected), kind)
+            assert join(packed, axis=axis, out=out) is out
+            for made in (out, join(packed, axis=axis)):
+                assert np.array_equal(sj.unpack(made).view(np.uint8), expected)
+                assert made.tobytes() == sj.pack(expected, kind).tobytes()
+    whole = sj.stack(packed[:2])
+    with pytest.raises(ReshapeError, match="overlap"):
+        sj.stack([*whole], axis=2, out=whole.reshape((5, 9, 2, row)))
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("row", [1, 2, 3, 5, 15, 16, 17, 40, 64, 100, 1500])
 def test_short_rows_side_by_side(dtype, row, kernels):
