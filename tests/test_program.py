@@ -1229,3 +1229,39 @@ def test_outputs_of_maps_that_are_known_are_checked(by, shape):
         into = memory[8:].reshape(4, *turned)
         program.map(sources, out=into)
         assert all((made == x.T).all() for made, x in zip(into, sources, strict=True))
+
+
+ORDERS = {
+    "rows": np.ascontiguousarray,
+    "columns": np.asfortranarray,
+    "rows backwards": lambda x: x[::-1],
+    "every other column": lambda x: np.repeat(x, 2, 1)[:, ::2],
+    "columns backwards": lambda x: np.asfortranarray(x)[:, ::-1],
+}
+
+
+@pytest.mark.parametrize("by", [patience.force_numpy, patience.force_kernels])
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_maps_of_arrays_in_any_order(by, order, dtype):
+    xs = [ORDERS[order](np.arange(12, dtype=np.float32).reshape(3, 4) + 100 * k) for k in range(4)]
+    looks = (
+        lambda t: t[:, ::-1],
+        lambda t: t[::-1, ::-1],
+        lambda t: t.T,
+        lambda t: t[1:, ::2],
+        lambda t: t[:1].reshape((4,)),
+    )
+    with by():
+        for look in looks:
+            program = sj.plan((3, 4), "float32", lambda t, look=look: look(t).cast(dtype))
+            wanted = [look(x).astype(dtype) for x in xs]
+            slab = np.empty((4, *program.shape), dtype)
+            for _ in range(4):
+                slab[...] = 0
+                for made in (program.map(xs), program.map(xs, out=slab)):
+                    assert np.array_equal(np.stack(list(made)), np.stack(wanted))
+            flat = sj.plan((3, 4), "float32", lambda t, look=look: look(t).reshape((-1,)))
+            wanted = [look(x).reshape(-1) for x in xs]
+            for _ in range(4):
+                assert np.array_equal(np.stack(flat.map(xs)), np.stack(wanted))

@@ -165,11 +165,11 @@ def given(
     bits = dtype.bits if isinstance(dtype, DType) else 8 * dtype.itemsize
     layout, alike = Layout.row_major(shape, bits), len(wanted) == 1
     if alike and is_a(out, kind):
-        begin, _ = place_of(checked(out, dtype, (count, *shape)))
+        exact = checked(out, dtype, (count, *shape))
         begins = np.arange(count)
         begins *= bits * prod(shape)
-        begins += begin
-        return Places.alike(begins, layout), out
+        begins += place_of(exact)[0]
+        return Places.alike(begins, layout), exact
     if is_a(out, kind):
         raise DTypeError(f"the results differ in shape: out= must be a sequence, not one {name}")
     if not is_sequence(out) or isinstance(out, str | bytes):

@@ -199,8 +199,10 @@ class MapRoute(NamedTuple):
                 return None
         with by_numpy(*filter(None, (way.kind,))):
             if self.move_all and type(rows) is np.ndarray:
-                stack = np.concatenate(items)  # a sixth of the time of a loop
-                self.move_all(stack.reshape(len(items), *self.like[1]), rows)
+                dtype, (rest, *others), _ = self.like
+                stack = np.empty((len(items) * rest, *others), dtype)  # else its order is theirs
+                np.concatenate(items, out=stack)  # a sixth of the time of a loop
+                self.move_all(stack.reshape(len(items), rest, *others), rows)
             elif self.move:
                 for x, into in zip(items, rows, strict=True):
                     self.move(x, into)

@@ -62,13 +62,6 @@ class Pass(NamedTuple):
         given = self.layout, self.unit, into, self.scales, routes.rounded(count)
         return routes.casts(*given, self.conversion, fresh)
 
-    def work(self, count: int) -> Work | None:
-        """What does as many tensors in fresh memory, if kernels do and no scales are given."""
-        if not self.layout.size or self.scales is not None:
-            return None
-        route = self.route(count, fresh=True)
-        return route.work_for(count, fresh=True) if route.ready else None
-
     def run(
         self,
         sources: Addresses,

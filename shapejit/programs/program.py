@@ -323,9 +323,10 @@ class Program:
         """
         first = tensors[0] if type(tensors) is list and tensors else None
         if type(first) is np.ndarray and (out is None or type(out) in (np.ndarray, list)):
-            kind = len(tensors), out is None, first.dtype, first.shape, first.strides
+            items = tuple(tensors)  # as they are now: another thread may append to the list
+            kind = len(items), out is None, first.dtype, first.shape, first.strides
             known: Callable[[Any, Any], Any] | None = FOUND.get((self._key, *kind))
-            made = None if known is None else known(tuple(tensors), out)
+            made = None if known is None else known(items, out)
             if made is not None:
                 return made
         if callable(out):
