@@ -260,6 +260,23 @@ def test_permuted_packed_chunks_end_at_bytes():
     check_same(made, expected)
 
 
+@pytest.mark.parametrize(
+    "move",
+    [
+        lambda x, **how: sd.reshape(x, (2, 3, -1), **how),
+        lambda x, **how: sd.permute_dims(x, (1, 0, 2), **how),
+        lambda x, **how: sd.flip(x, axis=(0, 1), **how),
+    ],
+    ids=["reshape", "permute_dims", "flip"],
+)
+def test_bytes_that_stay_whole_are_not_unpacked(move):
+    octets, _ = packed((6, 4, 8), "int4")
+    x = da.from_array(octets, chunks=(3, 2, 4))
+    made = move(x, packed="int4")
+    assert len(made.dask) == len(move(x).dask)
+    check_same(made, move(x).compute())
+
+
 def test_cast():
     array = np.random.default_rng(2).normal(0, 200, (6, 8)).astype(np.float32)
     x = da.from_array(array, chunks=(4, 3))
