@@ -227,21 +227,21 @@ def _check_bytes(shape: Shape, packed: object) -> None:
 
 
 def _values(x: Any, packed: object) -> Any:
-    """Elements to compute with."""
+    """Elements to compute with; those of a float that ml_dtypes lacks as float32."""
     x, _ = _checked(x, packed)
     if packed is None:
         return x
     kind = fixed_width(packed)
-    if kind.numpy is None and kind.kind != "integer":
-        raise DTypeError(f"{kind} is no dtype of ml_dtypes, so that no chunk can hold its elements")
-    return _unpacked(x, packed)
+    named = kind.numpy is not None or kind.kind == "integer"
+    return _unpacked(x, packed, kind.codes if named else np.dtype(np.float32))
 
 
-def _unpacked(x: Any, packed: object) -> Any:
-    """Packed elements, a byte each."""
+def _unpacked(x: Any, packed: object, dtype: np.dtype[Any] | None = None) -> Any:
+    """Packed elements, a byte each, or as `dtype`."""
     kind = fixed_width(packed)
     sizes = {x.ndim - 1: tuple(n * _per(kind) for n in x.chunks[-1])}
-    return _mapped(partial(_as_elements, kind.name), [x], kind.codes, sizes)
+    made = kind.codes if dtype is None else dtype
+    return _mapped(partial(_as_elements, kind.name, made), [x], made, sizes)
 
 
 def _packed(x: Any, packed: object) -> Any:
@@ -284,10 +284,11 @@ def _mapped(
     )  # fmt: skip
 
 
-def _as_elements(kind: str, chunk: NDArray[Any]) -> NDArray[Any]:
+def _as_elements(kind: str, dtype: np.dtype[Any], chunk: NDArray[Any]) -> NDArray[Any]:
     """The elements of a packed chunk."""
     shape = (*chunk.shape[:-1], chunk.shape[-1] * _per(fixed_width(kind)))
-    return Tensor.frombuffer(views.ascontiguous(chunk), kind, shape).unpack()
+    t = Tensor.frombuffer(views.ascontiguous(chunk), kind, shape)
+    return t.unpack() if dtype == t.dtype.codes else t.cast(dtype).numpy()
 
 
 def _as_bytes(kind: str, chunk: NDArray[Any]) -> NDArray[np.uint8]:
