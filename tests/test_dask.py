@@ -169,6 +169,8 @@ def test_what_is_refused():
         sd.cast(octets, "float32", packed="int8")
     with pytest.raises(sj.FormatError, match="uint3 lie across bytes"):
         sd.cast(octets, "float32", packed="uint3")
+    with pytest.raises(sj.FormatError, match="uint3 lie across bytes"):
+        sd.cast(x, "uint3", pack=True)
     with pytest.raises(sj.FormatError, match="whole bytes"):
         sd.reshape(octets, (16, 3), packed="int4")
     with pytest.raises(sj.FormatError, match="whole bytes"):

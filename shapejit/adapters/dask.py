@@ -133,6 +133,8 @@ def cast(
     x = _values(x, packed)
     settings: dict[str, Any] = {"saturate": saturate, "round_mode": round_mode}
     target = fixed_width(dtype)
+    if pack:
+        _per(target)  # checks it
     sample = casts.cast(np.empty(0, x.dtype), target, **settings)  # checks them
     made = _mapped(partial(casts.cast, dtype=target.name, **settings), [x], sample.dtype)
     return _packed(made, target) if pack else made
