@@ -10,6 +10,7 @@ from safetensors import safe_open
 
 import shapejit as sj
 from shapejit.__main__ import main
+from shapejit.quantization.configuration import declared
 
 RNG = np.random.default_rng(5)
 E4M3, E8M0, BF16 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e8m0fnu, ml_dtypes.bfloat16
@@ -491,6 +492,24 @@ def test_an_unknown_value_is_refused(fixture, key, value, of, tmp_path):
     assert (found, len(found.unclear)) == ([], 1)
     nested = {"text_config": {"llm_config": config}}
     assert sj.schemes.detect(fixture.checkpoint(), nested) == [] or key == "checkpoint_format"
+
+
+@pytest.mark.parametrize("path", [(), ("quantization_config",), ("quantization", "text_config")])
+def test_groups_tell_settings_of_weights_only(path):
+    """Neither modules nor the format of the model, which the section itself tells."""
+    weights = {"num_bits": 4, "group_size": 128, "strategy": "group", "actorder": "static"}
+    group = {"weights": weights, "input_activations": {"num_bits": 8}, "format": "pack-quantized"}
+    config = {"format": "mixed-precision", "quant_method": "compressed-tensors"}
+    config |= {"config_groups": {"group_0": group, "group_1": {"weights": {"num_bits": 8}}}}
+    for key in path:
+        config = {key: config}
+    said = declared(config)
+    assert said.words == {"mixed-precision", "compressed-tensors", "group"}
+    assert said.layouts == {"format": {"mixed-precision"}, "actorder": {"static"}}
+    assert said.settings == ({"bits": 4, "group_size": 128}, {"bits": 8})
+    assert said.modules == {}
+    assert [*said.texts("format")] == ["mixed-precision"]
+    assert said.texts("strategy") == {}
 
 
 # What the projects write beside what is read; none of it changes a number.

@@ -251,6 +251,12 @@ def test_codes_of_numpy_in_bytes_are_named(code):
         sj.dtype(code)
 
 
+@pytest.mark.parametrize("name", ["\u0125,", "\ud800x", "01", "f,", "\0,", "a4", "f9", "c1"])
+def test_short_names_that_numpy_cannot_read(name):
+    with pytest.raises(sj.DTypeError, match="unknown dtype"):
+        sj.dtype(name)
+
+
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
 @pytest.mark.parametrize(
     "word",

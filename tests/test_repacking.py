@@ -1,6 +1,7 @@
 """Packing formats: every pair beside an oracle that places each bit, and what is refused."""
 
 import json
+import math
 from dataclasses import replace
 from functools import cache
 
@@ -191,6 +192,28 @@ def test_out():
             assert (blocks[:, :2] == 0xA5).all()
             blocks[:, :2] = 0
         same(out, wanted)
+
+
+@pytest.mark.parametrize("kind", [str(kind) for kind in sj.dtypes.all() if kind.bits > 8])
+def test_elements_wider_than_units(kind):
+    """An element takes several bytes of a stream, in the order of memory."""
+    names = [name for name in FORMATS if holds(name, kind)]
+    assert {"lsb", "dlpack", "padded"} <= {*names}
+    for shape in ((), (7,), (0, 4), (33, 1), (64, 128)):
+        size = math.prod(shape) * sj.dtype(kind).bits // 8
+        given = np.random.default_rng(0).integers(0, 256, size, np.uint8)
+        for source in names:
+            how = sj.formats[source].stored(shape, kind)
+            assert how.nbytes == size
+            buffer = given.view(how.unit).reshape(how.shape)
+            for target in names:
+                how = sj.formats[target].stored(shape, kind)
+                memory = np.full(size + 128, 0xA5, np.uint8)
+                out = memory[64:-64].view(how.unit).reshape(how.shape)
+                again = {"shape": shape, "dtype": kind, "source": source, "target": target}
+                sj.repack(buffer, out=out, **again)
+                assert out.tobytes() == given.tobytes() == sj.repack(buffer, **again).tobytes()
+                assert {*memory[:64], *memory[-64:]} == {0xA5}
 
 
 def test_buffers():

@@ -1,5 +1,6 @@
 """Schemes against the projects that own them: in fixtures, or run here (gguf, mlx, onnxruntime)."""
 
+import copy
 import pickle
 
 import loops
@@ -669,6 +670,19 @@ def test_bad_arguments():
         sj.schemes["gguf:q8_0"].encode(np.zeros((4, 32), np.int8))
     with pytest.raises(sj.DTypeError):
         sj.schemes.detect([1])
+
+
+@pytest.mark.parametrize("scheme", ["mxfp4:gpt-oss", "gptq"])
+def test_names_of_parts(scheme):
+    """By the keys of the parts, also of copies."""
+    tensors = by_scheme()[scheme][0].checkpoint()
+    (found,) = sj.schemes.detect(tensors)
+    assert {*found.parts.names.values()} == {*tensors}
+    for parts in (found.parts, copy.deepcopy(found.parts), pickle.loads(pickle.dumps(found.parts))):
+        assert {*parts.names} == {*parts}
+        for key, part in parts.items():
+            assert parts.names[key].endswith(key)
+            assert tensors[parts.names[key]].tobytes() == part.numpy().tobytes()
 
 
 def test_what_is_detected_pickles():

@@ -63,11 +63,12 @@ def reshape(x: Any, shape: Sequence[int] | int | Request, *, packed: object = No
     >>> reshape(da.ones((6, 4), chunks=2), (8, 3)).shape
     (8, 3)
     """
-    if packed is not None:
-        return _packed(reshape(_unpacked(x, packed), shape), packed)
-    x = _checked(x)
+    x, per = _checked(x, packed)
     request = shape if is_a(shape, Request) else views.array_request(shape, "reshape")
-    target = target_shape(x.shape, request)
+    target = target_shape(x.shape if per == 1 else (*x.shape[:-1], x.shape[-1] * per), request)
+    if per > 1:  # row-major and in whole bytes, elements move as their bytes do
+        _check_bytes(target, packed)
+        target = (*target[:-1], target[-1] // per)
     if 0 in target:
         return array.zeros(target, dtype=x.dtype, chunks=-1)
     try:
@@ -86,10 +87,11 @@ def permute_dims(x: Any, axes: Sequence[int], *, packed: object = None) -> Any:
     >>> permute_dims(da.ones((2, 30, 4), chunks=10), (1, 2, 0)).chunks
     ((10, 10, 10), (4,), (2,))
     """
-    if packed is not None:
-        return _packed(permute_dims(_unpacked(x, packed), axes), packed)
-    x = _checked(x)
-    return x.transpose(permutation(axes, x.shape))
+    x, per = _checked(x, packed)
+    order = permutation(axes, x.shape)
+    if per > 1 and order[-1] != x.ndim - 1:
+        return _packed(_unpacked(x, packed).transpose(order), packed)
+    return x.transpose(order)
 
 
 def flip(x: Any, *, axis: int | Sequence[int] | None = None, packed: object = None) -> Any:
@@ -101,11 +103,11 @@ def flip(x: Any, *, axis: int | Sequence[int] | None = None, packed: object = No
     >>> flip(da.arange(5, chunks=2)).compute()
     array([4, 3, 2, 1, 0])
     """
-    if packed is not None:
-        return _packed(flip(_unpacked(x, packed), axis=axis), packed)
-    x = _checked(x)
+    x, per = _checked(x, packed)
     given = range(x.ndim) if axis is None else one_or_several(axis, "axis", "flip")
     axes = normal_axes(given, x.ndim, "flip")
+    if per > 1 and x.ndim - 1 in axes:
+        return _packed(array.flip(_unpacked(x, packed), axes), packed)
     return array.flip(x, axes) if axes else x
 
 
@@ -128,9 +130,11 @@ def cast(
     >>> str(cast(x, "float8_e4m3fn").dtype), cast(x, "int4", pack=True).compute()
     ('float8_e4m3fn', array([[225, 119]], dtype=uint8))
     """
-    x = _checked(x) if packed is None else _unpacked(x, packed)
+    x = _values(x, packed)
     settings: dict[str, Any] = {"saturate": saturate, "round_mode": round_mode}
     target = fixed_width(dtype)
+    if pack:
+        _per(target)  # checks it
     sample = casts.cast(np.empty(0, x.dtype), target, **settings)  # checks them
     made = _mapped(partial(casts.cast, dtype=target.name, **settings), [x], sample.dtype)
     return _packed(made, target) if pack else made
@@ -158,7 +162,7 @@ def dequantize(
     >>> made.chunks, made[3].compute()[::32].tolist()
     (((2, 2), (32, 32)), [6.0, 7.0])
     """
-    x = _checked(x) if packed is None else _unpacked(x, packed)
+    x = _values(x, packed)
     if isinstance(scale, int | float) and not isinstance(scale, np.generic):
         casts.dequantize(np.empty(0, np.int8), scale)  # checks it
         scale = np.float32(float(scale))
@@ -180,8 +184,8 @@ def dequantize(
     return _mapped(partial(_dequantized, made.name, blocks or None), [x, *operands], made)
 
 
-def _checked(x: Any) -> Any:
-    """A dask array of known chunks, none of which is empty beside others."""
+def _checked(x: Any, packed: object = None) -> tuple[Any, int]:
+    """A dask array of known chunks, none of which is empty beside others; its elements per item."""
     if not isinstance(x, array.Array):
         raise DTypeError(f"expected a dask array, not {type(x).__name__}; dask.array.asarray(x)")
     with about("chunks"):
@@ -189,14 +193,19 @@ def _checked(x: Any) -> Any:
     if any(size != size for sizes in x.chunks for size in sizes):
         raise ReshapeError(f"chunks of unknown sizes: {x.shape}; see x.compute_chunk_sizes()")
     if any(0 in sizes and len(sizes) > 1 for sizes in x.chunks):
-        return x.rechunk(tuple(tuple(filter(None, sizes)) or (0,) for sizes in x.chunks))
-    return x
+        x = x.rechunk(tuple(tuple(filter(None, sizes)) or (0,) for sizes in x.chunks))
+    if packed is None:
+        return x, 1
+    kind = fixed_width(packed)
+    if x.dtype != np.uint8 or not x.ndim:
+        raise DTypeError(f"packed {kind} lies in an array of uint8 of 1 dim or more, not {x.dtype}")
+    return x, _per(kind)
 
 
 def _operand(given: Any) -> Any:
     """Scales or zero points as a dask array."""
     if isinstance(given, array.Array):
-        return _checked(given)
+        return _checked(given)[0]
     return array.from_array(np.asarray(unwrapped(given)), chunks=-1)
 
 
@@ -209,26 +218,39 @@ def _per(kind: DType) -> int:
     return 8 // kind.bits
 
 
-def _unpacked(x: Any, packed: object) -> Any:
-    """Packed elements, a byte each."""
-    x, kind = _checked(x), fixed_width(packed)
-    if x.dtype != np.uint8 or not x.ndim:
-        raise DTypeError(f"packed {kind} lies in an array of uint8 of 1 dim or more, not {x.dtype}")
-    if kind.numpy is None and kind.kind != "integer":
-        raise DTypeError(f"{kind} is no dtype of ml_dtypes, so that no chunk can hold its elements")
+def _check_bytes(shape: Shape, packed: object) -> None:
+    """Raise FormatError unless the last dim of packed elements fills whole bytes."""
+    kind = fixed_width(packed)
+    if not shape or shape[-1] % _per(kind):
+        raise FormatError(
+            f"the last dim of {shape_text(shape)} does not fill whole bytes: "
+            f"{kind} has {_per(kind)} elements in each"
+        )
+
+
+def _values(x: Any, packed: object) -> Any:
+    """Elements to compute with; those of a float that ml_dtypes lacks as float32."""
+    x, _ = _checked(x, packed)
+    if packed is None:
+        return x
+    kind = fixed_width(packed)
+    named = kind.numpy is not None or kind.kind == "integer"
+    return _unpacked(x, packed, kind.codes if named else np.dtype(np.float32))
+
+
+def _unpacked(x: Any, packed: object, dtype: np.dtype[Any] | None = None) -> Any:
+    """Packed elements, a byte each, or as `dtype`."""
+    kind = fixed_width(packed)
     sizes = {x.ndim - 1: tuple(n * _per(kind) for n in x.chunks[-1])}
-    return _mapped(partial(_as_elements, kind.name), [x], kind.codes, sizes)
+    made = kind.codes if dtype is None else dtype
+    return _mapped(partial(_as_elements, kind.name, made), [x], made, sizes)
 
 
 def _packed(x: Any, packed: object) -> Any:
-    """Elements packed along the last dim. Raises FormatError unless that fills whole bytes."""
+    """Elements packed along the last dim."""
     kind = fixed_width(packed)
     per = _per(kind)
-    if not x.ndim or x.shape[-1] % per:
-        raise FormatError(
-            f"the last dim of {shape_text(x.shape)} does not fill whole bytes: "
-            f"{kind} has {per} elements in each"
-        )
+    _check_bytes(x.shape, packed)
     x = _merged(x, {x.ndim - 1: per})
     sizes = {x.ndim - 1: tuple(n // per for n in x.chunks[-1])}
     return _mapped(partial(_as_bytes, kind.name), [x], np.dtype(np.uint8), sizes)
@@ -264,10 +286,11 @@ def _mapped(
     )  # fmt: skip
 
 
-def _as_elements(kind: str, chunk: NDArray[Any]) -> NDArray[Any]:
+def _as_elements(kind: str, dtype: np.dtype[Any], chunk: NDArray[Any]) -> NDArray[Any]:
     """The elements of a packed chunk."""
     shape = (*chunk.shape[:-1], chunk.shape[-1] * _per(fixed_width(kind)))
-    return Tensor.frombuffer(views.ascontiguous(chunk), kind, shape).unpack()
+    t = Tensor.frombuffer(views.ascontiguous(chunk), kind, shape)
+    return t.unpack() if dtype == t.dtype.codes else t.cast(dtype).numpy()
 
 
 def _as_bytes(kind: str, chunk: NDArray[Any]) -> NDArray[np.uint8]:

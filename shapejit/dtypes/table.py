@@ -6,6 +6,7 @@ from the rows: to add a dtype, add a row.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -317,8 +318,8 @@ def _by_other_name(name: str) -> DType:
 
 
 def _numpy_code(name: str) -> str:
-    """A hint for NumPy's codes of two letters, which count bytes: 'f4' is near to 'F4', a float4."""
-    if len(name) == 2:
+    """A hint for NumPy's codes, which count bytes: 'f4' is near to 'F4', a float4."""
+    if re.fullmatch("[biufc][0-9]", name):
         with suppress(TypeError):
             meant = np.dtype(name).name
             return f": NumPy's code for {meant!r}" if meant in _BY_NAME else ""

@@ -135,7 +135,8 @@ def plane_layout(
             stored.insert(0, pitch // counted)
             counted = 0
         elif sign == ")":
-            counted = max(pitch, unit)
+            # The innermost factors count units, also those of one element; others what is within.
+            counted = pitch if pitch > max(bits, unit) else unit
         elif sign == "]":
             counted = -1
         elif sign == "[":

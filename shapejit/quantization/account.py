@@ -1,4 +1,6 @@
-"""Checks that a conversion accounts for every tensor of each quantised weight; names of buffers."""
+"""Checks that a conversion accounts for every tensor of each quantised weight, and which index and
+mask buffers are none.
+"""
 
 from __future__ import annotations
 

@@ -8,12 +8,12 @@ export, nvidia-modelopt's convert_hf_config.py, mlx-lm's utils.py.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..errors import quoted
 from ..runtime.ndarrays import is_mapping
-from .configuration import KEYS, descriptions
+from .configuration import KEYS, descriptions, groups_of
 from .rows import ROWS
 
 __all__ = ["unknown_keys", "unknown_values"]
@@ -93,7 +93,7 @@ def unknown_keys(config: Mapping[str, Any]) -> list[str]:
     """
     found = {
         f"the key {quoted(str(key))} of {where} is unknown: weights are read without it"
-        for where, section in descriptions(config).items()
+        for where, section in _described(config)
         if section is not config
         for key, value in section.items()
         if key not in _KNOWN and not _is_module(key, value)
@@ -107,12 +107,22 @@ def unknown_values(config: Mapping[str, Any]) -> str:
     >>> unknown_values({"quantization_config": {"actorder": "random"}})
     "quantization_config says actorder 'random', which is not understood"
     """
-    for where, section in descriptions(config).items():
+    for where, section in _described(config):
         for key, value in section.items():
             own = section is not config or key in _ALONE
             if own and not _is_understood(key, value):
                 return f"{where} says {key} {quoted(str(value))}, which is not understood"
     return ""
+
+
+def _described(config: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The descriptions of weights and where they are, those of groups, too."""
+    for where, section in descriptions(config).items():
+        yield where, section
+        for name, group in groups_of(section).items():
+            yield f"{where}.config_groups.{name}", group
+            if is_mapping(group.get("weights")):
+                yield f"{where}.config_groups.{name}.weights", group["weights"]
 
 
 def _is_understood(key: str, value: Any) -> bool:

@@ -136,16 +136,18 @@ def declared(config: Mapping[str, Any]) -> Declared:
         producer = section.get("producer")
         if is_mapping(producer) and "name" in producer:
             words.add(str(producer["name"]).lower())
-        words |= {str(section[key]).lower() for key in _WORDS if key in section}
-        own = _settings(section)
-        if own and own not in settings:
-            settings.append(own)
-        of_model = section is config and not own and "quant_method" not in section
-        for key in _LAYOUTS:
-            text = str(section.get(key) or "").lower()
-            number = key == "version" and not text[:1].isalpha()
-            if text and not number and not (of_model and key in _OF_MODELS):
-                layouts.setdefault(key, set()).add(text)
+        weights = (group.get("weights") for group in groups_of(section).values())
+        for each in (section, *filter(is_mapping, weights)):
+            words |= {str(each[key]).lower() for key in _WORDS if key in each}
+            own = _settings(each)
+            if own and own not in settings:
+                settings.append(own)
+            of_model = each is config and not own and "quant_method" not in each
+            for key in _LAYOUTS:
+                text = str(each.get(key) or "").lower()
+                number = key == "version" and not text[:1].isalpha()
+                if text and not number and not (of_model and key in _OF_MODELS):
+                    layouts.setdefault(key, set()).add(text)
         for entries in filter(is_mapping, (section, section.get("extra_config"))):
             found = ((name, _settings(x)) for name, x in entries.items() if is_mapping(x))
             modules |= {name: each for name, each in found if each}
@@ -163,24 +165,27 @@ def declared(config: Mapping[str, Any]) -> Declared:
 def descriptions(config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """All descriptions of weights by where they are, the config itself last.
 
-    These are its sections, the groups of compressed-tensors in them, and the files of quantisers.
+    These are its sections, and the files of quantisers.
 
     >>> [*descriptions({"text_config": {"quantization": {}}, "quant_config.json": {}})]
     ['text_config.quantization', 'quant_config.json', 'the config']
     """
     found = {".".join(path): section for path, section in sections(config).items()}
     found |= {name: config[name] for name in QUANTIZER_CONFIG_FILES if name in config}
-    made = dict[str, Any]()
-    for where, section in found.items():
-        groups = section.get("config_groups") if is_mapping(section) else None
-        made[where] = section
-        for name, group in groups.items() if is_mapping(groups) else ():
-            made[f"{where}.config_groups.{name}"] = group
-            weights = group.get("weights") if is_mapping(group) else None
-            made[f"{where}.config_groups.{name}.weights"] = weights
-    return {where: each for where, each in made.items() if is_mapping(each)} | {
+    return {where: each for where, each in found.items() if is_mapping(each)} | {
         "the config": config
     }
+
+
+def groups_of(section: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The groups of compressed-tensors in a section, by name.
+
+    >>> groups_of({"config_groups": {"group_0": {"weights": {}}, "other": 1}})
+    {'group_0': {'weights': {}}}
+    """
+    groups = section.get("config_groups")
+    given = groups.items() if is_mapping(groups) else ()
+    return {name: group for name, group in given if is_mapping(group)}
 
 
 def _settings(section: Mapping[str, Any]) -> dict[str, Any]:

@@ -282,7 +282,8 @@ def _found(
     prefix = codes.removesuffix(keys[group.form.codes.part]).removesuffix(".")
     parts = Parts(
         {keys[part]: t for part, t in group.tensors.items()}, settings, weight_name(row, codes),
-        group, named, {part: tensors.given[name] for part, name in named.items()},
+        group, {keys[part]: name for part, name in named.items()},
+        {part: tensors.given[name] for part, name in named.items()},
     )  # fmt: skip
     return Found(prefix, row.name, parts)
 

@@ -18,8 +18,8 @@ class Parts(dict[str, Any]):
 
     `settings` come from a checkpoint's configuration: bits, group_size. For tensors of a
     checkpoint, `weight` is the name of the weight in the unquantised model, and `group` the Group
-    that they were matched as; `names` are their whole names, `sources` what was given as tensors,
-    both by the keys of its form, codes first.
+    that they were matched as; `names` are their whole names by the keys of the parts, and `sources`
+    what was given as tensors by the keys of its form, both with the codes first.
     """
 
     def __init__(
@@ -33,10 +33,10 @@ class Parts(dict[str, Any]):
     ) -> None:
         super().__init__(parts)
         self.settings, self.weight, self.group = dict(settings), weight, group
-        self.names, self.sources = names, sources
+        self.names, self.sources = dict(names), sources
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Parts, (dict(self), self.settings, self.weight)
+        return Parts, (dict(self), self.settings, self.weight, None, self.names)
 
 
 class WeightNode(NamedTuple):
@@ -74,7 +74,7 @@ class Found(NamedTuple):
     @property
     def named(self) -> Mapping[str, str]:
         """The names of the tensors by the keys of the form, codes first."""
-        return self.parts.names
+        return dict(zip(self.parts.sources, self.parts.names.values(), strict=True))
 
     @property
     def codes(self) -> str:
