@@ -260,6 +260,18 @@ def test_codes_are_not_repacked_without_their_weight(config, rule, cure, tmp_pat
     assert sj.files.convert(source, tmp_path / "out", rules).changed == 1
 
 
+def test_codes_of_mlx_are_not_repacked_alone(tmp_path):
+    """What was stored are codes, whatever the elements are called once they are repacked."""
+    parts = sj.schemes["mlx"].encode(np.eye(64, 128, dtype=np.float32))
+    tensors = {f"q_proj.{part}": x for part, x in parts.items()}
+    config = {"quantization": {"bits": 4, "group_size": 64}}
+    source = folder_of(tmp_path / "in", tensors, config)
+    rule = ("repack", r".*proj\.weight=mlx->padded")
+    with pytest.raises(sj.FormatError, match=r"codes of mlx that cannot be read any more.*--keep"):
+        sj.files.convert(source, tmp_path / "out.npz", [rule])
+    assert not (tmp_path / "out.npz").exists()
+
+
 @pytest.mark.parametrize(
     "rules",
     [
@@ -279,6 +291,23 @@ def test_rules_on_whole_weights_are_meant(rules, tmp_path):
     found = sj.schemes.detect(sj.load_file(tmp_path / "out"), FP8.config)
     assert {each.scheme for each in found} == {"fp8:block"}
     assert found.unclear == []
+
+
+def test_weights_of_renamed_modules_need_not_be_detected(tmp_path, monkeypatch):
+    """That takes seconds, of tens of thousands of tensors."""
+
+    def refused(*_):
+        raise AssertionError
+
+    parts = sj.schemes["gptq"].encode(np.eye(128, 256, dtype=np.float32))
+    given = {f"a.{module}.{part}": x for module in "qk" for part, x in parts.items()}
+    source = folder_of(tmp_path / "in", given, {"quantization_config": {"quant_method": "gptq"}})
+    with monkeypatch.context() as patched:
+        patched.setattr("shapejit.conversion.tensors.detected", refused)
+        sj.files.convert(source, tmp_path / "out", [("rename", r"s/a\.(.*)/b.c.\1/")])
+        with pytest.raises(AssertionError):  # as one part is renamed alone
+            sj.files.convert(source, tmp_path / "bad", [("rename", r"s/a\.q\.scales/b.scales/")])
+    assert sj.load_file(tmp_path / "out").keys() == {f"b.c.{name[2:]}" for name in given}
 
 
 def test_weights_are_joined_with_their_scales_in_one_order(tmp_path):

@@ -7,7 +7,6 @@ elements. Sub-byte elements stay packed: ONNX and Tensor have the same bit order
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -33,7 +32,7 @@ from ...shapes.layout import checked_shape
 from ..checkpoint import is_text
 from ..open_files import File
 from ..paths import Path
-from ..places import opened, places
+from ..places import FileSystem
 
 # The field of each dtype's elements if they are not in raw_data; int32_data for all others.
 _FIELDS = {
@@ -91,8 +90,9 @@ def _tensor(proto: TensorProto, base_dir: Path | None) -> Tensor | NDArray[Any]:
     if field == "string_data":
         return _texts(proto, shape, count)
     if field == "external_data":
-        file, begin = external(proto, base_dir, kind.nbytes(count), proto.name)
-        memory = file.part(begin, begin + kind.nbytes(count), proto.name)
+        need = kind.nbytes(count)
+        file, begin = external(proto, FileSystem(), base_dir, need, proto.name, {})
+        memory = file.part(begin, begin + need, proto.name)
         return Tensor.frombuffer(memory, kind, shape)
     if field == "raw_data":
         return Tensor.frombuffer(bytes_of(proto.raw_data), kind, shape)
@@ -175,14 +175,15 @@ def _texts(proto: TensorProto, shape: tuple[int, ...], count: int) -> NDArray[An
 
 
 def external(
-    proto: TensorProto, folder: Path | None, need: int, name: str,
-    open_file: Callable[[str], File] = opened,
+    proto: TensorProto, place: FileSystem, folder: Path | None, need: int, name: str,
+    known: dict[str, File],
 ) -> tuple[File, int]:  # fmt: skip
     """The file of external data, and the first of the `need` bytes in it.
 
-    Its location is relative to `folder`, the model's (empty: the current one); symbolic links may
-    not lead out of it. `name` is the tensor's in errors. Raises OSError where the file cannot be
-    opened, FileFormatError where it ends too soon.
+    Its location is relative to `folder`, the model's in its file system (empty: the current one);
+    symbolic links may not lead out of it. `name` is the tensor's in errors; `known` are the files
+    opened so far. Raises OSError where the file cannot be opened, FileFormatError where it ends too
+    soon.
     """
     entries: dict[str, str] = {}
     for entry in proto.external_data:
@@ -202,16 +203,18 @@ def external(
         shape = shape_text(proto.dims)
         reason = f"its elements of shape {shape} are {need} bytes, but its length is {length}"
         raise FileFormatError(path, name, reason)
-    place = places(os.fspath(folder) or os.curdir)
     found, begin = place.inside(os.fspath(folder), location, name), offset or 0
     try:
-        file = open_file(found)
+        if found not in known:
+            # `inside` has followed all links: what is one now was put there since.
+            known[found] = place.open(found, follow=False)
     except FileFormatError as fault:
         raise FileFormatError(fault.path, name, fault.reason) from None
-    if begin + need > file.size:
-        reason = f"its {need} bytes from byte {begin} on end beyond the file's {file.size}"
+    size = known[found].size
+    if begin + need > size:
+        reason = f"its {need} bytes from byte {begin} on end beyond the file's {size}"
         raise FileFormatError(path, name, reason)
-    return file, begin
+    return known[found], begin
 
 
 def _number(proto: TensorProto, path: str, entries: dict[str, str], key: str) -> int | None:
