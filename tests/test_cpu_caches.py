@@ -96,7 +96,7 @@ def test_boxes_of_narrow_elements_fit_too(l2):
     stages = []
     for size in SIZES:
         l2(size)
-        made = transposed((64, 64, 64, 16), (2, 0, 3, 1), 1)
+        made = transposed((512, 64, 512, 256), (3, 0, 2, 1), 4)
         assert made.strategy is Strategy.SHUFFLE_BOXES
         stages.append(made.shuffle.stage)
         assert size // 8 < stages[-1] <= size // 2
