@@ -71,6 +71,18 @@ def test_a_map_of_a_file_and_a_safetensors_that_torch_made(tmp_path):
     assert reference.load(sj.save_file({"x": x}))["x"].tolist() == x.tolist()
 
 
+def test_bytes_read_no_files_of_the_current_folder(tmp_path, monkeypatch):
+    onnx = pytest.importorskip("onnx")
+    model(tmp_path / "m.onnx")
+    loaded = onnx.load(tmp_path / "m.onnx")
+    onnx.save(loaded, tmp_path / "m.onnx", save_as_external_data=True, location="secret.bin",
+              size_threshold=0)  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    assert sj.load_file("m.onnx")["arr_0"].tobytes() == bytes(96)
+    with pytest.raises(sj.FileFormatError, match="another file, which bytes in memory cannot name"):
+        sj.load_file((tmp_path / "m.onnx").read_bytes(), file_format="onnx")
+
+
 class Slow:
     """A file object that takes a few bytes at a time, or says nothing of how many it takes."""
 

@@ -86,8 +86,9 @@ def _stored(each: GraphTensor, file: File, open_file: Callable[[str], File]) -> 
     kind, shape, field = described(each.proto)
     nbytes = -(-size_in_bits(file.path, each.name, shape, kind.bits) // 8)
     if field == "external_data":
-        folder = places(file.path).parent(file.path)
-        other, begin = external(each.proto, folder, nbytes, each.name, open_file)
+        place = places(file.path)
+        folder = place.parent(file.path)
+        other, begin = external(each.proto, place, folder, nbytes, each.name, open_file)
         return _at(other, each.name, begin, kind, shape)
     if field == "raw_data":
         begin, found_bytes = Place.of(each.proto.raw_data)

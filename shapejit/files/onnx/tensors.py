@@ -33,7 +33,7 @@ from ...shapes.layout import checked_shape
 from ..checkpoint import is_text
 from ..open_files import File
 from ..paths import Path
-from ..places import opened, places
+from ..places import FileSystem
 
 # The field of each dtype's elements if they are not in raw_data; int32_data for all others.
 _FIELDS = {
@@ -91,8 +91,10 @@ def _tensor(proto: TensorProto, base_dir: Path | None) -> Tensor | NDArray[Any]:
     if field == "string_data":
         return _texts(proto, shape, count)
     if field == "external_data":
-        file, begin = external(proto, base_dir, kind.nbytes(count), proto.name)
-        memory = file.part(begin, begin + kind.nbytes(count), proto.name)
+        need = kind.nbytes(count)
+        here = FileSystem()
+        file, begin = external(proto, here, base_dir, need, proto.name, here.open)
+        memory = file.part(begin, begin + need, proto.name)
         return Tensor.frombuffer(memory, kind, shape)
     if field == "raw_data":
         return Tensor.frombuffer(bytes_of(proto.raw_data), kind, shape)
@@ -175,14 +177,14 @@ def _texts(proto: TensorProto, shape: tuple[int, ...], count: int) -> NDArray[An
 
 
 def external(
-    proto: TensorProto, folder: Path | None, need: int, name: str,
-    open_file: Callable[[str], File] = opened,
+    proto: TensorProto, place: FileSystem, folder: Path | None, need: int, name: str,
+    open_file: Callable[[str], File],
 ) -> tuple[File, int]:  # fmt: skip
     """The file of external data, and the first of the `need` bytes in it.
 
-    Its location is relative to `folder`, the model's (empty: the current one); symbolic links may
-    not lead out of it. `name` is the tensor's in errors. Raises OSError where the file cannot be
-    opened, FileFormatError where it ends too soon.
+    Its location is relative to `folder`, the model's in its file system (empty: the current one);
+    symbolic links may not lead out of it. `name` is the tensor's in errors. Raises OSError where
+    the file cannot be opened, FileFormatError where it ends too soon.
     """
     entries: dict[str, str] = {}
     for entry in proto.external_data:
@@ -202,7 +204,6 @@ def external(
         shape = shape_text(proto.dims)
         reason = f"its elements of shape {shape} are {need} bytes, but its length is {length}"
         raise FileFormatError(path, name, reason)
-    place = places(os.fspath(folder) or os.curdir)
     found, begin = place.inside(os.fspath(folder), location, name), offset or 0
     try:
         file = open_file(found)
