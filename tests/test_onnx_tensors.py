@@ -14,6 +14,7 @@ from views import codes_of
 
 import shapejit as sj
 from shapejit.adapters.onnx_tensors import IRTensor, from_tensorproto, to_tensorproto
+from shapejit.files.places import FileSystem
 
 FIXED = [d for d in sj.dtypes.all() if d.onnx and d.bits]
 SHAPES = [(), (1,), (7,), (3, 5), (2, 3, 4), (0,), (3, 0, 2)]
@@ -323,6 +324,39 @@ def test_external_offsets_and_lengths(folder):
 def test_the_current_folder(folder, monkeypatch):
     monkeypatch.chdir(folder)
     assert from_tensorproto(external(INT4, [2], location="data"), base_dir="").tobytes() == b"\0"
+
+
+def test_base_dir_is_a_folder_of_this_machine(folder, monkeypatch):
+    (folder.parent / "memory:").mkdir()
+    folder.rename(folder.parent / "memory:" / "model")
+    monkeypatch.chdir(folder.parent)
+    proto = external(INT4, [2], location="data")
+    assert from_tensorproto(proto, base_dir="memory://model").tobytes() == b"\0"
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda folder, proto: sj.load_file(folder / "m.onnx"),
+        lambda folder, proto: from_tensorproto(proto, base_dir=folder),
+    ],
+    ids=["file", "proto"],
+)
+def test_a_link_that_replaces_external_data_is_not_followed(read, folder, monkeypatch):
+    """Not even one that is put there between the check of the location and the opening."""
+    proto = external(TensorProto.UINT8, [2], location="data")
+    onnx.save(helper.make_model(helper.make_graph([], "g", [], [], [proto])), folder / "m.onnx")
+    checked = FileSystem.inside
+
+    def raced(*given):
+        found = checked(*given)
+        os.remove(found)
+        os.symlink(folder.parent / "secret", found)
+        return found
+
+    monkeypatch.setattr(FileSystem, "inside", raced)
+    with pytest.raises(OSError, match="data"):
+        read(folder, proto)
 
 
 @pytest.mark.parametrize(

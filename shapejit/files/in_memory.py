@@ -54,7 +54,7 @@ class _MemoryFileSystem(FileSystem):
 
     in_order = True
 
-    def open(self, name: str) -> File:
+    def open(self, name: str, *, follow: bool = True) -> File:
         """The bytes, to be read."""
         content = _content(name)
         if not is_a(content, np.ndarray):

@@ -98,16 +98,11 @@ def stream(file: File) -> io.BufferedReader:
 
 
 class OpenFile(File):
-    """A regular file, open as long as this object lives; `size` is its size when opened.
+    """A regular file, open as long as this object lives; `size` is its size when opened."""
 
-    `name` and `tensor` are used in errors instead of its path.
-    """
-
-    def __init__(
-        self, path: str, name: str | None = None, tensor: str | None = None, *, follow: bool = True
-    ) -> None:
-        self.path = name or path
-        self.descriptor = open_regular(path, self.path, tensor, follow=follow)
+    def __init__(self, path: str, *, follow: bool = True) -> None:
+        self.path = path
+        self.descriptor = open_regular(path, follow=follow)
         finalize(self, os.close, self.descriptor)
         self._state = self._state_now()
         self.size = self._state[2]

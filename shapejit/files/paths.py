@@ -43,18 +43,18 @@ def absolute(path: Path) -> str:
     return name if is_url(name) else os.path.abspath(name)
 
 
-def open_regular(path: str, name: str, tensor: str | None = None, *, follow: bool = True) -> int:
+def open_regular(path: str, *, follow: bool = True) -> int:
     """A descriptor of the regular file at `path`, open to be read.
 
-    `name` and `tensor` are used in errors. Raises OSError if it cannot be opened (also for links
-    unless `follow`), FileFormatError if it is no regular file.
+    Raises OSError if it cannot be opened (also for links unless `follow`), FileFormatError if it is
+    no regular file.
     """
     with suppress(BlockingIOError):  # a named pipe
         descriptor = open_file(path, os.O_RDONLY, follow=follow)
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
             return descriptor
         os.close(descriptor)
-    raise FileFormatError(name, tensor, "it is not a regular file")
+    raise FileFormatError(path, None, "it is not a regular file")
 
 
 def inside(folder: str, location: str, tensor: str | None) -> str:

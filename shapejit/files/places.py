@@ -27,9 +27,9 @@ class FileSystem:
 
     in_order = False  # whether files must be written in order
 
-    def open(self, name: str) -> File:
-        """Open a file for reading."""
-        return OpenFile(name)
+    def open(self, name: str, *, follow: bool = True) -> File:
+        """Open a file for reading. Raises OSError for a link unless `follow`."""
+        return OpenFile(name, follow=follow)
 
     def replacing(
         self, name: str, size: int | None = None, check: Check | None = None

@@ -318,7 +318,7 @@ class _Elsewhere(FileSystem):
 
     in_order = True
 
-    def open(self, name: str) -> File:
+    def open(self, name: str, *, follow: bool = True) -> File:
         """The file that somebody has open already, if it is still the same."""
         return shared(name)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -50,7 +48,7 @@ def read(path: Path) -> Checkpoint:
         raise FileFormatError(name, None, "it is not an ONNX model") from None
     if not model.HasField("graph"):
         raise FileFormatError(name, None, "it is not an ONNX model: it has no graph")
-    open_file = cache(opened)  # many tensors are in one file
+    files = dict[str, File]()  # of external data
     members: dict[str, Stored] = {}
     outside = set[str]()
     for each in held(model):
@@ -63,7 +61,7 @@ def read(path: Path) -> Checkpoint:
         if each.name in members:
             raise FileFormatError(name, each.name, "two tensors have this name")
         try:
-            members[each.name] = _stored(each, file, open_file)
+            members[each.name] = _stored(each, file, files)
             if each.proto.data_location == TensorProto.EXTERNAL:
                 outside.add(each.name)
         except (DTypeError, FormatError, ReshapeError) as fault:
@@ -82,13 +80,13 @@ def read(path: Path) -> Checkpoint:
     )
 
 
-def _stored(each: GraphTensor, file: File, open_file: Callable[[str], File]) -> Stored:
+def _stored(each: GraphTensor, file: File, files: dict[str, File]) -> Stored:
     kind, shape, field = described(each.proto)
     nbytes = -(-size_in_bits(file.path, each.name, shape, kind.bits) // 8)
     if field == "external_data":
         place = places(file.path)
         folder = place.parent(file.path)
-        other, begin = external(each.proto, place, folder, nbytes, each.name, open_file)
+        other, begin = external(each.proto, place, folder, nbytes, each.name, files)
         return _at(other, each.name, begin, kind, shape)
     if field == "raw_data":
         begin, found_bytes = Place.of(each.proto.raw_data)

@@ -7,7 +7,6 @@ elements. Sub-byte elements stay packed: ONNX and Tensor have the same bit order
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -92,8 +91,7 @@ def _tensor(proto: TensorProto, base_dir: Path | None) -> Tensor | NDArray[Any]:
         return _texts(proto, shape, count)
     if field == "external_data":
         need = kind.nbytes(count)
-        here = FileSystem()
-        file, begin = external(proto, here, base_dir, need, proto.name, here.open)
+        file, begin = external(proto, FileSystem(), base_dir, need, proto.name, {})
         memory = file.part(begin, begin + need, proto.name)
         return Tensor.frombuffer(memory, kind, shape)
     if field == "raw_data":
@@ -178,13 +176,14 @@ def _texts(proto: TensorProto, shape: tuple[int, ...], count: int) -> NDArray[An
 
 def external(
     proto: TensorProto, place: FileSystem, folder: Path | None, need: int, name: str,
-    open_file: Callable[[str], File],
+    known: dict[str, File],
 ) -> tuple[File, int]:  # fmt: skip
     """The file of external data, and the first of the `need` bytes in it.
 
     Its location is relative to `folder`, the model's in its file system (empty: the current one);
-    symbolic links may not lead out of it. `name` is the tensor's in errors. Raises OSError where
-    the file cannot be opened, FileFormatError where it ends too soon.
+    symbolic links may not lead out of it. `name` is the tensor's in errors; `known` are the files
+    opened so far. Raises OSError where the file cannot be opened, FileFormatError where it ends too
+    soon.
     """
     entries: dict[str, str] = {}
     for entry in proto.external_data:
@@ -206,13 +205,16 @@ def external(
         raise FileFormatError(path, name, reason)
     found, begin = place.inside(os.fspath(folder), location, name), offset or 0
     try:
-        file = open_file(found)
+        if found not in known:
+            # `inside` has followed all links: what is one now was put there since.
+            known[found] = place.open(found, follow=False)
     except FileFormatError as fault:
         raise FileFormatError(fault.path, name, fault.reason) from None
-    if begin + need > file.size:
-        reason = f"its {need} bytes from byte {begin} on end beyond the file's {file.size}"
+    size = known[found].size
+    if begin + need > size:
+        reason = f"its {need} bytes from byte {begin} on end beyond the file's {size}"
         raise FileFormatError(path, name, reason)
-    return file, begin
+    return known[found], begin
 
 
 def _number(proto: TensorProto, path: str, entries: dict[str, str], key: str) -> int | None:
