@@ -259,6 +259,18 @@ def test_codes_are_not_repacked_without_their_weight(config, rule, cure, tmp_pat
     assert sj.files.convert(source, tmp_path / "out", rules).changed == 1
 
 
+def test_codes_of_mlx_are_not_repacked_alone(tmp_path):
+    """What was stored are codes, whatever the elements are called once they are repacked."""
+    parts = sj.schemes["mlx"].encode(np.eye(64, 128, dtype=np.float32))
+    tensors = {f"q_proj.{part}": x for part, x in parts.items()}
+    config = {"quantization": {"bits": 4, "group_size": 64}}
+    source = folder_of(tmp_path / "in", tensors, config)
+    rule = ("repack", r".*proj\.weight=mlx->padded")
+    with pytest.raises(sj.FormatError, match=r"codes of mlx that cannot be read any more.*--keep"):
+        sj.files.convert(source, tmp_path / "out.npz", [rule])
+    assert not (tmp_path / "out.npz").exists()
+
+
 @pytest.mark.parametrize(
     "rules",
     [

@@ -112,7 +112,7 @@ def check_parts(tensors: Tensors, config: Mapping[str, Any], results: Mapping[st
     """
     changes = tensors.changes.values()
     same = len(changes) == len(tensors.checkpoint.members) and all(c.same for c in changes)
-    if same or _CODES.isdisjoint(change.source.dtype.name for change in changes):
+    if same or _CODES.isdisjoint(s.dtype.name for change in changes for s in change.reads):
         return
     used, moved = uses(tensors), list[Found]()
     for weight in tensors.detected:
