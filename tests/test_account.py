@@ -292,6 +292,23 @@ def test_rules_on_whole_weights_are_meant(rules, tmp_path):
     assert found.unclear == []
 
 
+def test_weights_of_renamed_modules_need_not_be_detected(tmp_path, monkeypatch):
+    """That takes seconds, of tens of thousands of tensors."""
+
+    def refused(*_):
+        raise AssertionError
+
+    parts = sj.schemes["gptq"].encode(np.eye(128, 256, dtype=np.float32))
+    given = {f"a.{module}.{part}": x for module in "qk" for part, x in parts.items()}
+    source = folder_of(tmp_path / "in", given, {"quantization_config": {"quant_method": "gptq"}})
+    with monkeypatch.context() as patched:
+        patched.setattr("shapejit.conversion.tensors.detected", refused)
+        sj.files.convert(source, tmp_path / "out", [("rename", r"s/a\.(.*)/b.c.\1/")])
+        with pytest.raises(AssertionError):  # as one part is renamed alone
+            sj.files.convert(source, tmp_path / "bad", [("rename", r"s/a\.q\.scales/b.scales/")])
+    assert sj.load_file(tmp_path / "out").keys() == {f"b.c.{name[2:]}" for name in given}
+
+
 def test_weights_are_joined_with_their_scales_in_one_order(tmp_path):
     parts = sj.schemes["fp8:channel"].encode(np.eye(8, dtype=np.float32))
     source = folder_of(tmp_path / "in", {f"{w}.{k}": x for w in "qk" for k, x in parts.items()}, {})

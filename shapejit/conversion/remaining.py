@@ -13,6 +13,7 @@ from ..quantization.account import Held, unaccounted
 from ..quantization.configuration import Declared, declared
 from ..quantization.detection import detected
 from ..quantization.forms import Numbers
+from ..quantization.naming import names_from
 from ..quantization.parts import Found
 from ..quantization.rows import ROWS
 from .changes import Change
@@ -110,9 +111,8 @@ def check_parts(tensors: Tensors, config: Mapping[str, Any], results: Mapping[st
     others are not, and codes that `--repack` stores as no scheme does. `results` are the tensors of
     the destination, `config` is its description of them.
     """
-    changes = tensors.changes.values()
-    same = len(changes) == len(tensors.checkpoint.members) and all(c.same for c in changes)
-    if same or _CODES.isdisjoint(s.dtype.name for change in changes for s in change.reads):
+    reads = (stored for change in tensors.changes.values() for stored in change.reads)
+    if _whole_modules(tensors) or _CODES.isdisjoint(stored.dtype.name for stored in reads):
         return
     used, moved = uses(tensors), list[Found]()
     for weight in tensors.detected:
@@ -132,6 +132,25 @@ def check_parts(tensors: Tensors, config: Mapping[str, Any], results: Mapping[st
 
 _CODES = {kind for row in ROWS for form in row.forms for kind in form.part(form.codes.part).kinds}
 _KEEP = " (--keep before that rule allows it)"
+
+
+def _whole_modules(tensors: Tensors) -> bool:
+    """Whether rules rename modules at most, so that every weight keeps its parts.
+
+    Weights need not be detected for that: all parts of one begin as its codes do, up to their last
+    dot. Where they are renamed otherwise, or something is dropped, weights have to be looked at.
+    """
+    now = tensors.unchanged
+    if not len(now) == len(tensors.changes) == len(tensors.checkpoint.members):
+        return False
+    coded = {name: change.name for name, change in now.items() if change.dtype.name in _CODES}
+    modules = {_stem(name): _stem(new) for name, new in coded.items()}
+    names = sorted(now)
+    return all(
+        now[name].name == new + name.removeprefix(old)
+        for old, new in modules.items()
+        for name in names_from(names, old)
+    )
 
 
 def _needed(weight: Found) -> Iterator[Stored]:
