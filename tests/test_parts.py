@@ -347,7 +347,7 @@ def test_parts_on_the_command_line(source, wanted, tmp_path, capsys):
     assert "no part of this conversion was written" in capsys.readouterr().err
     for word in ("0/2", "3/2", "2", "a/b"):
         assert main([*words, "--part", word]) == 2
-        assert "is not I/N with I from 1 to N" in capsys.readouterr().err
+        assert f"{word} is not I/N with I from 1 to N" in capsys.readouterr().err.replace("'", "")
     for word in ("0", "-1"):
         assert main([*words, f"--commit={word}"]) == 2
         assert "is not a number of parts" in capsys.readouterr().err
