@@ -64,3 +64,13 @@ def test_what_is_refused(shards):
     paths[1].write_bytes(paths[2].read_bytes())
     with pytest.raises(sj.FileFormatError, match="it says that it is shard 2 of 3"):
         sj.load_file(paths[0])
+
+
+def test_a_tensor_in_two_shards_is_refused(shards):
+    paths, given = shards
+    names = [next(name for name in given if name in paths[k].read_bytes().decode("latin1"))
+             for k in (0, 1)]  # fmt: skip
+    paths[1].write_bytes(paths[1].read_bytes().replace(names[1].encode(), names[0].encode()))
+    text = rf"tensor '{names[0]}': it is in '.*00001-of-00003\.gguf', too, and nothing says which"
+    with pytest.raises(sj.FileFormatError, match=text):
+        sj.load_file(paths[0])

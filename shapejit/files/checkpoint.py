@@ -127,7 +127,7 @@ def together(files: Iterable[Checkpoint]) -> LazyMapping[Stored]:
     where = dict[str, Checkpoint]()
     for file in files:
         for name in file.members.keys() & where.keys():
-            reason = f"it is in {quoted(where[name].path)}, too, and no index says which"
+            reason = f"it is in {quoted(where[name].path)}, too, and nothing says which is meant"
             raise FileFormatError(file.path, name, reason)
         where |= dict.fromkeys(file.members, file)
     return LazyMapping(where, lambda name, file: file.members[name])
