@@ -103,9 +103,12 @@ def _planned(layout: Layout, unit: int, into: Layout | None, copies: int) -> Pla
     ):
         # Pieces that are no longer than the runs would be written one by one.
         least = max(PIECE, 2 * tile.width)
-        if tile.strategy is not Strategy.GATHER:
-            least *= unit // 8
-        if shuffled := _mixed(layout, target, normal, total, least):
+        shuffled = _mixed(layout, target, normal, total, least)
+        if shuffled and (
+            tile.strategy is Strategy.GATHER
+            or shuffled.shuffle.in_sequence
+            or shuffled.width >= unit // 8 * least
+        ):
             return shuffled
     return replace(_by_tile(tile, layout, target, unit, total, scale), by_numpy=by_numpy)
 
