@@ -16,7 +16,7 @@ from ..shapes.dims import merged
 from ..shapes.layout import Layout
 from . import thresholds
 from .boxes import box_of, pays
-from .loops import ArrayLoop, Loop, normal_form, split_run
+from .loops import ArrayLoop, Loop, length_of, normal_form, split_run
 from .plans import Plan
 from .shuffles import Shuffle, mixed_of, shuffle_of
 from .small_plans import slower_whole
@@ -103,9 +103,12 @@ def _planned(layout: Layout, unit: int, into: Layout | None, copies: int) -> Pla
     ):
         # Pieces that are no longer than the runs would be written one by one.
         least = max(PIECE, 2 * tile.width)
-        if tile.strategy is not Strategy.GATHER:
-            least *= unit // 8
-        if shuffled := _mixed(layout, target, normal, total, least):
+        shuffled = _mixed(layout, target, normal, total, least)
+        if shuffled and (
+            tile.strategy is Strategy.GATHER
+            or shuffled.shuffle.in_sequence
+            or shuffled.width >= unit // 8 * least
+        ):
             return shuffled
     return replace(_by_tile(tile, layout, target, unit, total, scale), by_numpy=by_numpy)
 
@@ -259,7 +262,12 @@ def numpy_below(width: int, gaps: bool = False) -> int:
 
 def _boxes_from(tile: Tile) -> float:
     """The part of an L2 cache from which on boxes do what another strategy would."""
-    late = tile.strategy is Strategy.GATHER and tile.width >= thresholds.WIDE
+    width = tile.width
+    if tile.strategy is Strategy.TILES:
+        longer = max(length_of(tile.rows, width), length_of(tile.columns, width))
+        late = longer >= thresholds.RUN
+    else:
+        late = tile.strategy is Strategy.GATHER and width >= thresholds.WIDE
     return thresholds.PICKED_FROM if late else thresholds.BOXES_FROM
 
 

@@ -44,6 +44,12 @@ class Shuffle(NamedTuple):
     shift: int
 
     @property
+    def in_sequence(self) -> bool:
+        """Whether a block follows the previous one on both sides, as with interleaved rows."""
+        network, (_, source, target) = self.network, self.loops[-1]
+        return abs(source) == network.read and target == network.written
+
+    @property
     def whole(self) -> bool:
         """Whether the blocks of both loops of a box fill whole rows of the target."""
         step, along = self.loops[-2:]

@@ -91,8 +91,8 @@ PICKED_FROM: Annotated[
     float,
     Threshold(
         "L2 caches",
-        "so they are where wide elements are gathered",
-        "1/2: 1.9, at most 2.7",
+        "so they are where wide elements are gathered, or tiles have a long side",
+        "1/2: 1.9, at most 2.7; tiles of 0.6 to 2 MiB, Zen 5, 1 MiB of L2: 1.4, at most 1.9",
     ),
 ] = 2
 RUN: Annotated[
