@@ -298,6 +298,31 @@ def test_tensors_of_whole_bytes_beside_ndarrays():
         sj.reshape_batch(mixed, (-1,), out=outs)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e4m3fnuz"])
+def test_tensors_of_whole_bytes_fill_outputs(dtype):
+    nbytes = sj.dtype(dtype).bits // 8
+    codes = [np.full((9, 8 * nbytes), i, np.uint8) + np.arange(9, dtype="u1")[:, None]
+             for i in range(40)]  # fmt: skip
+    xs = [sj.Tensor.frombuffer(bytearray(x.tobytes()), dtype, (9, 8)).T for x in codes]
+    want = [x.tobytes() for x in one_by_one(xs, [(72,)] * 40)]
+    outs = [sj.Tensor.frombuffer(bytearray(72 * nbytes), dtype, (72,)) for _ in xs]
+    assert sj.reshape_batch(xs, (-1,), out=outs) is outs
+    assert [x.tobytes() for x in outs] == want
+    other = "uint8" if nbytes == 1 else "float16" if nbytes == 2 else "int32"  # of as many bytes
+    for wrong, fault in (
+        (sj.Tensor.frombuffer(bytearray(72 * nbytes), other, (72,)), sj.DTypeError),
+        (sj.Tensor.frombuffer(bytearray(72 * nbytes), dtype, (9, 8)), sj.ReshapeError),
+        (sj.Tensor.frombuffer(bytearray(72 * nbytes), dtype, (72,) + (1,) * 69), sj.ReshapeError),
+        (sj.Tensor.frombuffer(bytes(72 * nbytes), dtype, (72,)), sj.ReshapeError),
+        (xs[20].T.reshape((72,)), sj.ReshapeError),
+    ):
+        for x in outs:
+            x.buffer[...] = 0
+        with pytest.raises(fault, match="tensor 20"):
+            sj.reshape_batch(xs, (-1,), out=[*outs[:20], wrong, *outs[21:]])
+        assert not any(x.buffer.any() for x in outs)
+
+
 def test_the_first_shape_may_come_again_as_the_last():
     first, xs = (), [np.full((), i, np.float32) for i in range(3)]
     made = sj.reshape_batch(xs, [first, np.array([1]), first])

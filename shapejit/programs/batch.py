@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar, overload
 
 import numpy as np
@@ -95,6 +96,8 @@ def reshape_batch(tensors: Any, shapes: Any, *, copy: bool | None = None, out: A
         items = _natives(items, names, "tensor")
     if out is not None:
         outs = _natives(arranged(out, keyed, names, "out="), names, "out")
+        if Tensor in map(type, items):
+            items, outs = zip(*map(_lent, items, outs), strict=True)
     batch = _Batch(items, names, wanted, copy, outs, unready)
     batch.resolve_all(resolve)
     results = batch.made()
@@ -122,6 +125,17 @@ def _natives(items: tuple[Any, ...], names: Sequence[Any], what: str) -> tuple[A
             with about(f"{what} {names[i]!r}"):
                 made[i] = plain(x) if is_a(x, np.ndarray) else foreign.native(x)
     return tuple(made)
+
+
+def _lent(x: Any, out: Any) -> tuple[Any, Any]:
+    """A Tensor of whole bytes and its output as ndarrays over their memory, which kernels read.
+
+    Others are returned as they are: only arrays of one kind and dtype may become alike.
+    """
+    if type(x) is type(out) is Tensor and x.dtype is out.dtype and not x.dtype.packed:
+        with suppress(ReshapeError):  # more dims than NumPy has
+            return x.numpy(), out.numpy()
+    return x, out
 
 
 class _Batch:
