@@ -63,7 +63,7 @@ def reshape_batch(tensors: Any, shapes: Any, *, copy: bool | None = None, out: A
     one shape for all, or a sequence or dict of shapes. `copy` and `out` are those of `reshape`;
     `out` and the results are arranged like `tensors`. All shapes are resolved and all `out` checked
     before a byte is written, and the copies run together. Errors name the index or the key of the
-    tensor. New results below 1 MiB share allocations of up to 64 MiB. Raises
+    tensor. New results below 1.5 MiB share allocations of up to 64 MiB. Raises
     ReshapeError, DTypeError, FormatError.
 
     >>> import numpy as np
