@@ -313,6 +313,20 @@ def test_packed_rows_keep_the_bytes_beside_a_slab():
     assert memory[8] == 0xF1  # no element has the last bits
 
 
+def test_outputs_in_the_gaps_of_a_source_of_many_elements():
+    memory = np.zeros((600, 601), np.uint8)
+    for seen in (memory[::2, ::2], memory[::-2, 600::-2], memory[::2, ::2].T):
+        one = sj.plan(seen.shape, "uint8", lambda t: t[0, 5:6].reshape((1,)))
+        for row in (0, 1, 298, 299, 300):
+            for column in (0, 1, 298, 299, 300, 599):
+                out = memory[row, column : column + 1]
+                if np.shares_memory(out, seen):
+                    with pytest.raises(sj.ReshapeError, match="overlaps"):
+                        one(seen, out=out)
+                else:
+                    assert one(seen, out=out) is out
+
+
 def test_packed_tensors_and_outs_that_overlap():
     program = sj.plan((4,), "uint4", lambda t: t.flip())
     x = sj.pack(np.zeros(16, np.uint8), "uint4")

@@ -5,8 +5,8 @@ A place is a bit address: 8 times the address of a byte, plus the bit at which a
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from math import prod
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -251,8 +251,10 @@ def overlap(
     starts, ends = starts[order], ends[order]
     first = np.searchsorted(ends, lows[near], "right")
     near = near[first < np.searchsorted(starts, highs[near], "left")]
-    ranges = starts.tolist(), ends.tolist()
-    return next((i for i in near.tolist() if _meets(*_dense_runs(*locate(i)), *ranges)), None)
+    return next((i for i in near.tolist() if _meets(*_dense_runs(*locate(i)), starts, ends)), None)
+
+
+RUNS = 1 << 16  # looked up at a time
 
 
 def _dense_runs(place: int, layout: Layout) -> tuple[int, int, list[tuple[int, int]]]:
@@ -269,18 +271,30 @@ def _dense_runs(place: int, layout: Layout) -> tuple[int, int, list[tuple[int, i
 
 
 def _meets(
-    begin: int, nbits: int, loops: list[tuple[int, int]], starts: list[int], ends: list[int]
+    begin: int, nbits: int, loops: list[tuple[int, int]], starts: Addresses, ends: Addresses
 ) -> bool:
     """Whether a run meets a range of bytes; ranges are disjoint and ascend."""
     end = begin + nbits + sum(stride * (size - 1) for stride, size in loops)
-    first = bisect_right(ends, begin >> 3)
-    if first == len(starts) or starts[first] >= (end + 7) >> 3:
+    first = int(ends.searchsorted(begin >> 3, "right"))
+    last = int(starts.searchsorted((end + 7) >> 3)) - 1
+    if last < first:
         return False
     if not loops:
         return True
     (stride, size), *inner = loops
     own = end - begin - stride * (size - 1)  # bits that one step spans
-    last = bisect_left(starts, (end + 7) >> 3) - 1
-    low = max(0, (8 * starts[first] - begin - own) // stride)
-    high = min(size, (8 * ends[last] - begin) // stride + 1)
-    return any(_meets(begin + i * stride, nbits, inner, starts, ends) for i in range(low, high))
+    low = max(0, (8 * int(starts[first]) - begin - own) // stride)
+    size = min(size, (8 * int(ends[last]) - begin) // stride + 1) - low
+    begin += low * stride
+    if size * prod([n for _, n in inner]) > RUNS:
+        half = size // 2
+        return any(
+            _meets(begin + at * stride, nbits, [(stride, n), *inner][n == 1 :], starts, ends)
+            for at, n in ((0, half), (half, size - half))
+            if n
+        )
+    runs = np.array([begin])
+    for apart, n in ((stride, size), *inner):
+        runs = np.add.outer(runs, apart * np.arange(n)).reshape(-1)
+    met = ends.searchsorted(runs >> 3, "right") < starts.searchsorted((runs + nbits + 7) >> 3)
+    return bool(met.any())
