@@ -416,6 +416,19 @@ def test_bfloat16_keeps_its_bits_among_float32(entering):
 
 
 @pytest.mark.parametrize("by", [patience.force_numpy, nullcontext])
+@pytest.mark.parametrize("entering", [np.asarray, sj.asarray])
+@pytest.mark.parametrize("wider", ["float32", "float64"])
+def test_float16_is_cast_among_wider_floats(entering, wider, by):
+    """Also a signalling NaN, to which NumPy gives other bits."""
+    halves = entering(np.arange(1 << 16, dtype=np.uint16).view(np.float16))
+    nans = entering(np.array([0x7C01, 0xFE02], np.uint16).view(np.float16))
+    with by():
+        for x in (halves, nans):
+            made = np.asarray(sj.concat([x, entering(np.ones(3, wider))]))
+            assert made[:-3].tobytes() == np.asarray(sj.cast(x, wider)).tobytes()
+
+
+@pytest.mark.parametrize("by", [patience.force_numpy, nullcontext])
 @pytest.mark.parametrize("rows", [3, 4000])
 def test_parts_of_several_shapes_and_dtypes_into_an_output(by, rows):
     memory = np.zeros(1 << 17, np.uint8)

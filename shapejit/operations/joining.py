@@ -65,7 +65,9 @@ def _join(tensors: Any, axis: Any, new: bool, out: Any) -> Any:
     plain = type(tensors) in (list, tuple) and len(tensors) > 1 and type(axis) is int
     if plain and (out is None or type(out) is np.ndarray):
         parts = tuple(tensors)
-        made = fast_joins.join(parts, axis, new, out)
+        made = None
+        if getattr(parts[0], "dtype", None) is getattr(parts[-1], "dtype", None):
+            made = fast_joins.join(parts, axis, new, out)
         if made is None:
             made = _by_numpy(parts, axis, new, out)
         if made is not None:
@@ -117,8 +119,12 @@ def _numpys_kind(kinds: tuple[np.dtype[Any], ...]) -> np.dtype[Any] | None:
 
 
 def _numpy_casts(source: AnyDtype, target: AnyDtype) -> bool:
-    """Whether NumPy's cast gives the bits of `cast`: it widens bfloat16 by a shift."""
-    own = source == target or not (beyond_numpy(source) or beyond_numpy(target))
+    """Whether NumPy's cast gives the bits of `cast`: it widens bfloat16 by a shift.
+
+    A signalling NaN of float16 gets other bits.
+    """
+    others = beyond_numpy(source) or beyond_numpy(target) or source == np.float16
+    own = source == target or not others
     return own or (source.name, target.name) == ("bfloat16", "float32")
 
 
