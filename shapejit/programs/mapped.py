@@ -128,11 +128,16 @@ class MapRoute(NamedTuple):
 
     @classmethod
     def of(
-        cls, special: Specialization, x: Any, count: int, new: bool, stacked: Specialization | None
+        cls,
+        special: Specialization,
+        x: Any,
+        count: int,
+        new: bool,
+        stacked: Callable[[], Specialization] | None,
     ) -> MapRoute | None:
         """The Route into `new` results or outputs, if these take one small launch.
 
-        `stacked` makes the results of a stack of the arrays.
+        `stacked` returns what makes the results of a stack of the arrays.
         """
         shape, one = (count, *special.shape), special.one_pass(new)
         made: Any = special.kind
@@ -148,8 +153,8 @@ class MapRoute(NamedTuple):
         elif special.one_move is None:
             return None
         like = x.dtype, x.shape, x.strides
-        few = stacked and x.ndim and x.nbytes <= STACKED_MAX_BYTES
-        move_all = stacked.one_move if few and stacked else None
+        few = isinstance(way, Route) and x.ndim and x.nbytes <= STACKED_MAX_BYTES
+        move_all = stacked().one_move if few and stacked else None
         kind = array_structs.kind_of(*like)
         return cls(way, special.one_move, move_all, like, kind, layout_of(x), made, shape)
 

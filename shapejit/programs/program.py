@@ -425,7 +425,7 @@ class Program:
             return
         seen = None if special.route.fresh or not new else partial(views, special.view)
         stack = Layout.row_major((count, *x.shape), 8 * x.itemsize)
-        stacked = None if seen or self.fn is not None else self._specialized(stack, False)
+        stacked = None if self.fn is not None else partial(self._specialized, stack, False)
         route = seen or MapRoute.of(special, x, count, new, stacked)
         if route is not None:
             FOUND.put((self._key, count, new, x.dtype, x.shape, x.strides), route)
