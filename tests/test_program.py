@@ -327,6 +327,30 @@ def test_outputs_in_the_gaps_of_a_source_of_many_elements():
                     assert one(seen, out=out) is out
 
 
+@pytest.mark.parametrize("kind", ["uint1", "int4", "float6_e2m3fn"])
+@pytest.mark.parametrize("seen", ["whole", "turned", "flipped", "with gaps", "within a byte"])
+def test_packed_tensors_by_numpy_are_what_calls_are(kind, seen):
+    see = {
+        "whole": lambda t: t[:32, :24],
+        "turned": lambda t: t[:32, :24].T,
+        "flipped": lambda t: t[::-1],
+        "with gaps": lambda t: t[:32, 8:16],
+        "within a byte": lambda t: t[:32, 1:24],
+    }[seen]
+    rng, nbytes = np.random.default_rng(1), sj.dtype(kind).nbytes(32 * 24)
+    made = [rng.integers(0, 256, nbytes, np.uint8).tobytes() for _ in range(400)]
+    xs = [see(sj.Tensor.frombuffer(x, kind, (32, 24))) for x in made]
+    turn = sj.plan(xs[0].shape, kind, lambda t: t.T.reshape((-1,)))
+    want = [turn(x).tobytes() for x in xs]
+    memory = np.full((400, len(want[0]) + 2), 7, np.uint8)
+    outs = [sj.Tensor.frombuffer(row[1:-1].data, kind, turn.shape) for row in memory]
+    with patience.force_numpy():
+        assert [x.tobytes() for x in turn.map(xs)] == want
+        assert turn.map(xs, out=outs) is outs
+    assert [x.tobytes() for x in outs] == want
+    assert (memory[:, [0, -1]] == 7).all()
+
+
 def test_packed_tensors_and_outs_that_overlap():
     program = sj.plan((4,), "uint4", lambda t: t.flip())
     x = sj.pack(np.zeros(16, np.uint8), "uint4")

@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.buffers import Bytes, Lent
 from ..arrays.elements import Codes, assign, read, whole, write
 from ..kernels.numbers import Conversion, Number
 from ..kernels.plain_conversions import converted
-from ..runtime.launches import Addresses
+from ..runtime.launches import Addresses, address_of
 from ..shapes.dims import merged
 from ..shapes.layout import Layout
 
@@ -26,6 +27,7 @@ _SILENT = Context()
 _SILENT.run(np.seterr, all="ignore")
 
 MOST = 1 << 18  # elements that are unpacked at a time: few enough to stay in a cache
+STACK_BYTES = 128 * 1024  # of packed tensors that are copied as one
 
 Where = Sequence[int] | Addresses
 Layouts = Sequence[Layout]
@@ -36,12 +38,48 @@ def copy(sources: Where, seen: Layout, targets: Where, into: Layout, bias: int =
 
     Wider ones get zeros above. `bias` is added to each code, modulo the range of the source's.
     """
+    if len(sources) > 1 and seen.bits % 8 and into.contiguous:
+        done = _copy_stacked(np.asarray(sources), seen, np.asarray(targets), into, bias)
+        sources, targets = sources[done:], targets[done:]
     for source, target in _pairs(sources, targets):
         for src, dst in _parts(*_ordered((seen, into), (source & 7, target & 7), not bias)):
             codes = read(source, src)
             if bias:
                 codes = (codes + bias) & ((1 << src.bits) - 1)
             write(codes.reshape(dst.shape), target, dst)
+
+
+def _copy_stacked(
+    sources: Addresses, seen: Layout, targets: Addresses, into: Layout, bias: int
+) -> int:
+    """Copy packed tensors as one where the bytes are theirs alone; returns how many are copied.
+
+    Their bytes are gathered in a stack, and those of the results are written back: 500 of 32 x 24
+    int4 take a tenth of the time.
+    """
+    (low, high), nbits = seen.span, into.size * into.bits
+    begins, ends = sources + low, targets + into.offset
+    gaps = high - low != seen.size * seen.bits
+    bits = int(np.bitwise_or.reduce(begins | ends)) | (high - low) | nbits
+    step = 0 if gaps or not nbits or bits & 7 else 8 * STACK_BYTES // max(high - low, nbits)
+    if step < 2:
+        return 0
+    read_from, first = _rows(begins >> 3, (high - low) >> 3)
+    written, last = _rows(ends >> 3, nbits >> 3)
+    for at in range(0, len(sources), step):
+        stack = read_from[first[at : at + step]]
+        made = np.empty((len(stack), nbits >> 3), np.uint8)
+        places = [8 * address_of(stack) - low], [8 * address_of(made)]
+        one = seen.stacked(len(stack), high - low)
+        copy(places[0], one, places[1], into.at(0).stacked(len(stack), nbits), bias)
+        written[last[at : at + step]] = made
+    return len(sources)
+
+
+def _rows(addresses: Addresses, nbytes: int) -> tuple[Bytes, Addresses]:
+    """Memory as overlapping rows of so many bytes, and the indices of those at the addresses."""
+    low, high = int(addresses.min()), int(addresses.max())
+    return np.asarray(Lent(low, (high - low + 1, nbytes), (1, 1))), addresses - low
 
 
 def convert(
