@@ -24,7 +24,7 @@ from .strategies import Strategy
 from .tiles import Tile, bit_tile_of, large, tile_of
 
 # Strategies that take up to three times as long as permuted blocks.
-BY_MIXED_BLOCKS = (Strategy.GATHER, Strategy.BOXES, Strategy.RUN_TILES)
+BY_MIXED_BLOCKS = (Strategy.GATHER, Strategy.TILES, Strategy.BOXES, Strategy.RUN_TILES)
 MOST_IN_TURNS = 1 << 16  # arrays: a table has an address for each
 
 
