@@ -25,10 +25,10 @@ x = np.arange(1500 * 2000, dtype=np.uint32).reshape(1500, 2000)
 wanted = np.ascontiguousarray(x[:, ::-1])  # by a kernel that is compiled quickly
 def copy(): assert (sj.ascontiguous(x[:, ::-1]) == wanted).all()
 def states(): return {state.state for state in sj.kernel_status().values()}
-def states_of_the_kernel(): return [v.state for k, v in sj.kernel_status().items() if "shuffle_blocks" in k]
+def states_of(name): return {v.state for k, v in sj.kernel_status().items() if name in k}
 def copies(until):
     # What was asked for may be ready before this thread sees it.
-    while not {until, "ready"} & {*states_of_the_kernel()}:
+    while not {until, "ready"} & states_of("shuffle_blocks"):
         copy()
         time.sleep(0.05)  # which leaves the core to the builder
     copy()
