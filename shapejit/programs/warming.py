@@ -42,10 +42,10 @@ NARROW = ("float8_e4m3fn", "float8_e5m2", "int8", "uint8", "int4", "uint4", "flo
 Views = tuple[Callable[[NDArray[Any]], NDArray[Any]], ...]
 VIEWS: Views = (
     lambda x: x.T,
-    lambda x: x[:, ::-1],
     lambda x: x[:, 3:-2],
-    lambda x: x[:, ::2],
     lambda x: x.reshape(4, -1, 64, 4).transpose(0, 2, 1, 3),
+    lambda x: x[:, ::-1],
+    lambda x: x[:, ::2],
     lambda x: x.reshape(-1, 4, 256).transpose(0, 2, 1),
     lambda x: x.reshape(-1, 256, 4).transpose(0, 2, 1),
     lambda x: x.reshape(-1)[: SIDE * 768].reshape(-1, 256, 3).transpose(0, 2, 1),
@@ -60,7 +60,7 @@ def _matrix(name: str) -> NDArray[Any]:
 def _copies() -> Iterator[object]:
     for name in UNITS:
         x = _matrix(name)
-        for view in VIEWS[:5] if name == "complex128" else VIEWS:
+        for view in VIEWS[:3] if name == "complex128" else VIEWS:
             seen = view(x)
             yield ascontiguous(seen, out=np.empty(seen.shape, seen.dtype))
         yield ascontiguous(x[:33, :31].T)
