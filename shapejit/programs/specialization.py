@@ -142,11 +142,11 @@ class Specialization:
         move = self.one_move
         if move is None or not len(outs):
             return None
-        if isinstance(outs, np.ndarray):
-            outs = [outs[k, ...] for k in range(len(outs))]  # also of no dims
 
         def each() -> None:
-            for x, into in zip(items, outs, strict=True):
+            slab = isinstance(outs, np.ndarray)
+            rows = (outs[k, ...] for k in range(len(outs))) if slab else outs  # also of no dims
+            for x, into in zip(items, rows, strict=True):
                 move(x, into)
 
         return each
