@@ -78,9 +78,8 @@ def _ends(size: int, wanted: Sequence[int | None]) -> list[int]:
     return [sum(sizes[: k + 1]) for k in range(count)]
 
 
-def join(r: Rule, tensors: Tensors) -> None:
+def join(r: Rule, tensors: Tensors, interleaved: bool = False) -> None:
     """Concatenate tensors along a dim, or interleave them."""
-    in_turns = r.option == "interleave"
     axis, others, whole = r.values
     made: dict[str, list[Change]] = {}
     for name, found in tensors.matching(r):
@@ -90,9 +89,9 @@ def join(r: Rule, tensors: Tensors) -> None:
                 if other not in tensors.changes or other in made or names.count(other) > 1:
                     raise ReshapeError(f"there is no tensor {quoted(other)} for it")
             (at,) = normal_axes((axis,), len(tensors.changes[name].shape), r.option)
-            change = _together(tensors, names, _named(found, whole), at + in_turns, in_turns)
+            change = _together(tensors, names, _named(found, whole), at + interleaved, interleaved)
             made |= {other: [] for other in names}
-            made[name] = [change.then(_merged(at)) if in_turns else change]
+            made[name] = [change.then(_merged(at)) if interleaved else change]
     tensors.replace(r, made)
 
 

@@ -6,6 +6,7 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 from ..dtypes.table import dtype
@@ -205,7 +206,8 @@ RULES: dict[str, RuleKind] = {
                        _parted("REGEX=AXIS:NAME,...->NAME", _joined), join),
     "interleave": RuleKind("REGEX=AXIS:NAME,NAME...->NAME", "concat, but interleaved along the "
                            "dim: index 0 of each, then index 1, as gate and up often are",
-                           _parted("REGEX=AXIS:NAME,...->NAME", _joined), join),
+                           _parted("REGEX=AXIS:NAME,...->NAME", _joined),
+                           partial(join, interleaved=True)),
     "stack": RuleKind("PART.#", "stack PART.0, PART.1 and so on along a new dim 0, in numeric "
                       "order", _numbered, stack),
     "unstack": RuleKind("PART.#", "undo a stack: one tensor for each index of dim 0", _container,
