@@ -11,7 +11,7 @@ NEVER = 2**62
 AS_THEY_ARE = {
     n: v for n, v in vars(thresholds).items() if n.endswith(("_BELOW", "_FROM", "_MAX_BYTES"))
 }
-BY_BOXES = dict.fromkeys(("BOXES_FROM", "PICKED_FROM"), 0)
+BY_BOXES = dict.fromkeys(("BOXES_FROM", "LATE_BOXES_FROM"), 0)
 STREAMED = dict.fromkeys(("STREAM_FROM", "RUNS_STREAM_FROM"), 0)
 NOT_PLANNED = ("PARALLEL_FROM", "SHUFFLES_FROM", *STREAMED, *BY_BOXES)
 PLANNED = dict.fromkeys(AS_THEY_ARE, 0) | dict.fromkeys(NOT_PLANNED, NEVER)

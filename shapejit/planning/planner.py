@@ -277,7 +277,7 @@ def _boxes_from(tile: Tile) -> float:
         late = longer >= thresholds.RUN
     else:
         late = tile.strategy is Strategy.GATHER and width >= thresholds.WIDE
-    return thresholds.PICKED_FROM if late else thresholds.BOXES_FROM
+    return thresholds.LATE_BOXES_FROM if late else thresholds.BOXES_FROM
 
 
 def _byte_tile(loops: list[Loop], width: int, total: int) -> Tile:

@@ -87,7 +87,7 @@ BOXES_FROM: Annotated[
     float,
     Threshold("L2 caches", "parts of a copy are permuted within a cache", "never: 2.1, at most 18"),
 ] = 1 / 2
-PICKED_FROM: Annotated[
+LATE_BOXES_FROM: Annotated[
     float,
     Threshold(
         "L2 caches",
