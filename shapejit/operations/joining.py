@@ -89,7 +89,7 @@ def _by_numpy(parts: tuple[Any, ...], axis: int, new: bool, out: Any) -> Any:
         below = thresholds.PLAN_ON_FIRST_USE_FROM
     if sum([x.nbytes for x in parts]) >= below:
         return None
-    kind = kind if alike else _numpys_kind((*kinds,))
+    kind = kind if alike else _numpy_kind((*kinds,))
     if kind is None:
         return None
     if out is not None:
@@ -109,7 +109,7 @@ def _by_numpy(parts: tuple[Any, ...], axis: int, new: bool, out: Any) -> Any:
 
 
 @lru_cache(maxsize=256)
-def _numpys_kind(kinds: tuple[np.dtype[Any], ...]) -> np.dtype[Any] | None:
+def _numpy_kind(kinds: tuple[np.dtype[Any], ...]) -> np.dtype[Any] | None:
     """The dtype of several dtypes' join, if NumPy's casts to it give the bits of `cast`."""
     with suppress(DTypeError):
         kind: Any = promoted(kinds, "concat")
@@ -148,7 +148,7 @@ def _joined(tensors: Any, axis: int | None, new: bool, out: Any) -> Any:
         arrays, kinds = arrays and _ndarrays([*parts, target]), {kind}
     run = sizes[0] * prod(shape[at + 1 :]) * whole.bits
     if at and len({*sizes}) == 1 and run % 8 and run < 8 * thresholds.RUN:
-        # Runs that share bytes are written bit by bit: interleaving int4 takes 300 times as long.
+        # Elements that share bytes with other parts are written one by one: 300 times as long.
         stacked = _joined(parts, 0, True, None).moveaxis(0, at)
         copy(stacked, target.reshape(stacked.shape), fresh)
         return target if out is None else out

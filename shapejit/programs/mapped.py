@@ -194,13 +194,9 @@ class MapRoute(NamedTuple):
         else:
             slab = type(out) is np.ndarray
             outs, shape = ([out], self.shape) if slab else (out, self.shape[1:])
-            fit = slab or len(out) == len(items)
-            fit = (
-                fit
-                and fillable(outs)
-                and {(x.dtype, x.shape) for x in outs} == {(self.made, shape)}
-            )
-            if not fit or not apart(items, outs):
+            if not (slab or len(out) == len(items)) or not fillable(outs):
+                return None
+            if {(x.dtype, x.shape) for x in outs} != {(self.made, shape)} or not apart(items, outs):
                 return None
         with by_numpy(*filter(None, (way.kind,))):
             if self.move_all and type(rows) is np.ndarray:

@@ -1,6 +1,4 @@
-"""Checks that a conversion accounts for every tensor of each quantised weight, and which index and
-mask buffers are none.
-"""
+"""Checks that conversions account for all tensors of quantised weights, and the known buffers."""
 
 from __future__ import annotations
 
