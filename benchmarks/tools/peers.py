@@ -46,7 +46,7 @@ def measured(chosen, options):
     found, rows = figures.measured([*words, "--threads", str(THREADS), *options]), {}
     for row in found["rows"]:
         taken = {way: s for way, s in row["seconds"].items() if "memcpy" not in way}
-        ratios = {way: round(s / row["seconds"]["memcpy"], 3) for way, s in taken.items()}
+        ratios = {way: s / row["seconds"]["memcpy"] for way, s in taken.items()}
         rows[f"{row['suite']}/{row['name']}"] = ratios
     return rows, found["machine"]
 
