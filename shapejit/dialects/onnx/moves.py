@@ -49,7 +49,9 @@ def concat(
     check_alike(kinds, row)
     if axis is None and row.since >= 4:
         raise ReshapeError("axis must be given", asked_by=row)
-    parts: list[Any] = [_of_objects(checked(x)) if STRING in kinds else checked(x) for x in inputs]
+    parts: list[Any] = [checked(x) for x in inputs]
+    if parts and kinds[0] is STRING:
+        parts = [_of_objects(x) for x in parts]
     if parts:
         (axis,) = axes_of(row, (1 if axis is None else integer(axis, "axis", row),), parts[0].ndim)
     with about(row):
