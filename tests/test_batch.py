@@ -22,7 +22,7 @@ from shapejit.kernels.small_plans import NEAR_BYTES, PLANE_MOVER, write_plan
 from shapejit.programs import batch
 from shapejit.runtime import kernels
 from shapejit.runtime.launches import address_of
-from shapejit.shapes.arithmetic import COPY, INFER, merge
+from shapejit.shapes.arithmetic import COPY_DIM, INFER, merge
 from shapejit.shapes.layout import Layout
 
 DTYPES = [
@@ -543,7 +543,7 @@ SIZES = st.integers(0, 5) | st.sampled_from([2**31, 2**62, 2**63 - 1])
 @settings(max_examples=300 if COMPILED else 60)
 @given(
     rows=st.lists(st.lists(SIZES, max_size=4), max_size=6),
-    dims=st.lists(st.sampled_from([COPY, INFER, -3, 0, 1, 2, 3, 2**62]), max_size=4),
+    dims=st.lists(st.sampled_from([COPY_DIM, INFER, -3, 0, 1, 2, 3, 2**62]), max_size=4),
     cancel=st.booleans(),
 )
 def test_the_resolver_says_the_same_compiled(rows, dims, cancel):

@@ -24,7 +24,6 @@ from benchmarks.tools import (
     conversion,
     figures,
     lines,
-    machine_code,
     machines,
     peers,
     picture,
@@ -44,7 +43,6 @@ COMMANDS = (
     compare,
     conversion,
     figures,
-    machine_code,
     peers,
     readme,
     record,
@@ -537,23 +535,6 @@ def test_an_ablation_is_measured(monkeypatch, capsys):
 # Machine code
 
 
-def figures_of(**rows):
-    kept = {
-        name: {"instructions": 9, "spills": n, "compile seconds": 1.0} for name, n in rows.items()
-    }
-    return {"x86-64-v3": {"kernels": kept, "failed": {}}}
-
-
-def test_more_spills_in_a_tile_kernel_are_worse():
-    first = figures_of(**{"tiles.tiles()": 1, "boxes.copy()": 1, "gone()": 0})
-    second = figures_of(**{"tiles.tiles()": 2, "boxes.copy()": 2})
-    found = machine_code.changes(first, second)
-    assert [c.kernel for c in found] == ["tiles.tiles()", "boxes.copy()", "gone()"]
-    assert [c.spilling for c in found] == [True, False, False]
-    assert machine_code.Compared(found, ({}, {})).worse
-    assert not machine_code.Compared(found[1:], ({}, {})).worse
-
-
 def test_kernels_are_compiled_for_another_processor():
     """One case's; that the same source has the same figures, `check` shows with every commit."""
     from benchmarks.suite.machine_code import emitted, totals
@@ -748,7 +729,6 @@ def test_what_breaks_is_not_slower(command, monkeypatch, capsys):
         (compare, ["HEAD", "HEAD", "--bench", "("], "unterminated"),
         (record, ["no-such-commit"], "names no commit"),
         (record, ["--steps", "1", "--since", "no-such-commit"], "names no commit"),
-        (machine_code, ["no-such-commit", "HEAD"], "names no commit"),
         (ablation, ["no value"], "wants MODULE.NAME=VALUE"),
         (peers, ["--peer", "nope"], "the peers are"),
         (tiers, ["--busy", "--rows", "no such row"], "matches no row"),

@@ -13,7 +13,7 @@ from oracle import check_same
 
 import shapejit as sj
 from shapejit.shapes import resolver
-from shapejit.shapes.arithmetic import COPY, INFER, INVALID
+from shapejit.shapes.arithmetic import COPY_DIM, INFER, INVALID
 from shapejit.shapes.request import MAX_INTS, Request, integers, request
 
 HUGE = 2**62
@@ -189,14 +189,14 @@ def test_large(meaning, case):
 
 def test_the_compiled_resolver_is_the_same_function():
     resolve_rows = kernel("shapes.resolve_rows", "aaait")
-    marks = (0, 1, 2, 3, 6, INFER, COPY, INVALID)
+    marks = (0, 1, 2, 3, 6, INFER, COPY_DIM, INVALID)
     targets = [t for rank in range(4) for t in itertools.product(marks, repeat=rank)]
     sources = [(), (0,), (6,), (2, 3), (0, 3), (3, 0), (-1, 2), (2, 3, 0), (1, 6, 2)]
     cases = [*itertools.product(sources, targets)]
     cases += [
         ((2**32, 2**32, 0), (0,)),
         ((2**62, 2), (-1,)),
-        ((2**62, 1), (COPY, -1)),
+        ((2**62, 1), (COPY_DIM, -1)),
         ((0, 1), (2**62, 4, -1)),
         ((2**63 - 1,), (1, -1)),
     ]

@@ -160,7 +160,7 @@ def test_memory_goes_back_without_a_further_call():
     code = """
 import time, numpy as np, shapejit as sj
 from shapejit.runtime import result_memory, workers
-workers.IDLE = 0.2
+workers.WORKER_IDLE = 0.2
 x = np.ones((2048, 2048), np.float32)
 for _ in range(3): sj.ascontiguous(x.T)
 kept = result_memory.kept()

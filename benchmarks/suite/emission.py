@@ -1,6 +1,6 @@
 """The machine code of a package's kernels for one instruction set, on whatever processor.
 
-`machine_code` runs it, by a Python that has the package: `python emission.py ISA [REGEX]`.
+`suite.machine_code` runs it, by a Python that has the package: `python emission.py ISA [REGEX]`.
 Cases of the benchmarks are called; what they ask for the package's builder compiles for the
 instruction set, and is counted.
 """

@@ -90,8 +90,8 @@ def _change(codes: Codes, place: int, layout: Layout) -> None:
         return
     units = _units_of(place & 7, layout)
     memory, nbytes = units.memory(place), units.shape[-1]
-    filled = units.bits * units.used == 8 * nbytes
-    if filled and layout.size * units.each == units.used * prod(units.shape[:-1]):
+    dense = units.bits * units.used == 8 * nbytes
+    if dense and layout.size * units.each == units.used * prod(units.shape[:-1]):
         stage = np.empty((*units.shape[:-1], nbytes * 8 // units.bits), np.uint8)
     else:
         stage = _unpacked(memory, units.bits)
@@ -188,10 +188,10 @@ def _units_of(bits: int, layout: Layout) -> _Units:
     shape = (*(layout.shape[k] for k in outer), (reach() + 7) // 8)
     strides = (*(steps[k] // 8 for k in outer), 1)
     # Strides among all units: rows of chunks lie side by side.
-    apart = {k: shape[-1] * 8 // bits * prod(shape[j + 1 : -1]) for j, k in enumerate(outer)}
+    distances = {k: shape[-1] * 8 // bits * prod(shape[j + 1 : -1]) for j, k in enumerate(outer)}
     jumps, first = list[int](), shift // bits
     for k, (size, stride) in enumerate(zip(layout.shape, layout.strides, strict=True)):
-        jump = apart.get(k, steps[k] // bits)
+        jump = distances.get(k, steps[k] // bits)
         first += (size - 1) * jump if stride < 0 else 0
         jumps.append(-jump if stride < 0 else jump)
     return _Units(layout, shape, strides, first, (*jumps,), bits, reach() // bits)

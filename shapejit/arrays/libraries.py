@@ -93,20 +93,20 @@ def _leave(made: Native, like: Any) -> Any:
     faults = []
     for way in ways:
         try:
-            taken = way()
+            received = way()
         except Exception as fault:  # each library raises errors of its own
             faults.append(fault)
             continue
-        if _is(taken, t.dtype):
-            return taken
+        if _is(received, t.dtype):
+            return received
     note = f": {faults[0]}" if faults else ""
     raise DTypeError(f"{type(like).__name__} cannot hold {t.dtype}{note}")
 
 
-def _is(taken: Any, kind: DType) -> bool:
+def _is(received: Any, kind: DType) -> bool:
     """Whether an array that a library made has this dtype: jax turns int64 into int32."""
     try:
-        return dtype(taken.dtype) is kind
+        return dtype(received.dtype) is kind
     except DTypeError:  # the library has dtypes of its own
         return True
 

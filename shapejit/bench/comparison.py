@@ -59,8 +59,8 @@ class Row:
 
     def over(self, way: str) -> float | None:
         """Our time / the time of `way`: 1 is as fast as it, 2 takes twice as long."""
-        taken = self.seconds.get(way)
-        return None if taken is None else self.seconds[OURS] / taken
+        seconds = self.seconds.get(way)
+        return None if seconds is None else self.seconds[OURS] / seconds
 
     def as_json(self) -> dict[str, Any]:
         """As JSON has it."""

@@ -38,7 +38,7 @@ def turns(clocks: Mapping[str, Clock], rounds: int, seconds: float = 0.002) -> d
     >>> turns({"a": lambda calls: 2.0 * calls, "b": lambda calls: 3.0 * calls}, rounds=5)
     {'a': 2.0, 'b': 3.0}
     """
-    return {name: median(taken) for name, taken in samples(clocks, rounds, seconds).items()}
+    return {name: median(durations) for name, durations in samples(clocks, rounds, seconds).items()}
 
 
 def samples(
@@ -58,10 +58,10 @@ def samples(
             run = clocks[name]
             if played < max(_FEWEST, int(_LIMIT / fastest[name])):
                 calls = max(1, min(100_000, int(seconds / fastest[name])))
-                taken = run(calls) / calls
-                times[name].append(taken)
+                duration = run(calls) / calls
+                times[name].append(duration)
                 # What was tried may have waited for the compiler.
-                fastest[name] = max(min(taken, fastest[name]), 1e-8)
+                fastest[name] = max(min(duration, fastest[name]), 1e-8)
     return times
 
 

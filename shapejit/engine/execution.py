@@ -186,7 +186,7 @@ def _each(
 def cast_work(plan: CastPlan, conversion: Conversion, fresh: bool) -> Work:
     """The kernel of a plan that converts, and its arguments; see `Work.with_operands`."""
     streamed = plan.streaming and not fresh
-    by, entry = plan.tiles or plan, conversion_code(conversion, streamed and plan.unit >= 8)
+    by, entry = plan.tiles or plan, _entry(plan, conversion, fresh)
     moved = plan.nbytes * (plan.unit + plan.source_bits) // plan.unit
     launch = _tiles(plan.tiles, entry) if plan.tiles else _boxes(plan, entry)
     return Work(
@@ -198,8 +198,22 @@ def cast_work(plan: CastPlan, conversion: Conversion, fresh: bool) -> Work:
         moved if plan.parallel else 0,
         MAX_RANK + 8,
         plan.weight + WORK_BYTES,
-        kind_named("cast", repr(launch.names)),
+        cast_kind(plan, conversion, fresh),
     )
+
+
+def cast_kind(plan: CastPlan, conversion: Conversion, fresh: bool) -> Kind:
+    """The kind of work of a plan that converts; found without LLVM, which takes 25 ms to load."""
+    entry = _entry(plan, conversion, fresh)
+    if plan.tiles is None:
+        return kind_named("cast", repr(_boxes(plan, entry).names))
+    _, *tags = plan.tiles.row.takes(plan.tiles, LINE)
+    return kind_named("cast", plan.tiles.row.kernel, entry, *tags)
+
+
+def _entry(plan: CastPlan, conversion: Conversion, fresh: bool) -> Code:
+    """The function that converts a run of a plan."""
+    return conversion_code(conversion, plan.streaming and not fresh and plan.unit >= 8)
 
 
 def _tiles(plan: Plan, entry: Code) -> Launch:

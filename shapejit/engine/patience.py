@@ -27,6 +27,7 @@ from ..errors import FormatError
 from ..runtime import kernels
 from ..runtime.kernel_names import Name
 from ..runtime.system import register_at_fork
+from ..runtime.uninterrupted import start_in_safe_thread
 
 VARIABLE = "SHAPEJIT_PATIENCE"
 PATIENCE = 0.02  # seconds of NumPy's work of one kind, after which a builder is asked
@@ -70,6 +71,9 @@ class Kind:
             if early or self.seen == seen:
                 return False
             self.seen = seen
+            if not self.names and not late:
+                start_in_safe_thread(self._look_for, needs)
+                return False
         self.names = self.names or needs()
         find = _awaited if forced else kernels.find if late else kernels.look_for
         if not find(self.names):
@@ -78,6 +82,11 @@ class Kind:
             return False
         self.ready = self.found = True
         return True
+
+    def _look_for(self, needs: Needs) -> None:
+        """Load the kernels that are on disk. The first names that are made take 25 ms: LLVM's."""
+        self.names = needs()
+        kernels.find(self.names)
 
 
 _kinds: dict[tuple[object, ...], Kind] = {}

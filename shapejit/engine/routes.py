@@ -30,6 +30,7 @@ from .execution import (
     WORK_BYTES,
     Where,
     Work,
+    cast_kind,
     cast_work,
     kind_of,
     small_work,
@@ -192,8 +193,8 @@ def casts(
         numbers = tuple((8 * place, of) for place, of in zip(operands, lie, strict=True))
         numpy_fallback.convert(sources, layout, targets, target, conversion, numbers)
 
-    make = partial(cast_work, plan, conversion._replace(scales=plan.lie), fresh)
-    return Route(make().kind, plan, make, instead)
+    asked = plan, conversion._replace(scales=plan.lie), fresh
+    return Route(cast_kind(*asked), plan, partial(cast_work, *asked), instead)
 
 
 def run(

@@ -136,8 +136,8 @@ def dequantize(
     array([[ 10.,  20., 300., 400.]], dtype=float32)
     """
     key = None
-    lies = type(scale) is np.ndarray and scale.nbytes > BY_VALUE_MAX_BYTES
-    if lies and out is zero_point is block_shape is None and type(dtype) in (str, NoneType):
+    by_address = type(scale) is np.ndarray and scale.nbytes > BY_VALUE_MAX_BYTES
+    if by_address and out is zero_point is block_shape is None and type(dtype) in (str, NoneType):
         begin = scale.__array_interface__["data"][0]
         of_scale = scale.dtype, scale.shape, scale.strides, begin
         key = key_of(codes, "dequantize", dtype, *of_scale)

@@ -84,10 +84,10 @@ def _with_bits(layout: Layout, bits: int) -> Layout:
     return Layout.of(layout.shape, layout.strides, layout.offset, bits)
 
 
-def _side_by_side(t: Tensor, apart: int) -> bool:
-    """Whether most elements are `apart` bits after the previous one, or there are few."""
+def _side_by_side(t: Tensor, distance: int) -> bool:
+    """Whether most elements are `distance` bits after the previous one, or there are few."""
     runs = t.layout.runs()
-    return t.size <= CODES_BLOCK or (runs[-1][1] == apart and runs[-1][0] >= LINE)
+    return t.size <= CODES_BLOCK or (runs[-1][1] == distance and runs[-1][0] >= LINE)
 
 
 def unpack(t: Tensor, out: NDArray[Any] | None = None) -> NDArray[Any]:

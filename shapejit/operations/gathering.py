@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..arrays.foreign import accepts_any_array, native
 from ..arrays.tensor import Array, Tensor
 from ..engine import outputs, routes
-from ..engine.addresses import place_of
+from ..engine.addresses import Places, place_of
 from ..engine.copying import is_numpys
 from ..engine.patience import Kind, by_numpy
 from ..errors import DTypeError, OutOfBoundsError, ReshapeError
@@ -43,13 +43,15 @@ def take(x: Array, indices: Any, /, *, axis: int | None = None, out: Array | Non
     array([[3, 1, 3],
            [6, 4, 6]])
     """
-    return taken(x, indices, axis, out, "take")
+    return take_for(x, indices, axis, out, "take")
 
 
-def taken(x: Array, indices: Any, axis: int | None, out: Array | None, asked_by: object) -> Array:
+def take_for(
+    x: Array, indices: Any, axis: int | None, out: Array | None, asked_by: object
+) -> Array:
     """`take`; errors name `asked_by`.
 
-    >>> taken(np.arange(5), [3], 0, None, "doctest")
+    >>> take_for(np.arange(5), [3], 0, None, "doctest")
     array([3])
     """
     if out is None and type(x) is type(indices) is np.ndarray and type(axis) is int:
@@ -157,8 +159,8 @@ def _found(array: NDArray[Any], size: int, axis: int, asked_by: object) -> Addre
 def _gather(x: Any, found: Addresses, axis: int, target: Any, fresh: bool) -> None:
     """Copy the elements at each index to that index's place in the row-major `target`."""
     if isinstance(x, Tensor) and max(x.ndim, target.ndim) > MAX_RANK:
-        lead, rest = prod(x.shape[:axis]), prod(x.shape[axis + 1 :])
-        x, target = x.reshape((lead, x.shape[axis], rest)), target.reshape((lead, -1, rest))
+        outer, rest = prod(x.shape[:axis]), prod(x.shape[axis + 1 :])
+        x, target = x.reshape((outer, x.shape[axis], rest)), target.reshape((outer, -1, rest))
         axis = 1
     if isinstance(x, Tensor) and not x.dtype.packed:
         x, target = x.numpy(), target.numpy()
@@ -166,8 +168,8 @@ def _gather(x: Any, found: Addresses, axis: int, target: Any, fresh: bool) -> No
     if isinstance(x, np.ndarray):
         numpys = _by_numpy(x, x.itemsize * prod(shape[axis + 1 :]), target.nbytes)
     else:  # short runs are gathered faster as bytes
-        few = prod(shape[axis + 1 :]) < 2 * thresholds.SHORT
-        numpys = few and x.size <= UNPACKED_MAX_RATIO * target.size
+        short = prod(shape[axis + 1 :]) < 2 * thresholds.SHORT
+        numpys = short and x.size <= UNPACKED_MAX_RATIO * target.size
     kind = None if numpys else _by_kernels(x, found, axis, target, fresh)
     if numpys:
         _take(x, found, axis, target.reshape(shape))
@@ -181,7 +183,7 @@ def _take(x: Any, found: Addresses, axis: int, target: Any) -> None:
     if isinstance(x, np.ndarray):
         np.take(x, found, axis, target, "clip")
     else:
-        pack(taken(x.unpack(), found, axis, None, "take"), x.dtype, out=target)
+        pack(take_for(x.unpack(), found, axis, None, "take"), x.dtype, out=target)
 
 
 def _by_kernels(x: Any, found: Addresses, axis: int, target: Any, fresh: bool) -> Kind | None:
@@ -192,20 +194,17 @@ def _by_kernels(x: Any, found: Addresses, axis: int, target: Any, fresh: bool) -
     place, layout = place_of(x)
     at, whole = place_of(target)
     into = Layout.row_major((*x.shape[:axis], len(found), *x.shape[axis + 1 :]), whole.bits)
-    sources = place + found * layout.strides[axis]
+    sources = Places.alike(place + found * layout.strides[axis], layout.select(axis, 0).at(0))
     targets = at + into.strides[axis] * np.arange(len(found), dtype=np.int64)
-    own, each = layout.select(axis, 0).at(0), into.select(axis, 0)
-    phases = 8 * (sources & 7) + (targets & 7)
-    jobs = []
-    for phase in np.flatnonzero(np.bincount(phases)).tolist():
-        seen, part = own.at(phase >> 3), each.within_byte(phase)
-        together = None if axis == 0 and not phase & 7 else part
+    part, jobs = into.select(axis, 0), []
+    for seen, bit, these in sources.groups(targets):
+        together = None if axis == 0 and not bit else part.at(bit)
         made = routes.compiled(seen, 0, together, len(found))
         if not made.ready:
             return made.kind
-        jobs.append((made, np.flatnonzero(phases == phase)))
+        jobs.append((made, these))
     for made, these in jobs:
-        routes.run(made, sources[these] & ~7, targets[these] & ~7, fresh)
+        routes.run(made, sources.begins(these) & ~7, targets[these] & ~7, fresh)
     return None
 
 
@@ -219,5 +218,5 @@ def _by_numpy(x: NDArray[Any], run: int, nbytes: int) -> bool:
     if not x.flags.c_contiguous and x.nbytes > COPIED_MAX_RATIO * nbytes:
         return False
     # A copy of a launch costs 0.3 us beside its bytes, an index 0.01 us of NumPy's.
-    few = nbytes < thresholds.RUNS_STREAM_FROM
-    return few or (run < thresholds.LONG_RUN and x.flags.c_contiguous)
+    small = nbytes < thresholds.RUNS_STREAM_FROM
+    return small or (run < thresholds.LONG_RUN and x.flags.c_contiguous)

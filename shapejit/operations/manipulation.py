@@ -107,8 +107,8 @@ def unstack(x: Array, /, axis: int = 0) -> tuple[Array, ...]:
     """
     given: Any = checked(x)
     at: int = normal_axis(integer(axis, "axis", "unstack"), given.ndim, "unstack")
-    lead: tuple[slice, ...] = (slice(None),) * at
-    return tuple(given[(*lead, i, ...)] for i in range(given.shape[at]))
+    leading: tuple[slice, ...] = (slice(None),) * at
+    return tuple(given[(*leading, i, ...)] for i in range(given.shape[at]))
 
 
 @overload
@@ -154,8 +154,8 @@ def parts(x: Any, axis: int, bounds: Sequence[int]) -> list[Any]:
     >>> [part.tolist() for part in parts(np.arange(5), 0, (0, 2, 5))]
     [[0, 1], [2, 3, 4]]
     """
-    lead = (slice(None),) * axis
-    return [x[(*lead, slice(i, j), ...)] for i, j in pairwise(bounds)]
+    leading = (slice(None),) * axis
+    return [x[(*leading, slice(i, j), ...)] for i, j in pairwise(bounds)]
 
 
 @accepts_any_array
@@ -242,13 +242,13 @@ def tile(
     rank = max(x.ndim, len(counts))
     counts = (1,) * (rank - len(counts)) + counts
     sizes = (1,) * (rank - x.ndim) + x.shape
-    apart, wide = tuple[int, ...](), tuple[int, ...]()  # repetitions are dims of their own
+    own_dims, wide = tuple[int, ...](), tuple[int, ...]()  # repetitions are dims of their own
     for count, size in zip(counts, sizes, strict=True):
         own_dim = count != 1 and size > 1
-        apart += (1, size) if own_dim else (size,)
+        own_dims += (1, size) if own_dim else (size,)
         wide += (count, size) if own_dim else (count * size,)
     tiled = tuple(count * size for count, size in zip(counts, sizes, strict=True))
-    made: Array = _repeated(reshape(x, apart), wide, tiled, "tile", copy, out)
+    made: Array = _repeated(reshape(x, own_dims), wide, tiled, "tile", copy, out)
     return made
 
 

@@ -351,11 +351,11 @@ def diagonal(x: Array, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Ar
     array([2, 6])
     """
     x = checked(x)
-    apart = integer(offset, "offset", "diagonal")
+    distance = integer(offset, "offset", "diagonal")
     first, second = _axes((axis1, axis2), x.ndim, "diagonal")
     if isinstance(x, Tensor):
-        return x.with_layout(x.layout.diagonal(first, second, apart))
-    made = np.diagonal(x, apart, first, second)
+        return x.with_layout(x.layout.diagonal(first, second, distance))
+    made = np.diagonal(x, distance, first, second)
     made.flags.writeable = x.flags.writeable
     return made
 

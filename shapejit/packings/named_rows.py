@@ -47,7 +47,12 @@ class NamedRows(Mapping[str, Row]):
         return "\n".join(lines)
 
     def facts(self, name: str) -> dict[str, str]:
-        """What is printed of a row, by the names of the columns; UnknownNameError as for `[]`."""
+        """What is printed of a row, by the names of the columns. Raises UnknownNameError.
+
+        >>> import shapejit as sj
+        >>> sj.formats.facts("lsb")["unit"]
+        'uint8'
+        """
         row = self[name]
         return {column: text(row) for column, text in self.columns.items()}
 

@@ -27,7 +27,7 @@ from . import object_files, processor
 from .kernel_names import Name
 from .system import PerProcess, register_at_fork
 
-IDLE = 10.0  # seconds after which a builder is no longer kept
+BUILDER_IDLE = 10.0  # seconds after which a builder is no longer kept
 SILENCE = 60.0  # seconds without a sign of life after which it is ended
 WAITS = (
     12  # into which SILENCE is divided: while all processes are stopped, only one of them passes
@@ -83,7 +83,7 @@ class Builders:
             with self._lock:
                 self._waiting += 1
             try:
-                names, answer = self._asked.get(timeout=IDLE)
+                names, answer = self._asked.get(timeout=BUILDER_IDLE)
             except Empty:
                 with self._lock:
                     self._waiting -= 1

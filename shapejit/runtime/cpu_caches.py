@@ -68,12 +68,12 @@ def _fact(folder: str, name: str) -> str:
 def _macos() -> list[tuple[int, int]]:
     """The size in the system's parameters."""
     try:
-        ask = ctypes.CDLL(None).sysctlbyname
+        sysctl = ctypes.CDLL(None).sysctlbyname
     except (OSError, AttributeError):
         return []
     value = ctypes.c_uint64()
     size = ctypes.c_size_t(ctypes.sizeof(value))
     for name in MACOS:
-        if ask(name, ctypes.byref(value), ctypes.byref(size), None, ctypes.c_size_t(0)) == 0:
+        if sysctl(name, ctypes.byref(value), ctypes.byref(size), None, ctypes.c_size_t(0)) == 0:
             return [(2, value.value)]
     return []

@@ -29,7 +29,7 @@ OBJECTS = PACKAGE / "objects"  # of a wheel that carries some, a folder for each
 # A module outside `kernels` whose functions or constants kernels compile.
 SHARED = re.compile(rb"^from \.\.([\w.]+) import ", re.MULTILINE)
 CHECKSUM = 32  # bytes
-PATIENCE = 120.0  # seconds that a builder waits for another one, which may hang
+BUILDER_TIMEOUT = 120.0  # seconds that a builder waits for another one, which may hang
 
 
 @cache
@@ -176,12 +176,12 @@ def write(name: Name, code: bytes, place: Path | None = None, level: str = "") -
 
 @contextmanager
 def claimed(label: str) -> Iterator[None]:
-    """Wait while another process holds this label, for at most `PATIENCE` seconds."""
+    """Wait while another process holds this label, for at most `BUILDER_TIMEOUT` seconds."""
     place = folder()
     if place is None:
         yield
         return
-    path, until = place / f"{label}.lock", monotonic() + PATIENCE
+    path, until = place / f"{label}.lock", monotonic() + BUILDER_TIMEOUT
     try:
         descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)
     except OSError:

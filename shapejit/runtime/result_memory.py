@@ -25,18 +25,18 @@ from numpy.typing import NDArray
 from ..errors import DTypeError, FormatError
 from . import system
 from .control_group import limits
-from .workers import IDLE, when_idle
+from .workers import WORKER_IDLE, when_idle
 
 VARIABLE = "SHAPEJIT_RESULT_CACHE"
-PART = 32  # by default, 1 / PART of the memory that the process may use is kept
+DEFAULT_PART = 32  # by default, 1 / DEFAULT_PART of the memory that the process may use is kept
 # Bytes: malloc keeps smaller blocks itself, and our 3 us would matter.
 FROM = 512 * 1024
-HUGE = (
-    2 * 1024 * 1024
-)  # bytes of a huge page, whose fault takes as long as those of five pages of 4 KiB
-STEPS = 4  # block sizes per power of two; and the number of larger sizes that may be reused
-LOOKS = 8  # for a free block at either end of a queue
-SECONDS = IDLE  # that a block is kept for after its last use
+# Bytes of a huge page, whose fault takes as long as those of five pages of 4 KiB.
+HUGE = 2 * 1024 * 1024
+# Block sizes per power of two; and the number of larger sizes that may be reused.
+SIZES_PER_DOUBLING = 4
+QUEUE_LOOKS = 8  # for a free block at either end of a queue
+SECONDS = WORKER_IDLE  # that a block is kept for after its last use
 
 Bytes = NDArray[np.uint8]
 
@@ -127,7 +127,7 @@ def _unused(blocks: deque[Block]) -> Block | None:
     for take, put in ((blocks.pop, blocks.extend), (blocks.popleft, blocks.extendleft)):
         used, found = list[Block](), None
         with suppress(IndexError):  # the queue is empty, or another thread has emptied it
-            while found is None and len(used) < LOOKS:
+            while found is None and len(used) < QUEUE_LOOKS:
                 block = take()
                 if _references(block) == _FREE:
                     found = block
@@ -142,11 +142,11 @@ def _unused(blocks: deque[Block]) -> Block | None:
 @lru_cache(maxsize=64)
 def _sizes(nbytes: int) -> range:
     """The sizes of blocks that may hold `nbytes` bytes, smallest first."""
-    step = 1 << max((nbytes - 1).bit_length() - STEPS.bit_length(), 0)
+    step = 1 << max((nbytes - 1).bit_length() - SIZES_PER_DOUBLING.bit_length(), 0)
     if nbytes >= HUGE:
         step = max(step, HUGE)  # the system aligns such memory to huge pages
     size = -(-nbytes // step) * step
-    return range(size, size + STEPS * step, step)
+    return range(size, size + SIZES_PER_DOUBLING * step, step)
 
 
 def _mapped(size: int, nbytes: int) -> Bytes | None:
@@ -171,13 +171,14 @@ def _references(block: Block) -> tuple[int, int]:
 
 
 def _default() -> int:
-    """The bytes in the environment variable `VARIABLE`, or 1 / `PART` of the available memory."""
+    """The bytes in the environment variable `VARIABLE`, or a part of the available memory."""
     given = os.environ.get(VARIABLE)
     if given is not None:
         if not given.strip().isdecimal():
             raise FormatError(f"{VARIABLE} is a number of bytes, not {given!r}")
         return int(given)
-    return min([system.memory_size(), *(int(words[0]) for words in limits("memory.max"))]) // PART
+    available = system.memory_size(), *(int(words[0]) for words in limits("memory.max"))
+    return min(available) // DEFAULT_PART
 
 
 _FREE = _references(Block(np.ndarray(1, np.uint8, mmap(-1, 1)), 0.0))

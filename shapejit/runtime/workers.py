@@ -27,7 +27,7 @@ from .kernel_names import Call
 from .kernels import called
 from .numba_settings import CONFIG, number
 
-IDLE = 10.0  # seconds without a job after which a worker calls `when_idle`
+WORKER_IDLE = 10.0  # seconds without a job after which a worker calls `when_idle`
 LOOKING = (
     200e-6  # seconds that a worker spins before it sleeps: waking it takes 100 to 500 us in a VM
 )
@@ -55,10 +55,10 @@ class _Worker:
         self.cores: set[int] = set()
         self.thread = threading.get_native_id()
 
-    def wake(self, job: Job, taken: set[int | None]) -> None:
-        """Wake the sleeping thread for a job, on a core that is not taken."""
-        if None not in taken:
-            others = system.usable_cores() - taken
+    def wake(self, job: Job, occupied: set[int | None]) -> None:
+        """Wake the sleeping thread for a job, on a core that is not occupied."""
+        if None not in occupied:
+            others = system.usable_cores() - occupied
             if others and others != self.cores and system.bind(self.thread, others):
                 self.cores = others
         self.jobs.put(job)
@@ -67,7 +67,9 @@ class _Worker:
         """The next job to join; calls `when_idle` while there is none."""
         while True:
             with suppress(Empty):
-                return self.jobs.get(timeout=IDLE if sum(call() for call in when_idle) else None)
+                return self.jobs.get(
+                    timeout=WORKER_IDLE if sum(call() for call in when_idle) else None
+                )
 
 
 class Workers:
@@ -103,11 +105,11 @@ class Workers:
 
     def _wake(self, job: Job, core: int | None) -> None:
         """Wake at most two workers, from a thread on this core; each of them wakes two more."""
-        taken = {job.core, core}
+        occupied = {job.core, core}
         with suppress(IndexError):  # no worker is left, or another thread woke the last one
             for _ in range(2):
                 job.wanted.pop()
-                self._asleep.pop().wake(job, taken)
+                self._asleep.pop().wake(job, occupied)
 
     def _stay_awake(self, worker: _Worker) -> bool:
         """Remove a worker from the sleeping ones; False if it was woken already."""
@@ -143,12 +145,12 @@ def looks_in(seconds: float) -> int:
     The pause between two looks takes 15 to 50 ns, depending on the processor.
     """
     job_after, none, looks = called(JOB_AFTER), np.zeros(1, np.int64), 1000
-    taken = []
+    durations = []
     for _ in range(4):  # the first may compile
         start = time.perf_counter()
         job_after(none.ctypes.data, 0, looks)
-        taken.append(time.perf_counter() - start)
-    return max(1, int(looks * seconds / min(taken)))
+        durations.append(time.perf_counter() - start)
+    return max(1, int(looks * seconds / min(durations)))
 
 
 def current_core() -> int | None:

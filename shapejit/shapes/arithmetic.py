@@ -11,7 +11,7 @@ from collections.abc import MutableSequence, Sequence
 # What a dim of a request may be instead of a size: the one -1, the size of the source dim of
 # the same index, an error in every dialect.
 INFER = -1
-COPY = -2
+COPY_DIM = -2
 INVALID = -3
 
 MAX_SIZE = 2**63 - 1
@@ -55,7 +55,7 @@ def resolve_dims(
             infer = i
             target[i] = 1
             continue
-        if size == COPY:
+        if size == COPY_DIM:
             if i >= len(source):
                 return NOTHING_TO_COPY, i
             size = source[i]
@@ -78,7 +78,7 @@ def resolve_dims(
         # A copied dim is on both sides, so its zero cancels. A non-zero size c may stay
         # in both products: (count * c) / (known * c) is the same quotient.
         for i in range(len(dims)):
-            if dims[i] == COPY and source[i] == 0:
+            if dims[i] == COPY_DIM and source[i] == 0:
                 zeros -= 1
                 known_zeros -= 1
         if known_zeros > 0 and zeros > 0:

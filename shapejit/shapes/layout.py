@@ -179,9 +179,9 @@ class Layout:
         strides.insert(axis, 0)
         return Layout.of(shape, strides, self.offset, self.bits)
 
-    def stacked(self, count: int, apart: int) -> Layout:
-        """The view with a new dim 0 of `count` elements, `apart` bits apart."""
-        return Layout.of((count, *self.shape), (apart, *self.strides), self.offset, self.bits)
+    def stacked(self, count: int, distance: int) -> Layout:
+        """The view with a new dim 0 of `count` elements, `distance` bits apart."""
+        return Layout.of((count, *self.shape), (distance, *self.strides), self.offset, self.bits)
 
     def expand_dims(self, axis: int | Sequence[int]) -> Layout:
         """The view with new dims of size 1, at `axis` in the result."""
@@ -204,18 +204,19 @@ class Layout:
 
     def broadcast_to(self, shape: Sequence[int]) -> Layout:
         """The view of `shape` in which dims of size 1 and new leading dims have stride 0."""
-        lead = len(shape) - self.ndim
-        fits = lead >= 0 and all(
-            have in (1, want) for have, want in zip(self.shape, shape[max(lead, 0) :], strict=False)
+        leading = len(shape) - self.ndim
+        fits = leading >= 0 and all(
+            have in (1, want)
+            for have, want in zip(self.shape, shape[max(leading, 0) :], strict=False)
         )
         large = overflows(shape)
         if not fits or large or any(size < 0 for size in shape):
             notes = [f"dim {i}: {size} is negative" for i, size in enumerate(shape) if size < 0]
             notes += ["the product of the non-zero sizes does not fit int64"] * large
             raise ReshapeError("cannot broadcast", self.shape, shape, notes, "broadcast_to")
-        strides = [0] * lead + [
+        strides = [0] * leading + [
             stride if have == want else 0
-            for have, want, stride in zip(self.shape, shape[lead:], self.strides, strict=True)
+            for have, want, stride in zip(self.shape, shape[leading:], self.strides, strict=True)
         ]
         return Layout.of(shape, strides, self.offset, self.bits)
 

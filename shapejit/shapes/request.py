@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import DTypeError, ReshapeError
 from ..runtime.ndarrays import is_a, is_sequence, plain
-from .arithmetic import COPY, INFER, INVALID, MAX_SIZE
+from .arithmetic import COPY_DIM, INFER, INVALID, MAX_SIZE
 
 MAX_INTS = 1024  # at most: a huge range or stride-0 array must not fill the memory
 
@@ -26,7 +26,7 @@ _BYTES = str | bytes | bytearray | memoryview
 class Request:
     """A target shape as the resolver understands it.
 
-    `dims` holds for each dim a size in elements, `INFER` (the one -1), `COPY`
+    `dims` holds for each dim a size in elements, `INFER` (the one -1), `COPY_DIM`
     (the size of the source dim of the same index), or `INVALID` (an error in
     every dialect). `cancel` is the rule for tensors without elements: if False, a
     -1 beside a zero is an error; if True, copied dims cancel on both sides before
@@ -63,7 +63,7 @@ def request(
     (-2, -1)
     """
     tokens = integers(shape, "the target shape", asked_by)
-    zero = COPY if copy_zeros else 0
+    zero = COPY_DIM if copy_zeros else 0
     dims = tuple(zero if t == 0 else int(t) if INFER <= t <= MAX_SIZE else INVALID for t in tokens)
     return Request(dims, cancel, tokens, asked_by)
 

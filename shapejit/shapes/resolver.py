@@ -11,7 +11,7 @@ from ..runtime.ndarrays import is_a
 from .arithmetic import (
     BAD_SIZE,
     BAD_SOURCE,
-    COPY,
+    COPY_DIM,
     INFER,
     INFER_NOT_WHOLE,
     INFER_UNDEFINED,
@@ -61,13 +61,15 @@ def resolve(source_shape: Sequence[int], request: Request | Sequence[int] | int)
 def _explain(source: tuple[int, ...], request: Request, status: int, at: int) -> ReshapeError:
     """The ReshapeError for a status of `resolve_dims`, with a note on each dim concerned."""
     dims = request.dims
-    tokens = request.tokens or tuple(0 if d == COPY else d for d in dims)
+    tokens = request.tokens or tuple(0 if d == COPY_DIM else d for d in dims)
     notes = [
         errors.copied(i, source[i], request.cancel and INFER in dims and source[i] == 0)
         for i, d in enumerate(dims)
-        if d == COPY and i < len(source) and status >= SOURCE_OVERFLOW
+        if d == COPY_DIM and i < len(source) and status >= SOURCE_OVERFLOW
     ]
-    sizes = [source[i] if d == COPY else d for i, d in enumerate(dims) if i < len(source) or d >= 0]
+    sizes = [
+        source[i] if d == COPY_DIM else d for i, d in enumerate(dims) if i < len(source) or d >= 0
+    ]
     known = [s for s in sizes if s >= 0]
     if status == BAD_SOURCE:
         notes.append(errors.negative_source(at, source[at]))
@@ -82,7 +84,7 @@ def _explain(source: tuple[int, ...], request: Request, status: int, at: int) ->
     elif status == INFER_UNDEFINED:
         notes.append(errors.infer_undefined(at, _product(source)))
     elif status == INFER_NOT_WHOLE:
-        keep = [i for i, d in enumerate(dims) if d == COPY and source[i] == 0]
+        keep = [i for i, d in enumerate(dims) if d == COPY_DIM and source[i] == 0]
         count = _product([s for i, s in enumerate(source) if i not in keep])
         known = [s for s in known if s != 0]
         notes.append(errors.infer_not_whole(at, count, known, _product(known)))

@@ -14,7 +14,7 @@ from ...arrays.tensor import Array, Tensor, is_array
 from ...dtypes.table import STRING, DType
 from ...errors import DTypeError, ReshapeError, about, shape_text
 from ...operations import joining, manipulation, padding, views
-from ...operations.gathering import positions, taken
+from ...operations.gathering import positions, take_for
 from ...operations.views import checked, dtype_of
 from ...runtime.ndarrays import is_a
 from ...shapes.request import integer
@@ -49,7 +49,9 @@ def concat(
     check_alike(kinds, row)
     if axis is None and row.since >= 4:
         raise ReshapeError("axis must be given", asked_by=row)
-    parts: list[Any] = [_of_objects(checked(x)) if STRING in kinds else checked(x) for x in inputs]
+    parts: list[Any] = [checked(x) for x in inputs]
+    if parts and kinds[0] is STRING:
+        parts = [_of_objects(x) for x in parts]
     if parts:
         (axis,) = axes_of(row, (1 if axis is None else integer(axis, "axis", row),), parts[0].ndim)
     with about(row):
@@ -137,8 +139,8 @@ def depth_to_space(
             f"{c} channels cannot be blocks of {block} * {block}", x.shape, asked_by=row
         )
     inner: tuple[int, ...] = (block, block, depth) if mode == "DCR" else (depth, block, block)
-    apart = views.permute_dims(views.reshape(x, (b, *inner, h, w)), order)
-    return views.reshape(apart, (b, depth, h * block, w * block), copy=copy, out=out)
+    blocks = views.permute_dims(views.reshape(x, (b, *inner, h, w)), order)
+    return views.reshape(blocks, (b, depth, h * block, w * block), copy=copy, out=out)
 
 
 @accepts_any_array
@@ -171,9 +173,9 @@ def space_to_depth(
             asked_by=row,
         )
     split = views.reshape(x, (b, c, h // block, block, w // block, block))
-    apart = views.permute_dims(split, order)
+    blocks = views.permute_dims(split, order)
     shape = b, c * block * block, h // block, w // block
-    return views.reshape(apart, shape, copy=copy, out=out)
+    return views.reshape(blocks, shape, copy=copy, out=out)
 
 
 def _blocks(
@@ -219,7 +221,7 @@ def gather(
             f"indices must not be negative (from opset {NEGATIVE_INDICES} on they may be)",
             asked_by=row,
         )
-    return taken(x, found, at, out, row)
+    return take_for(x, found, at, out, row)
 
 
 @accepts_any_array

@@ -90,18 +90,30 @@ class Version(NamedTuple):
 
     @property
     def types(self) -> frozenset[str]:
-        """T, or the types of the first input."""
+        """T, or the types of the first input.
+
+        >>> sorted(version("Expand", 8).types)[:3]
+        ['bool', 'complex128', 'complex64']
+        """
         return next(iter(self.operands.values()))
 
     def check(self, data: object, operand: str = "") -> DType:
-        """The dtype of an ndarray or Tensor; DTypeError if it is not among the operand's types."""
+        """The dtype of an ndarray or Tensor; DTypeError if it is not among the operand's types.
+
+        >>> version("Cast", 25).check(np.zeros(2, np.float32), "input")
+        shapejit.dtype('float32')
+        """
         if type(data) is np.ndarray and not data.dtype.hasobject:
             return _listed(self.operator, self.since, operand, data.dtype)
         kind = dtype_in(data, f"{operand} of {self}" if operand else str(self))
         return self.check_dtype(kind, operand)
 
     def check_dtype(self, kind: DType, operand: str) -> DType:
-        """`kind`; DTypeError if it is not among the operand's types."""
+        """`kind`; DTypeError if it is not among the operand's types.
+
+        >>> version("Cast", 25).check_dtype(dtype("int4"), "output")
+        shapejit.dtype('int4')
+        """
         if kind.name in self.operands[operand]:
             return kind
         where = f" of {operand}" if operand else ""
@@ -109,7 +121,14 @@ class Version(NamedTuple):
         raise DTypeError(f"{self} does not list {kind} in its T{where}{_from(newer)}")
 
     def check_attributes(self, **given: tuple[Any, Any]) -> None:
-        """Raise ReshapeError for a new attribute that is not its default: (value, default)."""
+        """Raise ReshapeError for a new attribute that is not its default: (value, default).
+
+        >>> version("Reshape", 5).check_attributes(allowzero=(0, 0))
+        >>> version("Reshape", 5).check_attributes(allowzero=(1, 0))
+        Traceback (most recent call last):
+            ...
+        shapejit.errors.ReshapeError: onnx.Reshape-5 has no attribute allowzero (opset 14 does)
+        """
         for name, (value, default) in given.items():
             if name not in self.attributes and value != default:
                 newer = [row.since for row in self._later() if name in row.attributes]
