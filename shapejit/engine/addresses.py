@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -217,16 +216,6 @@ def read_alike(
                 return addresses, i
             addresses[i] = address_of(x)
     return addresses, len(items)
-
-
-_KIND = tuple(map(attrgetter, ("dtype", "shape", "strides")))
-
-
-def are_alike(items: tuple[Any, ...], *like: object) -> bool:
-    """Whether all are exact ndarrays of one dtype, shape and strides, without their addresses."""
-    if {*map(type, items)} != {np.ndarray}:
-        return False
-    return all({*map(get, items)} == {one} for get, one in zip(_KIND, like, strict=True))
 
 
 def overlap(

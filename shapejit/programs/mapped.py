@@ -10,22 +10,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import foreign
+from ..arrays.tensor import is_array
 from ..dtypes.table import DType
 from ..engine import array_structs, outputs
-from ..engine.addresses import Places, are_alike, layout_of
+from ..engine.addresses import Places, layout_of
 from ..engine.execution import Work
+from ..engine.numpy_fallback import STACK_BYTES
 from ..engine.patience import by_numpy
 from ..engine.routes import Route
 from ..planning import thresholds
 from ..runtime.kernels import called
-from ..runtime.launches import Addresses
+from ..runtime.launches import Addresses, address_of
 from ..runtime.ndarrays import MOST_DIMS
 from ..shapes.arithmetic import MAX_SIZE
 from ..shapes.layout import Layout
-from .plain_batches import apart, fillable
-from .specialization import Move, Specialization
+from .bulk_checks import are_alike, are_apart, are_writable
+from .sources import rows_of
+from .specialization import Specialization
 
-STACKED_MAX_BYTES = 2 * 1024  # of an array that is copied to a stack before it is moved
+STACKED_MAX_BYTES = 2 * 1024  # of an array that is copied to a stack though NumPy can move it
 
 
 class Mapped(NamedTuple):
@@ -44,21 +47,24 @@ class Mapped(NamedTuple):
 
     def results(self) -> Any:
         """The results: a list of new arrays, or `out`."""
-        if self.targets is not None:
-            for special, which in self.groups:
-                places = self.sources.begins(which), self.targets.begins(which)
-                one = len(self.groups) == 1
-                special.fill(*places, *((self.items, self.kept) if one else ()))
-            return self.out
+        one, rows = len(self.groups) == 1, self.kept
+        if not one and is_array(rows):
+            rows = [*rows_of(rows)]
         results: list[Any] = [None] * len(self.items)
         for special, which in self.groups:
-            own = (self.items[i] for i in which.tolist())
-            made = special.results(own, self.sources.begins(which))
-            if len(self.groups) == 1:
-                return made
-            for i, x in zip(which.tolist(), made, strict=True):
+            own, begins = _chosen(self.items, which), self.sources.begins(which)
+            if self.targets is not None:
+                into = rows if one else _chosen(rows, which)
+                special.fill(begins, self.targets.begins(which), own, into)
+                continue
+            for i, x in zip(which.tolist(), special.results(own, begins), strict=True):
                 results[i] = x
-        return results
+        return results if self.targets is None else self.out
+
+
+def _chosen(arrays: Sequence[Any], which: NDArray[np.intp]) -> Sequence[Any]:
+    """The arrays with these indices, which ascend."""
+    return arrays if len(which) == len(arrays) else [arrays[i] for i in which.tolist()]
 
 
 def in_chunks(
@@ -113,17 +119,17 @@ def views(see: Callable[[Any], Any], items: tuple[Any, ...], _: None) -> list[An
 class MapRoute(NamedTuple):
     """How a program makes the results of a number of ndarrays of one kind, known by `like`.
 
-    One launch does it; until its kernel is ready, NumPy moves arrays to their results. `kind` is
-    that of the sources, as kernels read it; it contains the address of their dtype.
+    One launch does it; until its kernel is ready, NumPy does. `kind` is that of the sources, as
+    kernels read it; it contains the address of their dtype. `stacked` returns what makes the
+    results of a row-major stack of them.
     """
 
     way: Work | Route
-    move: Move | None
-    move_all: Move | None  # the same for a stack of small arrays
+    special: Specialization
+    stacked: Callable[[int], Specialization]
     like: tuple[np.dtype[Any], tuple[int, ...], tuple[int, ...]]  # dtype, shape, strides
     kind: Addresses
     layout: Layout
-    made: np.dtype[Any]
     shape: tuple[int, ...]  # of all results
 
     @classmethod
@@ -133,34 +139,28 @@ class MapRoute(NamedTuple):
         x: Any,
         count: int,
         new: bool,
-        stacked: Callable[[], Specialization] | None,
+        stacked: Callable[[int], Specialization],
     ) -> MapRoute | None:
-        """The Route into `new` results or outputs, if these take one small launch.
-
-        `stacked` returns what makes the results of a stack of the arrays.
-        """
+        """The Route into `new` results or outputs, if these take one small launch, or NumPy."""
         shape, one = (count, *special.shape), special.one_pass(new)
-        made: Any = special.kind
-        if not one or not 2 <= len(shape) <= MOST_DIMS or 0 in shape or one.scales is not None:
-            return None
-        if prod(shape) * made.itemsize >= thresholds.STREAM_FROM:
+        if one is None or not 2 <= len(shape) <= MOST_DIMS or 0 in shape or not x.ndim:
             return None
         way: Work | Route = one.route(count, True)
         if isinstance(way, Route) and way.ready:
-            if array_structs.kernel(array_structs.READ_ALIKE) is None:
+            large = prod(shape) * special.kind.itemsize >= thresholds.STREAM_FROM
+            if (
+                large
+                or one.scales is not None
+                or not array_structs.kernel(array_structs.READ_ALIKE)
+            ):
                 return None
             way = way.work_for(count, fresh=True)
-        elif special.one_move is None:
-            return None
         like = x.dtype, x.shape, x.strides
-        few = isinstance(way, Route) and x.ndim and x.nbytes <= STACKED_MAX_BYTES
-        move_all = stacked().one_move if few and stacked else None
-        kind = array_structs.kind_of(*like)
-        return cls(way, special.one_move, move_all, like, kind, layout_of(x), made, shape)
+        return cls(way, special, stacked, like, array_structs.kind_of(*like), layout_of(x), shape)
 
     def __call__(self, items: tuple[Any, ...], out: Any) -> Any:
         """The results, or `out`; None if an array is unfit, or the way is another now."""
-        way, count = self.way, len(items)
+        way, count, made = self.way, len(items), self.special.kind
         if isinstance(way, Route):
             changed = way.kind and way.kind.kernels_ready(way.names)
             return None if changed else self._by_numpy(items, out, way)
@@ -168,13 +168,13 @@ class MapRoute(NamedTuple):
         if not way.kind.ready or read(items, count, self.kind, 0, places[0]) < count:
             return None
         if out is None:
-            slab, fresh = outputs.new_array(self.made, self.shape)
+            slab, fresh = outputs.new_array(made, self.shape)
             begin, row = slab.__array_interface__["data"][0], slab.strides[0]
             places[1] = np.arange(begin, begin + row * count, row)
             places <<= 3
         else:
             names, fresh, whole = range(count), False, type(out) is np.ndarray
-            targets, _ = outputs.given(out, [(self.made, self.shape[1:])], names)
+            targets, _ = outputs.given(out, [(made, self.shape[1:])], names)
             places <<= 3
             places[1] = targets.addresses
             sources = Places.alike(places[0], self.layout)
@@ -188,23 +188,37 @@ class MapRoute(NamedTuple):
     def _by_numpy(self, items: tuple[Any, ...], out: Any, way: Route) -> Any:
         if not are_alike(items, *self.like):
             return None
-        rows = out
+        slab, rows, made = type(out) is np.ndarray, out, self.special.kind
         if out is None:
-            rows, _ = outputs.new_array(self.made, self.shape)
+            rows, _ = outputs.new_array(made, self.shape)
         else:
-            slab = type(out) is np.ndarray
             outs, shape = ([out], self.shape) if slab else (out, self.shape[1:])
-            if not (slab or len(out) == len(items)) or not fillable(outs):
-                return None
-            if {(x.dtype, x.shape) for x in outs} != {(self.made, shape)} or not apart(items, outs):
+            fit = len(out) == len(items) and are_alike(outs, made, shape) and are_writable(outs)
+            if not fit or not are_apart(items, outs):
                 return None
         with by_numpy(*filter(None, (way.kind,))):
-            if self.move_all and type(rows) is np.ndarray:
-                dtype, (rest, *others), _ = self.like
-                stack = np.empty((len(items) * rest, *others), dtype)  # else its order is theirs
-                np.concatenate(items, out=stack)  # a sixth of the time of a loop
-                self.move_all(stack.reshape(len(items), rest, *others), rows)
-            elif self.move:
-                for x, into in zip(items, rows, strict=True):
-                    self.move(x, into)
+            move, small = self.special.move_each, items[0].nbytes <= STACKED_MAX_BYTES
+            if move is None or (small and type(rows) is np.ndarray):
+                self._by_stack(items, rows)
+            else:
+                move(items, rows)
         return list(rows) if out is None else out
+
+    def _by_stack(self, items: tuple[Any, ...], rows: Any) -> None:
+        """Copy the arrays to stacks, whose results NumPy makes as those of one array."""
+        dtype, shape, _ = self.like
+        count = max(1, STACK_BYTES // max(1, prod(shape) * dtype.itemsize))
+        for begin in range(0, len(items), count):
+            some, into = items[begin : begin + count], rows[begin : begin + count]
+            stack = np.empty((len(some) * shape[0], *shape[1:]), dtype)  # else its order is theirs
+            np.concatenate(some, out=stack)  # a sixth of the time of a loop
+            special, target = self.stacked(len(some)), into
+            if type(rows) is not np.ndarray:
+                target = np.empty((len(some), *self.shape[1:]), self.special.kind)
+            if special.move_each:
+                special.move_each((stack.reshape(len(some), *shape),), (target,))
+            else:
+                special.fill(*(np.array([8 * address_of(x)]) for x in (stack, target)))
+            if target is not into:
+                for x, made in zip(into, target, strict=True):
+                    x[...] = made

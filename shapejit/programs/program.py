@@ -39,6 +39,8 @@ from .trace import Traced, traced
 CHUNK_MAX_BYTES = 4 * 1024 * 1024  # bytes of a chunk of `imap`, read and written
 CHUNK_MAX_TENSORS = 256  # tensors of a chunk
 
+_KNOWN_OUTS = np.ndarray, list  # the types of outputs that later calls know
+
 
 def plan(shape: Sequence[int | None], dtype: object, fn: Callable[[Tensor], Tensor]) -> Program:
     """Trace `fn`, a function of one Tensor of `shape` and `dtype`, into a Program.
@@ -321,14 +323,8 @@ class Program:
         array([[0, 3, 1, 4, 2, 5],
                [0, 3, 1, 4, 2, 5]], dtype=int16)
         """
-        first = tensors[0] if type(tensors) is list and tensors else None
-        if type(first) is np.ndarray and (out is None or type(out) in (np.ndarray, list)):
-            items = tuple(tensors)  # as they are now: another thread may append to the list
-            kind = len(items), out is None, first.dtype, first.shape, first.strides
-            known: Callable[[Any, Any], Any] | None = FOUND.get((self._key, *kind))
-            made = None if known is None else known(items, out)
-            if made is not None:
-                return made
+        if type(tensors) is list and not callable(out):
+            return self._map(tuple(tensors), out, 0)  # another thread may append to the list
         if callable(out):
             if self.fn is None:
                 return list(self.imap(tensors, out))
@@ -399,6 +395,13 @@ class Program:
 
     def _map(self, items: Sequence[Any], out: Any, first: int) -> Any:
         """`map` of a sequence; `first` is the index of its first tensor in errors."""
+        if items and type(items[0]) is np.ndarray and (out is None or type(out) in _KNOWN_OUTS):
+            x: Any = items[0]
+            key = self._key, len(items), out is None, x.dtype, x.shape, x.strides
+            known: Callable[[Any, Any], Any] | None = FOUND.get(key)
+            made = None if known is None else known(items, out)
+            if made is not None:
+                return made
         if items and foreign.is_foreign(items[0]):
             return foreign.call_each(self._map, items, out, first)
         if not items and self.fn is not None:  # the shape of the results is unknown
@@ -423,12 +426,20 @@ class Program:
         x, count = items[0], len(items)
         if count == 1 or type(x) is not np.ndarray:
             return
-        seen = None if special.route.fresh or not new else partial(views, special.view)
-        stack = Layout.row_major((count, *x.shape), 8 * x.itemsize)
-        stacked = None if self.fn is not None else partial(self._specialized, stack, False)
-        route = seen or MapRoute.of(special, x, count, new, stacked)
+        route: Callable[[Any, Any], Any] | None
+        if new and not special.route.fresh:
+            route = partial(views, special.view)
+        else:
+            program = self if self.fn is None else self.of(len(x))
+            route = MapRoute.of(special, x, count, new, program._stacked)
         if route is not None:
             FOUND.put((self._key, count, new, x.dtype, x.shape, x.strides), route)
+
+    def _stacked(self, count: int) -> Specialization:
+        """The Specialization for a row-major stack of ndarrays."""
+        return self._specialized(
+            Layout.row_major((count, *self.source_shape), self.dtype.bits), False
+        )
 
     def map_batches(
         self, batch: Mapping[str, Any], columns: str | Sequence[str] | None = None

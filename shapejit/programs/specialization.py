@@ -17,10 +17,10 @@ from ..dtypes.promotion import AnyDtype
 from ..engine import outputs
 from ..engine.addresses import byte_of, place_of
 from ..engine.calls import keep, key_of
-from ..engine.copying import assign
 from ..engine.numpy_fallback import assignment
 from ..engine.routes import ENTRY, FOUND
 from ..kernels.constants import MAX_RANK
+from ..operations.codes import numpy
 from ..runtime.launches import Addresses, address_of
 from ..runtime.lazy import cached_property
 from ..runtime.ndarrays import MOST_DIMS, check_possible
@@ -31,7 +31,6 @@ from .passes import Pass
 SCRATCH_MAX_BYTES = 4 * 1024 * 1024  # between two copies of many tensors: it stays in a cache
 
 View = Callable[[NDArray[Any]], NDArray[Any]]
-Move = Callable[[NDArray[Any], NDArray[Any]], object]
 
 _scratch = threading.local()
 
@@ -88,11 +87,12 @@ class Specialization:
         if one is None:
             self.fill(*places)
         elif target.size:
-            own = self.one_move
-            done = one.run(*places, fresh, None if own is None else lambda: own(x, target))
+            own = self.move_each
+            done = one.run(*places, fresh, own and (lambda: own((x,), (target,))))
             if done is not None:
                 way, move = done
-                move = move if own is None else lambda x, into, _: own(x, into)
+                if own is not None:
+                    move = lambda x, into, _: own((x,), (into,))  # noqa: E731
                 new = self.one_pass(True) is not None
                 keep(key, way, move, x, target, fresh, one.operands, asked, new)
         return target if out is None else out
@@ -108,46 +108,53 @@ class Specialization:
         if isinstance(self.kind, np.dtype) and possible:
             each = slab.view(self.kind)
             made = [row.reshape(self.shape) for row in each]
-            self._copy(places, targets, self.route.copies, fresh, self._by_numpy(items, made))
+            self._copy(places, targets, self.route.copies, fresh, items, made)
             return made
         self._copy(places, targets, self.route.copies, fresh)
         given = self.kind, self.route.result, self.route.read_only
         return [outputs.array_over(row, *given) for row in slab]
 
     def fill(
-        self, sources: Addresses, targets: Addresses, items: Sequence[Any] = (), outs: Any = ()
+        self, sources: Addresses, targets: Addresses, items: Iterable[Any] = (), outs: Any = None
     ) -> None:
         """Write the results for the tensors at these places to `targets`.
 
         If `items` and `outs` are given, these are the arrays there.
         """
-        self._copy(sources, targets, self.route.fills, False, self._by_numpy(items, outs))
+        self._copy(sources, targets, self.route.fills, False, items, outs)
 
     @cached_property
-    def one_move(self) -> Move | None:
-        """What NumPy does to an ndarray and its result, if one assignment makes all of it."""
+    def move_each(self) -> Callable[[Iterable[Any], Iterable[Any]], object] | None:
+        """What NumPy does to arrays and results of whole bytes; None if no assignment does it."""
         one, *others = self.route.fills
-        if not isinstance(self.kind, np.dtype) or others or one.scales is not None:
+        most = max(one.layout.ndim, self.source.ndim, len(self.shape))
+        if (
+            others
+            or one.scales is not None
+            or one.unit % 8
+            or self.source.bits % 8
+            or most > MAX_RANK
+        ):
             return None
-        convert: Callable[..., object] | None = assign
+        tensors, convert = not isinstance(self.kind, np.dtype), None
         if one.conversion is not None:
             numbers = one.layout.bits == self.source.bits  # not the parts of complex ones
             convert = assignment(one.conversion) if numbers else None
-        if convert is None or one.layout.ndim > MAX_RANK:
-            return None
-        return partial(_moved, view_of(self.source, one.layout), convert)
+            if convert is None:
+                return None
+        see, shape = view_of(self.source, one.layout), one.layout.shape
+        turn = None if shape == self.shape else methodcaller("reshape", shape)
 
-    def _by_numpy(self, items: Iterable[Any], outs: Any) -> Callable[[], object] | None:
-        """What NumPy does to arrays one by one; None if there is no such assignment."""
-        move = self.one_move
-        if move is None or not len(outs):
-            return None
-
-        def each() -> None:
-            slab = isinstance(outs, np.ndarray)
-            rows = (outs[k, ...] for k in range(len(outs))) if slab else outs  # also of no dims
-            for x, into in zip(items, rows, strict=True):
-                move(x, into)
+        def each(items: Iterable[Any], outs: Iterable[Any]) -> None:
+            if tensors:
+                items, outs = map(numpy, items), map(numpy, outs)
+            outs = map(turn, outs) if turn else outs
+            if convert is None:
+                for x, into in zip(map(see, items), outs, strict=True):
+                    into[...] = x
+            else:
+                for x, into in zip(map(see, items), outs, strict=True):
+                    convert(x, into, 0)
 
         return each
 
@@ -157,11 +164,13 @@ class Specialization:
         targets: Addresses,
         steps: Sequence[Pass],
         fresh: bool,
-        instead: Callable[[], object] | None = None,
+        items: Iterable[Any] = (),
+        outs: Any = None,
     ) -> None:
         """Run `steps` from every source to its target; a step of many tensors is one launch."""
         if len(steps) == 1:
-            steps[0].run(sources, targets, fresh, instead)
+            move = None if outs is None else self.move_each
+            steps[0].run(sources, targets, fresh, move and partial(move, items, outs))
             return
         count, most = len(sources), max(step.nbytes for step in steps[:-1])
         chunk = max(1, min(count, SCRATCH_MAX_BYTES // max(most, 1)))
@@ -174,11 +183,6 @@ class Specialization:
                     step.run(src, dst, fresh=False)
                     src = dst
                 steps[-1].run(src, targets[start : start + chunk], fresh)
-
-
-def _moved(see: View, convert: Callable[..., object], x: Any, into: Any) -> None:
-    seen = see(x)
-    convert(seen, into if into.shape == seen.shape else into.reshape(seen.shape))
 
 
 def view_of(source: Layout, seen: Layout) -> View:
