@@ -1008,7 +1008,7 @@ def test_maps_have_no_route_until_a_kernel_reads_where_arrays_lie(monkeypatch):
     """Its own kernels may be ready before that one is."""
 
     def not_ready(call):
-        return None if call is array_structs.READ_ALIKE else real(call)
+        return None if call is maps.LOCATE else real(call)
 
     def called(call):
         raise KeyError(call)

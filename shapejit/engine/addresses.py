@@ -122,17 +122,19 @@ def places_of(items: Sequence[NDArray[Any] | Tensor]) -> Places:
     like_first = alike(items) if items else None
     if like_first is not None:
         return like_first
-    known: dict[Any, int] = {}
-    found: list[Layout] = []
-    which = np.empty(len(items), np.intp)
+    known: dict[Any, list[int]] = {}
     for i, x in enumerate(items):
         key = x.layout if isinstance(x, Tensor) else (x.strides, x.shape, x.itemsize)
-        which[i] = kind = known.setdefault(key, len(found))
-        if kind == len(found):
-            found.append(x.layout if isinstance(x, Tensor) else layout_of(x))
-    begins = 8 * addresses_of([x.buffer if isinstance(x, Tensor) else x for x in items])
-    offsets = np.array([layout.offset for layout in found], np.int64)
-    return Places(begins + offsets[which], [layout.at(0) for layout in found], which)
+        known.setdefault(key, []).append(i)
+    which, begins = np.empty((2, len(items)), np.intp)
+    found: list[Layout] = []
+    for k, (key, own) in enumerate(known.items()):
+        layout = key if isinstance(key, Layout) else layout_of(items[own[0]])
+        found.append(layout.at(0))
+        which[own] = k
+        memory = [x.buffer if isinstance(x, Tensor) else x for x in map(items.__getitem__, own)]
+        begins[own] = 8 * addresses_of(memory) + layout.offset
+    return Places(begins, found, which)
 
 
 def located(
@@ -148,12 +150,14 @@ def located(
         found = alike(items)
         if found is not None:
             return items, found
-    arrays = []
+    arrays, checked = list(items), set[Any]()
     for i, x in enumerate(items):
-        with about(f"tensor {names[i]!r}"):
-            array = unwrapped(x)
-            check(array)
-        arrays.append(array)
+        kind = (x.dtype, x.shape) if type(x) is np.ndarray else None
+        if kind is None or kind not in checked:
+            with about(f"tensor {names[i]!r}"):
+                arrays[i] = unwrapped(x)
+                check(arrays[i])
+            checked.add(kind)
     return arrays, places_of(arrays)
 
 

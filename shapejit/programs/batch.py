@@ -83,7 +83,7 @@ def reshape_batch(tensors: Any, shapes: Any, *, copy: bool | None = None, out: A
     unready = execution.unready_copies()
     if resolve is None:
         unready = (array_structs.work_of(array_structs.RESOLVE_ALL),)
-    if unready:
+    if unready or plain_batches.is_faster(items, copy is not True and out is None):
         with by_numpy(*unready):
             made = plain_batches.reshaped(items, keys if keyed else None, shapes, copy, out)
         if made is not None:

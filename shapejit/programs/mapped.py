@@ -19,6 +19,7 @@ from ..engine.numpy_fallback import STACK_BYTES
 from ..engine.patience import by_numpy
 from ..engine.routes import Route
 from ..planning import thresholds
+from ..runtime.kernel_names import Call
 from ..runtime.kernels import called
 from ..runtime.launches import Addresses, address_of
 from ..runtime.ndarrays import MOST_DIMS
@@ -29,6 +30,8 @@ from .sources import rows_of
 from .specialization import Specialization
 
 STACKED_MAX_BYTES = 2 * 1024  # of an array that is copied to a stack though NumPy can move it
+
+LOCATE = Call("maps.locate", ("o", "o", "i", *"aaat"), "i", held=True)
 
 
 class Mapped(NamedTuple):
@@ -88,7 +91,7 @@ def in_chunks(
     def results() -> Any:
         """Run the current chunk, and empty it."""
         nonlocal first, held, taken, outs, pending
-        made = run(taken, None if out is None else outs, first)
+        made = run(tuple(taken), None if out is None else outs, first)
         first, held, taken = first + len(taken), 0, []
         outs, pending = [], outputs.Pending()
         return made
@@ -128,9 +131,9 @@ class MapRoute(NamedTuple):
     special: Specialization
     stacked: Callable[[int], Specialization]
     like: tuple[np.dtype[Any], tuple[int, ...], tuple[int, ...]]  # dtype, shape, strides
-    kind: Addresses
-    layout: Layout
     shape: tuple[int, ...]  # of all results
+    kinds: Sequence[Addresses]  # of a source, of a result, and of all results as one array
+    span: Addresses  # see `kernels.maps.locate`
 
     @classmethod
     def of(
@@ -148,15 +151,18 @@ class MapRoute(NamedTuple):
         way: Work | Route = one.route(count, True)
         if isinstance(way, Route) and way.ready:
             large = prod(shape) * special.kind.itemsize >= thresholds.STREAM_FROM
-            if (
-                large
-                or one.scales is not None
-                or not array_structs.kernel(array_structs.READ_ALIKE)
-            ):
+            if large or one.scales is not None or not array_structs.kernel(LOCATE):
                 return None
             way = way.work_for(count, fresh=True)
         like = x.dtype, x.shape, x.strides
-        return cls(way, special, stacked, like, array_structs.kind_of(*like), layout_of(x), shape)
+        low, high = layout_of(x).span
+        rows = [Layout.row_major(size, 8 * special.kind.itemsize) for size in (shape[1:], shape)]
+        kinds = [array_structs.kind_of(*like)]
+        for row in rows:
+            strides = tuple([stride // 8 for stride in row.strides])
+            kinds.append(array_structs.kind_of(special.kind, row.shape, strides))
+        span = np.array([low // 8, (high + 7) // 8, rows[0].size * special.kind.itemsize])
+        return cls(way, special, stacked, like, shape, kinds, span)
 
     def __call__(self, items: tuple[Any, ...], out: Any) -> Any:
         """The results, or `out`; None if an array is unfit, or the way is another now."""
@@ -164,26 +170,19 @@ class MapRoute(NamedTuple):
         if isinstance(way, Route):
             changed = way.kind and way.kind.kernels_ready(way.names)
             return None if changed else self._by_numpy(items, out, way)
-        places, read = np.empty((2, count), np.int64), called(array_structs.READ_ALIKE)
-        if not way.kind.ready or read(items, count, self.kind, 0, places[0]) < count:
+        rows, fresh = (out, False) if out is not None else outputs.new_array(made, self.shape)
+        slab, places = type(rows) is np.ndarray, np.empty((3, count), np.int64)
+        if not way.kind.ready or len(rows) != count:
             return None
-        if out is None:
-            slab, fresh = outputs.new_array(made, self.shape)
-            begin, row = slab.__array_interface__["data"][0], slab.strides[0]
-            places[1] = np.arange(begin, begin + row * count, row)
-            places <<= 3
-        else:
-            names, fresh, whole = range(count), False, type(out) is np.ndarray
-            targets, _ = outputs.given(out, [(made, self.shape[1:])], names)
-            places <<= 3
-            places[1] = targets.addresses
-            sources = Places.alike(places[0], self.layout)
-            outputs.check_places_apart(sources, targets, whole, names)
+        given = items, rows if slab else tuple(rows), count, self.kinds[0], self.kinds[1 + slab]
+        if not called(LOCATE)(*given, self.span, places):
+            return None
+        places = places[:2] << 3
         places += [[way.source], [way.target]]
         if not way.launch.bits:
             places >>= 3
         way.run(places, count, fresh)
-        return list(slab) if out is None else out
+        return list(rows) if out is None else out
 
     def _by_numpy(self, items: tuple[Any, ...], out: Any, way: Route) -> Any:
         if not are_alike(items, *self.like):

@@ -8,14 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from math import prod
-from operator import is_
+from operator import attrgetter, is_
 from typing import Any
 
 import numpy as np
 
+from ..planning import thresholds
 from ..shapes.arithmetic import INFER
 from ..shapes.request import are_sizes
 from .bulk_checks import DTYPE, SHAPE, are_apart, are_exact, are_writable
+
+_SIZE, _CONTIGUOUS = attrgetter("size"), attrgetter("flags.c_contiguous")
 
 
 def reshaped(
@@ -43,6 +46,15 @@ def reshaped(
     for x, into in zip(items, outs, strict=True):
         into.reshape(x.shape)[...] = x
     return list(outs)
+
+
+def is_faster(items: tuple[Any, ...], may_be_views: bool) -> bool:
+    """Whether NumPy reshapes ndarrays faster than kernels: few elements, or views alone."""
+    if not are_exact(items):
+        return False
+    if sum(map(_SIZE, items)) < thresholds.NUMPY_BELOW:
+        return True
+    return may_be_views and all(map(_CONTIGUOUS, items))
 
 
 def _listed(values: Any, keys: Sequence[Any] | None, count: int) -> Any:
