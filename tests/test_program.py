@@ -22,7 +22,7 @@ from views import readonly
 import shapejit as sj
 from shapejit.engine import array_structs, copying, outputs, patience, routes
 from shapejit.errors import TraceError
-from shapejit.programs import mapped as maps, specialization
+from shapejit.programs import mapped as maps
 from shapejit.programs.fuse import route
 from shapejit.shapes.layout import Layout
 
@@ -590,7 +590,7 @@ def test_a_broadcast_after_a_copy_is_not_copied():
     assert b[49].tobytes() == y.T.tobytes()
 
 
-def test_two_copies_reuse_scratch():
+def test_copies_of_copies():
     def fn(t):
         t = t.T.reshape((-1,))[3:24003:7].reshape((3, 1143)).T.reshape((-1,))
         return t[2:3402].reshape((34, 100)).T.reshape((-1,))[1:3388].reshape((3387, 1)).T
@@ -601,8 +601,6 @@ def test_two_copies_reuse_scratch():
     want = [fn(sj.asarray(x)).numpy().tobytes() for x in xs]
     assert [program(x).tobytes() for x in xs] == want
     assert [x.tobytes() for x in program.map(xs)] == want
-    with specialization.Scratch(1) as kept:
-        assert 1 < kept.size <= 2 * specialization.SCRATCH_MAX_BYTES
 
 
 def test_a_nested_call_takes_scratch_of_its_own(monkeypatch):

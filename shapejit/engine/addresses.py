@@ -129,11 +129,12 @@ def places_of(items: Sequence[NDArray[Any] | Tensor]) -> Places:
     which, begins = np.empty((2, len(items)), np.intp)
     found: list[Layout] = []
     for k, (key, own) in enumerate(known.items()):
-        layout = key if isinstance(key, Layout) else layout_of(items[own[0]])
-        found.append(layout.at(0))
+        _, layout = place_of(items[own[0]])
+        offset = key.offset if isinstance(key, Layout) else 0
+        found.append(layout)
         which[own] = k
         memory = [x.buffer if isinstance(x, Tensor) else x for x in map(items.__getitem__, own)]
-        begins[own] = 8 * addresses_of(memory) + layout.offset
+        begins[own] = 8 * addresses_of(memory) + offset
     return Places(begins, found, which)
 
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import foreign
 from ..arrays.tensor import is_array
+from ..dtypes.promotion import AnyDtype
 from ..dtypes.table import DType
 from ..engine import array_structs, outputs
 from ..engine.addresses import Places, layout_of
+from ..engine.array_structs import kind_of
 from ..engine.execution import Work
 from ..engine.numpy_fallback import STACK_BYTES
 from ..engine.patience import by_numpy
@@ -34,39 +37,39 @@ STACKED_MAX_BYTES = 2 * 1024  # of an array that is copied to a stack though Num
 LOCATE = Call("maps.locate", ("o", "o", "i", *"aaat"), "i", held=True)
 
 
-class Mapped(NamedTuple):
-    """The checked arrays of a call at `sources`, in groups of equal Layouts, and their outputs.
+Groups = Sequence[tuple[Specialization, NDArray[np.intp]]]  # and the indices of arrays, ascending
 
-    With an `out` the results begin at `targets`, and `kept` must live until they are filled: a
-    sequence may create its arrays on access.
-    """
 
-    items: Sequence[Any]
-    sources: Places
-    groups: Sequence[tuple[Specialization, NDArray[np.intp]]]
-    out: Any = None
-    targets: Places | None = None
-    kept: Any = None
+def wanted_results(groups: Groups) -> list[tuple[AnyDtype, tuple[int, ...]]]:
+    """The dtypes and shapes of results: that of all, or one for each."""
+    kinds = {special.result: which for special, which in groups}
+    if len(kinds) <= 1:
+        return [*kinds]
+    each = {i: special.result for special, which in groups for i in which.tolist()}
+    return [each[i] for i in range(len(each))]
 
-    def results(self) -> Any:
-        """The results: a list of new arrays, or `out`."""
-        one, rows = len(self.groups) == 1, self.kept
-        if not one and is_array(rows):
-            rows = [*rows_of(rows)]
-        results: list[Any] = [None] * len(self.items)
-        for special, which in self.groups:
-            own, begins = _chosen(self.items, which), self.sources.begins(which)
-            if self.targets is not None:
-                into = rows if one else _chosen(rows, which)
-                special.fill(begins, self.targets.begins(which), own, into)
-                continue
-            for i, x in zip(which.tolist(), special.results(own, begins), strict=True):
-                results[i] = x
-        return results if self.targets is None else self.out
+
+def new_results(groups: Groups, items: Sequence[Any], sources: Places) -> list[Any]:
+    """New results for the arrays at `sources`."""
+    results: list[Any] = [None] * len(items)
+    for special, which in groups:
+        made = special.results(_chosen(items, which), sources.begins(which))
+        for i, x in zip(which.tolist(), made, strict=True):
+            results[i] = x
+    return results
+
+
+def fill(groups: Groups, items: Sequence[Any], sources: Places, outs: Any, targets: Places) -> None:
+    """Write results to the arrays at `targets`, which are one array of all, or a list."""
+    if len(groups) > 1 and is_array(outs):
+        outs = [*rows_of(outs)]
+    for special, which in groups:
+        own = _chosen(items, which), _chosen(outs, which)
+        special.fill(sources.begins(which), targets.begins(which), *own)
 
 
 def _chosen(arrays: Sequence[Any], which: NDArray[np.intp]) -> Sequence[Any]:
-    """The arrays with these indices, which ascend."""
+    """The arrays with these indices."""
     return arrays if len(which) == len(arrays) else [arrays[i] for i in which.tolist()]
 
 
@@ -113,23 +116,35 @@ def in_chunks(
     yield from results()
 
 
-def views(see: Callable[[Any], Any], items: tuple[Any, ...], _: None) -> list[Any] | None:
-    """What `see` makes of ndarrays of one kind; None if these are not all like the first."""
-    x = items[0]
-    return list(map(see, items)) if are_alike(items, x.dtype, x.shape, x.strides) else None
+Specialize = Callable[[Layout, bool], Specialization]
 
 
-class MapRoute(NamedTuple):
+def later_map(
+    special: Specialization, x: Any, count: int, new: bool, specialize: Specialize
+) -> Callable[[tuple[Any, ...], Any], Any] | None:
+    """What makes the results of later calls with as many ndarrays like `x`, if anything does.
+
+    It is called with the arrays and an `out` (None if results are `new`), and returns None if an
+    array is not like `x`.
+    """
+    if special.route.fresh or not new:
+        return MapRoute.of(special, x, count, new, specialize)
+    like, view = (x.dtype, x.shape, x.strides), special.view
+    return lambda items, _: list(map(view, items)) if are_alike(items, *like) else None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class MapRoute:
     """How a program makes the results of a number of ndarrays of one kind, known by `like`.
 
-    One launch does it; until its kernel is ready, NumPy does. `kind` is that of the sources, as
-    kernels read it; it contains the address of their dtype. `stacked` returns what makes the
-    results of a row-major stack of them.
+    One launch does it; until its kernel is ready, NumPy does. `kinds` contain the addresses of
+    dtypes. `specialize` returns what makes the results of a row-major stack.
     """
 
     way: Work | Route
     special: Specialization
-    stacked: Callable[[int], Specialization]
+    made: np.dtype[Any]
+    specialize: Specialize
     like: tuple[np.dtype[Any], tuple[int, ...], tuple[int, ...]]  # dtype, shape, strides
     shape: tuple[int, ...]  # of all results
     kinds: Sequence[Addresses]  # of a source, of a result, and of all results as one array
@@ -137,45 +152,39 @@ class MapRoute(NamedTuple):
 
     @classmethod
     def of(
-        cls,
-        special: Specialization,
-        x: Any,
-        count: int,
-        new: bool,
-        stacked: Callable[[int], Specialization],
+        cls, special: Specialization, x: Any, count: int, new: bool, specialize: Specialize
     ) -> MapRoute | None:
         """The Route into `new` results or outputs, if these take one small launch, or NumPy."""
         shape, one = (count, *special.shape), special.one_pass(new)
         if one is None or not 2 <= len(shape) <= MOST_DIMS or 0 in shape or not x.ndim:
             return None
+        made: Any = special.kind
+        nbytes = prod(special.shape) * made.itemsize
         way: Work | Route = one.route(count, True)
         if isinstance(way, Route) and way.ready:
-            large = prod(shape) * special.kind.itemsize >= thresholds.STREAM_FROM
+            large = count * nbytes >= thresholds.STREAM_FROM
             if large or one.scales is not None or not array_structs.kernel(LOCATE):
                 return None
             way = way.work_for(count, fresh=True)
         like = x.dtype, x.shape, x.strides
+        kinds = kind_of(*like), _row_major_kind(made, shape[1:]), _row_major_kind(made, shape)
         low, high = layout_of(x).span
-        rows = [Layout.row_major(size, 8 * special.kind.itemsize) for size in (shape[1:], shape)]
-        kinds = [array_structs.kind_of(*like)]
-        for row in rows:
-            strides = tuple([stride // 8 for stride in row.strides])
-            kinds.append(array_structs.kind_of(special.kind, row.shape, strides))
-        span = np.array([low // 8, (high + 7) // 8, rows[0].size * special.kind.itemsize])
-        return cls(way, special, stacked, like, shape, kinds, span)
+        span = np.array([low // 8, (high + 7) // 8, nbytes])
+        return cls(way, special, made, specialize, like, shape, kinds, span)
 
     def __call__(self, items: tuple[Any, ...], out: Any) -> Any:
         """The results, or `out`; None if an array is unfit, or the way is another now."""
-        way, count, made = self.way, len(items), self.special.kind
+        way, count = self.way, len(items)
         if isinstance(way, Route):
             changed = way.kind and way.kind.kernels_ready(way.names)
             return None if changed else self._by_numpy(items, out, way)
-        rows, fresh = (out, False) if out is not None else outputs.new_array(made, self.shape)
+        rows, fresh = (out, False) if out is not None else outputs.new_array(self.made, self.shape)
         slab, places = type(rows) is np.ndarray, np.empty((3, count), np.int64)
-        if not way.kind.ready or len(rows) != count:
+        outs = rows if slab else tuple(rows)  # another thread may change the list
+        if not way.kind.ready or (not slab and len(outs) != count):
             return None
-        given = items, rows if slab else tuple(rows), count, self.kinds[0], self.kinds[1 + slab]
-        if not called(LOCATE)(*given, self.span, places):
+        given = count, self.kinds[0], self.kinds[1 + slab], self.span, places
+        if not called(LOCATE)(items, outs, *given):
             return None
         places = places[:2] << 3
         places += [[way.source], [way.target]]
@@ -187,14 +196,15 @@ class MapRoute(NamedTuple):
     def _by_numpy(self, items: tuple[Any, ...], out: Any, way: Route) -> Any:
         if not are_alike(items, *self.like):
             return None
-        slab, rows, made = type(out) is np.ndarray, out, self.special.kind
+        slab, rows = type(out) is np.ndarray, out
         if out is None:
-            rows, _ = outputs.new_array(made, self.shape)
+            rows, _ = outputs.new_array(self.made, self.shape)
         else:
-            outs, shape = ([out], self.shape) if slab else (out, self.shape[1:])
-            fit = len(out) == len(items) and are_alike(outs, made, shape) and are_writable(outs)
-            if not fit or not are_apart(items, outs):
+            outs, shape = ((out,), self.shape) if slab else (tuple(out), self.shape[1:])
+            fit = (slab or len(outs) == len(items)) and are_alike(outs, self.made, shape)
+            if not fit or not are_writable(outs) or not are_apart(items, outs):
                 return None
+            rows = out if slab else outs
         with by_numpy(*filter(None, (way.kind,))):
             move, small = self.special.move_each, items[0].nbytes <= STACKED_MAX_BYTES
             if move is None or (small and type(rows) is np.ndarray):
@@ -211,9 +221,10 @@ class MapRoute(NamedTuple):
             some, into = items[begin : begin + count], rows[begin : begin + count]
             stack = np.empty((len(some) * shape[0], *shape[1:]), dtype)  # else its order is theirs
             np.concatenate(some, out=stack)  # a sixth of the time of a loop
-            special, target = self.stacked(len(some)), into
+            layout = Layout.row_major((len(some), *shape), 8 * dtype.itemsize)
+            special, target = self.specialize(layout, False), into
             if type(rows) is not np.ndarray:
-                target = np.empty((len(some), *self.shape[1:]), self.special.kind)
+                target = np.empty((len(some), *self.shape[1:]), self.made)
             if special.move_each:
                 special.move_each((stack.reshape(len(some), *shape),), (target,))
             else:
@@ -221,3 +232,8 @@ class MapRoute(NamedTuple):
             if target is not into:
                 for x, made in zip(into, target, strict=True):
                     x[...] = made
+
+
+def _row_major_kind(dtype: np.dtype[Any], shape: tuple[int, ...]) -> Addresses:
+    strides = Layout.row_major(shape, dtype.itemsize).strides
+    return kind_of(dtype, shape, tuple(strides))

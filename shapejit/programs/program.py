@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from math import prod
 from typing import Any, Self, overload
 
@@ -30,7 +29,7 @@ from ..shapes.layout import Layout, checked_shape
 from ..shapes.request import integer
 from .columns import map_batches
 from .fuse import Route, route
-from .mapped import Mapped, MapRoute, in_chunks, views
+from .mapped import fill, in_chunks, later_map, new_results, wanted_results
 from .ops import Op, checked_ops
 from .sources import check_source, checked_stack, fits, free_text, rows_of
 from .specialization import Specialization
@@ -277,10 +276,8 @@ class Program:
         as_tensors = is_a(x, Tensor)
         array: Any = x if type(x) is np.ndarray else unwrapped(x)
         check_source(array, as_tensors, self.dtype, self.source_shape)
-        if self.fn is not None:
-            return self.of(array.shape[0])(array, out)
         if isinstance(array, Traced):
-            return array.inlined(self.ops, out)
+            return array.inlined((self if self.fn is None else self.of(len(array))).ops, out)
         return self._run(array, out, self._key)
 
     def _run(self, array: Any, out: Any, key: object) -> Any:
@@ -335,8 +332,7 @@ class Program:
         if is_array(tensors):
             stack = checked_stack(tensors, self.source_shape)
             if out is None or is_array(out):
-                one = self if self.fn is None else self.of(stack.shape[1])
-                return one._stack(stack, out)
+                return self._stack(stack, out)
             tensors = rows_of(stack)
         try:
             items = tuple(tensors)
@@ -413,33 +409,29 @@ class Program:
                 raise ReshapeError(f"out= holds {len(out)} arrays for 0 tensors")
             return out
         names = range(first, first + len(items))
-        job = self.mapped(items, out, names)
-        if job.targets is not None:
-            outputs.check_places_apart(job.sources, job.targets, is_array(out), names)
-        results = job.results()
-        if len(job.groups) == 1:
-            self._keep_map(job.items, job.groups[0][0], out is None)
-        return results
-
-    def _keep_map(self, items: Sequence[Any], special: Specialization, new: bool) -> None:
-        """Keep what does the same, for later calls with as many arrays like these."""
-        x, count = items[0], len(items)
-        if count == 1 or type(x) is not np.ndarray:
-            return
-        route: Callable[[Any, Any], Any] | None
-        if new and not special.route.fresh:
-            route = partial(views, special.view)
+        # No arrays count as Tensors: NumPy may lack the dtype.
+        as_tensors = is_a(items[0], Tensor) if items else not is_a(out, np.ndarray)
+        source = as_tensors, self.dtype, self.source_shape
+        items, places = located(items, lambda x: check_source(x, *source), names)
+        groups = []
+        for layout, _, which in places.groups():
+            with about(f"tensor {names[which[0]]}"):
+                groups.append((self._specialized(layout, as_tensors), which))
+        if out is None:
+            results = new_results(groups, items, places)
         else:
-            program = self if self.fn is None else self.of(len(x))
-            route = MapRoute.of(special, x, count, new, program._stacked)
-        if route is not None:
-            FOUND.put((self._key, count, new, x.dtype, x.shape, x.strides), route)
-
-    def _stacked(self, count: int) -> Specialization:
-        """The Specialization for a row-major stack of ndarrays."""
-        return self._specialized(
-            Layout.row_major((count, *self.source_shape), self.dtype.bits), False
-        )
+            wanted = wanted_results(groups) or [(self._kind(as_tensors), self._shape)]
+            targets, rows = outputs.given(out, wanted, names)
+            outputs.check_places_apart(places, targets, is_array(out), names)
+            fill(groups, items, places, rows, targets)
+            results = out
+        if len(groups) == 1 and len(items) > 1 and type(items[0]) is np.ndarray:
+            x = items[0]
+            key = self._key, len(items), out is None, x.dtype, x.shape, x.strides
+            later = later_map(groups[0][0], x, len(items), out is None, self._specialized)
+            if later is not None:
+                FOUND.put(key, later)
+        return results
 
     def map_batches(
         self, batch: Mapping[str, Any], columns: str | Sequence[str] | None = None
@@ -462,38 +454,6 @@ class Program:
         """
         return map_batches(self, batch, columns)
 
-    def mapped(self, items: Sequence[Any], out: Any, names: Sequence[object]) -> Mapped:
-        """A checked call for the named arrays; only overlaps with outputs are not checked yet.
-
-        Raises ReshapeError, DTypeError, which name the array.
-
-        >>> from shapejit import plan
-        >>> plan((2,), "int8", lambda t: t).mapped([np.zeros(3, np.int8)], None, ["x"])
-        Traceback (most recent call last):
-            ...
-        shapejit.errors.ReshapeError: tensor 'x': the shape is (3,), the program's (2,)
-        """
-        # No arrays count as Tensors: NumPy may lack the dtype.
-        as_tensors = is_a(items[0], Tensor) if items else not is_a(out, np.ndarray)
-        source = as_tensors, self.dtype, self.source_shape
-        items, places = located(items, lambda x: check_source(x, *source), names)
-        groups = []
-        for layout, _, which in places.groups():
-            with about(f"tensor {names[which[0]]}"):
-                program = self if self.fn is None else self.of(layout.shape[0])
-                groups.append((program._specialized(layout, as_tensors), which))
-        targets = kept = None
-        if out is not None:
-            kinds = {(special.kind, special.shape) for special, _ in groups}
-            wanted = [*(kinds or {(self._kind(as_tensors), self._shape)})]
-            if len(kinds) > 1:
-                wanted = wanted[:1] * len(items)
-                for special, which in groups:
-                    for i in which.tolist():
-                        wanted[i] = special.kind, special.shape
-            targets, kept = outputs.given(out, wanted, names)
-        return Mapped(items, places, groups, out, targets, kept)
-
     def __dask_tokenize__(self) -> tuple[object, ...]:
         # What is found as the program runs makes no other tasks of it.
         return self.source_shape, self.dtype.name, self.ops, self.fn
@@ -504,6 +464,8 @@ class Program:
         special: Specialization | None = FOUND.get(key)
         if special is None:
             stacked = layout.ndim > len(self.source_shape)
+            if self.fn is not None:
+                return self.of(layout.shape[stacked])._specialized(layout, as_tensors)
             one, shape = layout.select(0, 0) if stacked else layout, self._shape
             made = route(self.ops, one, self.dtype, as_tensors)
             if stacked:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from operator import attrgetter, methodcaller
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays.buffers import Lent
-from ..arrays.tensor import Bytes, Tensor
+from ..arrays.tensor import Tensor
 from ..dtypes.promotion import AnyDtype
 from ..engine import outputs
 from ..engine.addresses import byte_of, place_of
@@ -31,8 +30,7 @@ from .passes import Pass
 SCRATCH_MAX_BYTES = 4 * 1024 * 1024  # between two copies of many tensors: it stays in a cache
 
 View = Callable[[NDArray[Any]], NDArray[Any]]
-
-_scratch = threading.local()
+MoveEach = Callable[[Iterable[Any], Iterable[Any]], object]
 
 
 class Specialization:
@@ -48,6 +46,11 @@ class Specialization:
         self.source = source
         self.shape = shape
         self.kind = kind
+
+    @property
+    def result(self) -> tuple[AnyDtype, tuple[int, ...]]:
+        """The dtype and shape of a result."""
+        return self.kind, self.shape
 
     @property
     def weight(self) -> int:
@@ -88,11 +91,10 @@ class Specialization:
             self.fill(*places)
         elif target.size:
             own = self.move_each
-            done = one.run(*places, fresh, own and (lambda: own((x,), (target,))))
+            done = one.run(*places, fresh, own and partial(own, (x,), (target,)))
             if done is not None:
                 way, move = done
-                if own is not None:
-                    move = lambda x, into, _: own((x,), (into,))  # noqa: E731
+                move = partial(_one, own) if own is not None else move
                 new = self.one_pass(True) is not None
                 keep(key, way, move, x, target, fresh, one.operands, asked, new)
         return target if out is None else out
@@ -124,7 +126,7 @@ class Specialization:
         self._copy(sources, targets, self.route.fills, False, items, outs)
 
     @cached_property
-    def move_each(self) -> Callable[[Iterable[Any], Iterable[Any]], object] | None:
+    def move_each(self) -> MoveEach | None:
         """What NumPy does to arrays and results of whole bytes; None if no assignment does it."""
         one, *others = self.route.fills
         most = max(one.layout.ndim, self.source.ndim, len(self.shape))
@@ -174,15 +176,19 @@ class Specialization:
             return
         count, most = len(sources), max(step.nbytes for step in steps[:-1])
         chunk = max(1, min(count, SCRATCH_MAX_BYTES // max(most, 1)))
-        with Scratch(chunk * most * min(2, len(steps) - 1)) as memory:
-            rows = 8 * (address_of(memory) + most * np.arange(2 * chunk)).reshape(2, chunk)
-            for start in range(0, count, chunk):
-                src = sources[start : start + chunk]
-                for k, step in enumerate(steps[:-1]):
-                    dst = rows[k % 2][: len(src)]
-                    step.run(src, dst, fresh=False)
-                    src = dst
-                steps[-1].run(src, targets[start : start + chunk], fresh)
+        memory, _ = outputs.new_bytes(8 * chunk * most * min(2, len(steps) - 1))
+        rows = 8 * (address_of(memory) + most * np.arange(2 * chunk)).reshape(2, chunk)
+        for start in range(0, count, chunk):
+            src = sources[start : start + chunk]
+            for k, step in enumerate(steps[:-1]):
+                dst = rows[k % 2][: len(src)]
+                step.run(src, dst, fresh=False)
+                src = dst
+            steps[-1].run(src, targets[start : start + chunk], fresh)
+
+
+def _one(move: MoveEach, x: Any, into: Any, _: int) -> None:
+    move((x,), (into,))
 
 
 def view_of(source: Layout, seen: Layout) -> View:
@@ -195,13 +201,8 @@ def view_of(source: Layout, seen: Layout) -> View:
         if made is None or axes is None:
             continue
         # These take a quarter of the time of np.ndarray.
-        turn: View = methodcaller("transpose", axes)
-        if axes == (1, 0):
-            turn = attrgetter("T")  # half of that
-        split = methodcaller("reshape", made.shape)
-        if made.shape == source.shape:
-            return turn
-        return split if axes == (*range(made.ndim),) else partial(_both, split, turn)
+        turn: View = attrgetter("T") if axes == (1, 0) else methodcaller("transpose", axes)
+        return turn if made.shape == source.shape else partial(_split, made.shape, turn)
     strides = tuple([stride // 8 for stride in seen.strides])
     return partial(_view, seen.shape, (seen.offset - source.offset) // 8, strides)
 
@@ -218,8 +219,8 @@ def _locked(see: Callable[[Any], Any], x: Any) -> Any:
     return made
 
 
-def _both(first: View, second: View, x: NDArray[Any]) -> NDArray[Any]:
-    return second(first(x))
+def _split(shape: tuple[int, ...], turn: View, x: NDArray[Any]) -> NDArray[Any]:
+    return turn(x.reshape(shape))
 
 
 def _axes(made: Layout, seen: Layout) -> tuple[int, ...] | None:
@@ -244,23 +245,3 @@ def _view(
     at, writeable = address_of(x) + offset, x.flags.writeable
     lent = Lent(at, shape, strides, f"|V{x.itemsize}", owner=x, writeable=writeable)
     return np.asarray(lent).view(x.dtype)
-
-
-class Scratch:
-    """Memory of a thread's own between two copies; it keeps `SCRATCH_MAX_BYTES` twice at most.
-
-    A nested use, as by the handler of a signal, takes memory of its own.
-    """
-
-    def __init__(self, nbytes: int) -> None:
-        memory: Bytes | None = _scratch.__dict__.pop("memory", None) if nbytes else None
-        if memory is None or memory.size < nbytes:
-            memory = np.empty(nbytes, np.uint8)
-        self._memory = memory
-
-    def __enter__(self) -> Bytes:
-        return self._memory
-
-    def __exit__(self, *_: object) -> None:
-        if 0 < self._memory.size <= 2 * SCRATCH_MAX_BYTES:
-            _scratch.memory = self._memory
