@@ -1,6 +1,6 @@
-"""`reshape_batch` by NumPy until kernels are ready: ndarrays one by one, all of them checked.
+"""`reshape_batch` by NumPy, for few elements or until kernels are ready: ndarrays, all checked.
 
-None stands for what is not checked here: other arrays and arguments, and all that is wrong.
+None stands for what is not checked here: other arrays and arguments, and most that is wrong.
 """
 
 from __future__ import annotations
@@ -17,22 +17,26 @@ from ..planning import thresholds
 from ..shapes.arithmetic import INFER
 from ..shapes.request import are_sizes
 from .bulk_checks import DTYPE, SHAPE, are_apart, are_exact, are_writable
+from .target_shapes import arranged
 
 _SIZE, _CONTIGUOUS = attrgetter("size"), attrgetter("flags.c_contiguous")
 
 
 def reshaped(
-    items: tuple[Any, ...], keys: Sequence[Any] | None, shapes: Any, copy: bool | None, out: Any
-) -> list[Any] | None:
-    """The results of `reshape_batch`, whose `shapes` and `out` are plain dicts, lists or tuples.
+    items: tuple[Any, ...], keyed: bool, names: Sequence[Any], shapes: Any, copy: Any, out: Any
+) -> Sequence[Any] | None:
+    """The results of `reshape_batch` for the named tensors, if all are ndarrays.
 
-    >>> reshaped((np.zeros((2, 3)),), None, (-1,), None, None)[0].shape
+    >>> reshaped((np.zeros((2, 3)),), False, [0], (-1,), None, None)[0].shape
     (6,)
     """
     if not are_exact(items):
         return None
-    targets = [shapes] * len(items) if are_sizes(shapes) else _listed(shapes, keys, len(items))
-    if targets is None or not all(map(are_sizes, {id(s): s for s in targets}.values())):
+    one, plain = are_sizes(shapes), (dict, list, tuple)
+    if type(shapes) not in plain or (out is not None and type(out) not in plain):
+        return None
+    targets = [shapes] * len(items) if one else arranged(shapes, keyed, names, "shapes")
+    if not all(map(are_sizes, {id(shape): shape for shape in targets}.values())):
         return None
     if out is None:
         with suppress(Exception):
@@ -40,12 +44,12 @@ def reshaped(
                 return list(map(np.ndarray.reshape, items, targets))
             return [x.reshape(shape, copy=copy) for x, shape in zip(items, targets, strict=True)]
         return None
-    outs = _listed(out, keys, len(items))
-    if outs is None or not _fit(items, targets, outs):
+    outs = arranged(out, keyed, names, "out=")
+    if not _fit(items, targets, outs):
         return None
     for x, into in zip(items, outs, strict=True):
         into.reshape(x.shape)[...] = x
-    return list(outs)
+    return outs
 
 
 def is_faster(items: tuple[Any, ...], may_be_views: bool) -> bool:
@@ -55,17 +59,6 @@ def is_faster(items: tuple[Any, ...], may_be_views: bool) -> bool:
     if sum(map(_SIZE, items)) < thresholds.NUMPY_BELOW:
         return True
     return may_be_views and all(map(_CONTIGUOUS, items))
-
-
-def _listed(values: Any, keys: Sequence[Any] | None, count: int) -> Any:
-    """So many values of a plain dict with these keys, or of a list or tuple; else None."""
-    if type(values) not in ((list, tuple) if keys is None else (dict,)) or len(values) != count:
-        return None
-    if keys is None:
-        return values
-    with suppress(KeyError):
-        return [values[key] for key in keys]
-    return None
 
 
 def _fit(items: Sequence[Any], shapes: Sequence[Any], outs: Sequence[Any]) -> bool:

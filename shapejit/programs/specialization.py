@@ -106,15 +106,11 @@ class Specialization:
         places, last = np.asarray(sources, np.int64), self.route.copies[-1]
         slab, fresh = outputs.new_bytes(last.layout.size * last.unit, len(places))
         targets = 8 * (address_of(slab) + slab.shape[1] * np.arange(len(slab)))
-        possible = self.route.whole and slab.size and len(self.shape) <= MOST_DIMS
-        if isinstance(self.kind, np.dtype) and possible:
-            each = slab.view(self.kind)
-            made = [row.reshape(self.shape) for row in each]
-            self._copy(places, targets, self.route.copies, fresh, items, made)
-            return made
-        self._copy(places, targets, self.route.copies, fresh)
         given = self.kind, self.route.result, self.route.read_only
-        return [outputs.array_over(row, *given) for row in slab]
+        made = [outputs.array_over(row, *given) for row in slab]
+        outs = made if self.one_pass(True) else None
+        self._copy(places, targets, self.route.copies, fresh, items, outs)
+        return made
 
     def fill(
         self, sources: Addresses, targets: Addresses, items: Iterable[Any] = (), outs: Any = None
