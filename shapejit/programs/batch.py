@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any, TypeVar, overload
 
 import numpy as np
@@ -83,12 +83,11 @@ def reshape_batch(tensors: Any, shapes: Any, *, copy: bool | None = None, out: A
     unready = execution.unready_copies()
     if resolve is None:
         unready = (array_structs.work_of(array_structs.RESOLVE_ALL),)
-    results: Any = None
-    with by_numpy(*unready):
-        if unready or plain_batches.is_faster(items, copy is not True and out is None):
-            results = plain_batches.reshaped(items, keyed, names, shapes, copy, out)
+    with by_numpy(*unready) if unready else nullcontext():
+        given = keyed, names, shapes, copy, out
+        results: Any = plain_batches.reshaped(items, *given, bool(unready))
         if results is None:
-            wanted, given, outs = TargetShapes.of(shapes, keyed, names), items, None
+            wanted, came, outs = TargetShapes.of(shapes, keyed, names), items, None
             items = _natives(items, names, "tensor")
             if out is not None:
                 outs = _natives(arranged(out, keyed, names, "out="), names, "out")
@@ -97,8 +96,8 @@ def reshape_batch(tensors: Any, shapes: Any, *, copy: bool | None = None, out: A
             batch = _Batch(items, names, wanted, copy, outs)
             batch.resolve_all(None if unready else resolve)
             results = batch.made()
-            if items is not given and out is None:
-                pairs = zip(results, items, given, strict=True)
+            if items is not came and out is None:
+                pairs = zip(results, items, came, strict=True)
                 results = [made if x is y else foreign.to_library(made, y) for made, x, y in pairs]
     if out is not None:
         return out

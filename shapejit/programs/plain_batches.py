@@ -23,21 +23,35 @@ _SIZE, _CONTIGUOUS = attrgetter("size"), attrgetter("flags.c_contiguous")
 
 
 def reshaped(
-    items: tuple[Any, ...], keyed: bool, names: Sequence[Any], shapes: Any, copy: Any, out: Any
+    items: tuple[Any, ...],
+    keyed: bool,
+    names: Sequence[Any],
+    shapes: Any,
+    copy: bool | None,
+    out: Any,
+    always: bool,
 ) -> Sequence[Any] | None:
     """The results of `reshape_batch` for the named tensors, if all are ndarrays.
 
-    >>> reshaped((np.zeros((2, 3)),), False, [0], (-1,), None, None)[0].shape
+    Unless `always`, only where NumPy is faster than kernels: few elements, or views alone.
+
+    >>> reshaped((np.zeros((2, 3)),), False, [0], (-1,), None, None, True)[0].shape
     (6,)
     """
     if not are_exact(items):
         return None
-    one, plain = are_sizes(shapes), (dict, list, tuple)
+    faster = always or sum(map(_SIZE, items)) < thresholds.NUMPY_BELOW
+    if not faster and (copy or out is not None or not all(map(_CONTIGUOUS, items))):
+        return None
+    plain = dict, list, tuple
     if type(shapes) not in plain or (out is not None and type(out) not in plain):
         return None
-    targets = [shapes] * len(items) if one else arranged(shapes, keyed, names, "shapes")
-    if not all(map(are_sizes, {id(shape): shape for shape in targets}.values())):
-        return None
+    if are_sizes(shapes):
+        targets: Sequence[Any] = [shapes] * len(items)
+    else:
+        targets = arranged(shapes, keyed, names, "shapes")
+        if not all(map(are_sizes, {id(shape): shape for shape in targets}.values())):
+            return None
     if out is None:
         with suppress(Exception):
             if copy is None:
@@ -50,15 +64,6 @@ def reshaped(
     for x, into in zip(items, outs, strict=True):
         into.reshape(x.shape)[...] = x
     return outs
-
-
-def is_faster(items: tuple[Any, ...], may_be_views: bool) -> bool:
-    """Whether NumPy reshapes ndarrays faster than kernels: few elements, or views alone."""
-    if not are_exact(items):
-        return False
-    if sum(map(_SIZE, items)) < thresholds.NUMPY_BELOW:
-        return True
-    return may_be_views and all(map(_CONTIGUOUS, items))
 
 
 def _fit(items: Sequence[Any], shapes: Sequence[Any], outs: Sequence[Any]) -> bool:
