@@ -146,11 +146,11 @@ class _Batch:
     ) -> None:
         self.items, self.names, self.shapes, self.copy, self.outs = items, names, shapes, copy, outs
         count = len(items)
-        self.ranks = np.broadcast_to(np.diff(shapes.starts), count)
+        self.ranks = np.diff(shapes.starts)
         self.verdicts = np.full(count, APART)
         self.groups = np.empty(count, np.int64)  # of equal dtypes
         self.dtypes: list[np.dtype[Any]] = []  # of each group
-        self.targets = np.empty(int(self.ranks.sum()), np.int64)  # dims
+        self.targets = np.empty(len(shapes.tokens), np.int64)  # dims
         self.spans = np.zeros((count, 4), np.int64)
         self.plans = np.empty(0, np.int64)  # the words of all small plans
         self.starts = np.empty(count, np.int64)  # where each begins

@@ -17,7 +17,7 @@ from ..planning import thresholds
 from ..shapes.arithmetic import INFER
 from ..shapes.request import are_sizes
 from .bulk_checks import DTYPE, SHAPE, are_apart, are_exact, are_writable
-from .target_shapes import arranged
+from .target_shapes import arranged, is_one
 
 _SIZE, _CONTIGUOUS = attrgetter("size"), attrgetter("flags.c_contiguous")
 
@@ -33,14 +33,16 @@ def reshaped(
 ) -> Sequence[Any] | None:
     """The results of `reshape_batch` for the named tensors, if all are ndarrays.
 
-    Unless `always`, only where NumPy is faster than kernels: few elements, or views alone.
+    Unless `always`, only where NumPy is faster than kernels, whose launch takes 0.1 ms here: few
+    elements, or views alone.
 
     >>> reshaped((np.zeros((2, 3)),), False, [0], (-1,), None, None, True)[0].shape
     (6,)
     """
     if not are_exact(items):
         return None
-    faster = always or sum(map(_SIZE, items)) < thresholds.NUMPY_BELOW
+    few = out is None or len(items) <= thresholds.SHORT
+    faster = always or (few and sum(map(_SIZE, items)) < 4 * thresholds.NUMPY_BELOW)
     if not faster and (copy or out is not None or not all(map(_CONTIGUOUS, items))):
         return None
     plain = dict, list, tuple
@@ -48,6 +50,8 @@ def reshaped(
         return None
     if are_sizes(shapes):
         targets: Sequence[Any] = [shapes] * len(items)
+    elif type(shapes) is not dict and is_one(shapes):
+        return None
     else:
         targets = arranged(shapes, keyed, names, "shapes")
         if not all(map(are_sizes, {id(shape): shape for shape in targets}.values())):
