@@ -20,7 +20,7 @@ from ..engine.array_structs import kind_of
 from ..engine.execution import Work
 from ..engine.numpy_fallback import STACK_BYTES
 from ..engine.patience import by_numpy
-from ..engine.routes import Route
+from ..engine.routes import ENTRY, Route
 from ..planning import thresholds
 from ..runtime.kernel_names import Call
 from ..runtime.kernels import called
@@ -149,6 +149,11 @@ class MapRoute:
     shape: tuple[int, ...]  # of all results
     kinds: Sequence[Addresses]  # of a source, of a result, and of all results as one array
     span: Addresses  # see `kernels.maps.locate`
+
+    @property
+    def weight(self) -> int:
+        """A bound on the bytes of its tables."""
+        return ENTRY + self.way.weight + self.special.weight
 
     @classmethod
     def of(
