@@ -32,14 +32,15 @@ def are_alike(arrays: Sequence[Any], *like: object) -> bool:
     return are_exact(arrays) and all([*map(get, arrays)].count(one) == count for get, one in kind)
 
 
-def are_writable(outs: Sequence[NDArray[Any]]) -> bool:
-    """Whether all are C-contiguous and writable."""
-    return all(flags & _CARRAY == _CARRAY for flags in {*map(_FLAGS, outs)})
+def may_fill(items: Sequence[NDArray[Any]], outs: Sequence[NDArray[Any]]) -> bool:
+    """Whether outputs are C-contiguous, writable, and seen to share no memory.
 
-
-def are_apart(items: Sequence[NDArray[Any]], outs: Sequence[NDArray[Any]]) -> bool:
-    """Whether contiguous outputs are seen to lie apart from the sources and one another."""
-    read, written = _owners(items), _owners(outs)
+    Neither with a source nor with one another.
+    """
+    flags = {*map(_FLAGS, outs)}
+    if not all(one & _CARRAY == _CARRAY for one in flags):
+        return False
+    read, written = _owners(items, {*map(_FLAGS, items)}), _owners(outs, flags)
     if not read or not written or read & written:
         return False
     if len(written) == len(outs):  # each has memory of its own
@@ -48,17 +49,12 @@ def are_apart(items: Sequence[NDArray[Any]], outs: Sequence[NDArray[Any]]) -> bo
     return all(begin + nbytes <= after for (begin, nbytes), (after, _) in pairwise(spans))
 
 
-def _owners(arrays: Sequence[NDArray[Any]]) -> set[int]:
+def _owners(arrays: Sequence[NDArray[Any]], flags: set[int]) -> set[int]:
     """The ndarrays whose own memory these are, by identity; none where others have the memory."""
-    if not _own(arrays):
+    if not all(one & _OWNDATA for one in flags):
         bases = zip(arrays, map(_BASE, arrays), strict=True)
         found = {id(x if base is None else base): x if base is None else base for x, base in bases}
         arrays = [*found.values()]
-        if not are_exact(arrays) or not _own(arrays):
+        if not are_exact(arrays) or not all(one & _OWNDATA for one in map(_FLAGS, arrays)):
             return set()
     return {*map(id, arrays)}
-
-
-def _own(arrays: Sequence[NDArray[Any]]) -> bool:
-    """Whether each has its own memory."""
-    return all(flags & _OWNDATA for flags in {*map(_FLAGS, arrays)})

@@ -28,7 +28,7 @@ from ..runtime.launches import Addresses, address_of
 from ..runtime.ndarrays import MOST_DIMS
 from ..shapes.arithmetic import MAX_SIZE
 from ..shapes.layout import Layout
-from .bulk_checks import are_alike, are_apart, are_writable
+from .bulk_checks import are_alike, may_fill
 from .sources import rows_of
 from .specialization import Specialization
 
@@ -207,7 +207,7 @@ class MapRoute:
         else:
             outs, shape = ((out,), self.shape) if slab else (tuple(out), self.shape[1:])
             fit = (slab or len(outs) == len(items)) and are_alike(outs, self.made, shape)
-            if not fit or not are_writable(outs) or not are_apart(items, outs):
+            if not fit or not may_fill(items, outs):
                 return None
             rows = out if slab else outs
         with by_numpy(*filter(None, (way.kind,))):

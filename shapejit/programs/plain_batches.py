@@ -16,7 +16,7 @@ import numpy as np
 from ..planning import thresholds
 from ..shapes.arithmetic import INFER
 from ..shapes.request import are_sizes
-from .bulk_checks import DTYPE, SHAPE, are_apart, are_exact, are_writable
+from .bulk_checks import DTYPE, SHAPE, are_exact, may_fill
 from .target_shapes import arranged, is_one
 
 _SIZE, _CONTIGUOUS = attrgetter("size"), attrgetter("flags.c_contiguous")
@@ -82,4 +82,4 @@ def _fit(items: Sequence[Any], shapes: Sequence[Any], outs: Sequence[Any]) -> bo
             one = shape.count(INFER) == 1 and len(made) == len(shape) and 0 not in made
             if not one or any(want not in (size, INFER) for size, want in sizes):
                 return False
-    return are_writable(outs) and are_apart(items, outs)
+    return may_fill(items, outs)
