@@ -1384,3 +1384,16 @@ def test_programs_of_any_length_inline_and_map_stacks():
             assert np.array_equal(turn(stack[0]), stack[0].T)
             with pytest.raises(sj.ReshapeError):
                 turn(stack)
+
+
+@pytest.mark.parametrize("by", BY)
+def test_maps_of_arrays_of_another_library_that_are_known(by):
+    torch = pytest.importorskip("torch")
+    program = sj.plan((3, 4), "float32", lambda t: t.T.ascontiguous())
+    xs = [torch.arange(12, dtype=torch.float32).reshape(3, 4) + i for i in range(7)]
+    outs = [torch.zeros(4, 3) for _ in xs]
+    with by():
+        for _ in range(4):
+            assert program.map(xs, out=outs) is outs
+            for made in (outs, program.map(xs), [*program.imap(iter(xs))]):
+                assert all(torch.equal(a, x.T) for a, x in zip(made, xs, strict=True))

@@ -395,7 +395,7 @@ class Program:
             x: Any = items[0]
             key = self._key, len(items), out is None, x.dtype, x.shape, x.strides
             known: Callable[[Any, Any], Any] | None = FOUND.get(key)
-            made = None if known is None else known(items, out)
+            made = None if known is None else known(tuple(items), out)
             if made is not None:
                 return made
         if items and foreign.is_foreign(items[0]):
