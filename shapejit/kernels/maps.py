@@ -20,12 +20,13 @@ def locate(
     span: Numbers,
     places: Table,
 ) -> int:
-    """Write the data addresses of a tuple's ndarrays and of their results; 0 if one does not fit.
+    """Write the places of a tuple's ndarrays and of their results; 0 if one does not fit.
 
     `outs` is a tuple of ndarrays of the kind `made`, or one of them that has all results as rows.
     The elements of an array begin and end `span[0]` and `span[1]` bytes after its address, a result
     has `span[2]`. Results must be writable, and share no byte of these spans: 0 if they do, or have
-    an order that takes long to sort. `places[2]` becomes that of the results.
+    an order that takes long to sort. A place is an address, shifted by `span[3]`, plus `span[4]`
+    (arrays) or `span[5]` (results). The results' addresses are sorted in `places[2]`.
     """
     rows, nbytes, moves = word(outs + TYPE) == kind[0], span[2], 0
     ordered = places[2]
@@ -65,4 +66,6 @@ def locate(
                 high = middle
         if low < count and ordered[low] < places[0, i] + span[1]:
             return 0
+        places[0, i] = (places[0, i] << span[3]) + span[4]
+        places[1, i] = (places[1, i] << span[3]) + span[5]
     return 1

@@ -174,7 +174,11 @@ class MapRoute:
         like = x.dtype, x.shape, x.strides
         kinds = kind_of(*like), _row_major_kind(made, shape[1:]), _row_major_kind(made, shape)
         low, high = layout_of(x).span
-        span = np.array([low // 8, (high + 7) // 8, nbytes])
+        shift, source, target = 0, 0, 0
+        if isinstance(way, Work):
+            shift = 3 if way.launch.bits else 0
+            source, target = way.source >> 3 - shift, way.target >> 3 - shift
+        span = np.array([low // 8, (high + 7) // 8, nbytes, shift, source, target])
         return cls(way, special, made, specialize, like, shape, kinds, span)
 
     def __call__(self, items: tuple[Any, ...], out: Any) -> Any:
@@ -191,11 +195,7 @@ class MapRoute:
         given = count, self.kinds[0], self.kinds[1 + slab], self.span, places
         if not called(LOCATE)(items, outs, *given):
             return None
-        places = places[:2] << 3
-        places += [[way.source], [way.target]]
-        if not way.launch.bits:
-            places >>= 3
-        way.run(places, count, fresh)
+        way.run(places[:2], count, fresh)
         return list(rows) if out is None else out
 
     def _by_numpy(self, items: tuple[Any, ...], out: Any, way: Route) -> Any:
