@@ -168,9 +168,10 @@ class MapRoute:
         way: Work | Route = one.route(count, True)
         if isinstance(way, Route) and way.ready:
             large = count * nbytes >= thresholds.STREAM_FROM
-            if large or one.scales is not None or not array_structs.kernel(LOCATE):
+            if large or not array_structs.kernel(LOCATE):
                 return None
             way = way.work_for(count, fresh=True)
+            way = way.with_operands(*one.at) if one.scales is not None else way
         like = x.dtype, x.shape, x.strides
         kinds = kind_of(*like), _row_major_kind(made, shape[1:]), _row_major_kind(made, shape)
         low, high = layout_of(x).span
