@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,23 +49,33 @@ def wanted_results(groups: Groups) -> list[tuple[AnyDtype, tuple[int, ...]]]:
     return [each[i] for i in range(len(each))]
 
 
-def new_results(groups: Groups, items: Sequence[Any], sources: Places) -> list[Any]:
-    """New results for the arrays at `sources`."""
-    results: list[Any] = [None] * len(items)
-    for special, which in groups:
-        made = special.results(_chosen(items, which), sources.begins(which))
-        for i, x in zip(which.tolist(), made, strict=True):
-            results[i] = x
-    return results
+class Mapped(NamedTuple):
+    """The checked arrays of a call at `sources`, in groups of equal Layouts, and their outputs.
 
+    With an `out` the results begin at `targets`; `outs` are these, one array of all or a list: a
+    sequence may create its arrays on access.
+    """
 
-def fill(groups: Groups, items: Sequence[Any], sources: Places, outs: Any, targets: Places) -> None:
-    """Write results to the arrays at `targets`, which are one array of all, or a list."""
-    if len(groups) > 1 and is_array(outs):
-        outs = [*rows_of(outs)]
-    for special, which in groups:
-        own = _chosen(items, which), _chosen(outs, which)
-        special.fill(sources.begins(which), targets.begins(which), *own)
+    items: Sequence[Any]
+    sources: Places
+    groups: Groups
+    out: Any = None
+    targets: Places | None = None
+    outs: Any = None
+
+    def results(self) -> Any:
+        """The results: a list of new arrays, or `out`."""
+        results, rows = [None] * len(self.items), self.outs
+        if len(self.groups) > 1 and is_array(rows):
+            rows = [*rows_of(rows)]
+        for special, which in self.groups:
+            own, begins = _chosen(self.items, which), self.sources.begins(which)
+            if self.targets is not None:
+                special.fill(begins, self.targets.begins(which), own, _chosen(rows, which))
+            else:
+                for i, x in zip(which.tolist(), special.results(own, begins), strict=True):
+                    results[i] = x
+        return results if self.targets is None else self.out
 
 
 def _chosen(arrays: Sequence[Any], which: NDArray[np.intp]) -> Sequence[Any]:

@@ -29,7 +29,7 @@ from ..shapes.layout import Layout, checked_shape
 from ..shapes.request import integer
 from .columns import map_batches
 from .fuse import Route, route
-from .mapped import fill, in_chunks, later_map, new_results, wanted_results
+from .mapped import Mapped, in_chunks, later_map, wanted_results
 from .ops import Op, checked_ops
 from .sources import check_source, checked_stack, fits, free_text, rows_of
 from .specialization import Specialization
@@ -409,22 +409,10 @@ class Program:
                 raise ReshapeError(f"out= holds {len(out)} arrays for 0 tensors")
             return out
         names = range(first, first + len(items))
-        # No arrays count as Tensors: NumPy may lack the dtype.
-        as_tensors = is_a(items[0], Tensor) if items else not is_a(out, np.ndarray)
-        source = as_tensors, self.dtype, self.source_shape
-        items, places = located(items, lambda x: check_source(x, *source), names)
-        groups = []
-        for layout, _, which in places.groups():
-            with about(f"tensor {names[which[0]]}"):
-                groups.append((self._specialized(layout, as_tensors), which))
-        if out is None:
-            results = new_results(groups, items, places)
-        else:
-            wanted = wanted_results(groups) or [(self._kind(as_tensors), self._shape)]
-            targets, rows = outputs.given(out, wanted, names)
-            outputs.check_places_apart(places, targets, is_array(out), names)
-            fill(groups, items, places, rows, targets)
-            results = out
+        job = self.mapped(items, out, names)
+        if job.targets is not None:
+            outputs.check_places_apart(job.sources, job.targets, is_array(out), names)
+        results, groups = job.results(), job.groups
         if len(groups) == 1 and len(items) > 1 and type(items[0]) is np.ndarray:
             x = items[0]
             key = self._key, len(items), out is None, x.dtype, x.shape, x.strides
@@ -453,6 +441,30 @@ class Program:
         {'image': ((5, 3, 2, 2), 'float32'), 'label': ((5,), 'int64')}
         """
         return map_batches(self, batch, columns)
+
+    def mapped(self, items: Sequence[Any], out: Any, names: Sequence[object]) -> Mapped:
+        """A checked call for the named arrays; only overlaps with outputs are not checked yet.
+
+        Raises ReshapeError, DTypeError, which name the array.
+
+        >>> from shapejit import plan
+        >>> plan((2,), "int8", lambda t: t).mapped([np.zeros(3, np.int8)], None, ["x"])
+        Traceback (most recent call last):
+            ...
+        shapejit.errors.ReshapeError: tensor 'x': the shape is (3,), the program's (2,)
+        """
+        # No arrays count as Tensors: NumPy may lack the dtype.
+        as_tensors = is_a(items[0], Tensor) if items else not is_a(out, np.ndarray)
+        source = as_tensors, self.dtype, self.source_shape
+        items, sources = located(items, lambda x: check_source(x, *source), names)
+        groups = []
+        for layout, _, which in sources.groups():
+            with about(f"tensor {names[which[0]]}"):
+                groups.append((self._specialized(layout, as_tensors), which))
+        if out is None:
+            return Mapped(items, sources, groups)
+        wanted = wanted_results(groups) or [(self._kind(as_tensors), self._shape)]
+        return Mapped(items, sources, groups, out, *outputs.given(out, wanted, names))
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
         # What is found as the program runs makes no other tasks of it.
