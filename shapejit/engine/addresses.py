@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -123,17 +122,20 @@ def places_of(items: Sequence[NDArray[Any] | Tensor]) -> Places:
     like_first = alike(items) if items else None
     if like_first is not None:
         return like_first
-    known: dict[Any, int] = {}
-    found: list[Layout] = []
-    which = np.empty(len(items), np.intp)
+    known: dict[Any, list[int]] = {}
     for i, x in enumerate(items):
         key = x.layout if isinstance(x, Tensor) else (x.strides, x.shape, x.itemsize)
-        which[i] = kind = known.setdefault(key, len(found))
-        if kind == len(found):
-            found.append(x.layout if isinstance(x, Tensor) else layout_of(x))
-    begins = 8 * addresses_of([x.buffer if isinstance(x, Tensor) else x for x in items])
-    offsets = np.array([layout.offset for layout in found], np.int64)
-    return Places(begins + offsets[which], [layout.at(0) for layout in found], which)
+        known.setdefault(key, []).append(i)
+    which, begins = np.empty((2, len(items)), np.intp)
+    found: list[Layout] = []
+    for k, (key, own) in enumerate(known.items()):
+        _, layout = place_of(items[own[0]])
+        offset = key.offset if isinstance(key, Layout) else 0
+        found.append(layout)
+        which[own] = k
+        memory = [x.buffer if isinstance(x, Tensor) else x for x in map(items.__getitem__, own)]
+        begins[own] = 8 * addresses_of(memory) + offset
+    return Places(begins, found, which)
 
 
 def located(
@@ -149,12 +151,14 @@ def located(
         found = alike(items)
         if found is not None:
             return items, found
-    arrays = []
+    arrays, checked = list(items), set[Any]()
     for i, x in enumerate(items):
-        with about(f"tensor {names[i]!r}"):
-            array = unwrapped(x)
-            check(array)
-        arrays.append(array)
+        kind = (x.dtype, x.shape) if type(x) is np.ndarray else None
+        if kind is None or kind not in checked:
+            with about(f"tensor {names[i]!r}"):
+                arrays[i] = unwrapped(x)
+                check(arrays[i])
+            checked.add(kind)
     return arrays, places_of(arrays)
 
 
@@ -217,16 +221,6 @@ def read_alike(
                 return addresses, i
             addresses[i] = address_of(x)
     return addresses, len(items)
-
-
-_KIND = tuple(map(attrgetter, ("dtype", "shape", "strides")))
-
-
-def are_alike(items: tuple[Any, ...], *like: object) -> bool:
-    """Whether all are exact ndarrays of one dtype, shape and strides, without their addresses."""
-    if {*map(type, items)} != {np.ndarray}:
-        return False
-    return all({*map(get, items)} == {one} for get, one in zip(_KIND, like, strict=True))
 
 
 def overlap(

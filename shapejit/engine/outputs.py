@@ -185,8 +185,12 @@ def given(
         strides = tuple(s // 8 for s in layout.strides)
         addresses, fit = read_alike(tuple(outs), dtype, shape, strides, to_fill=True)
     for i in range(fit, count):
+        x = outs[i]
+        fits = alike and type(x) is Tensor and x.dtype is dtype and x.layout == layout
+        if fits and x.buffer.flags.writeable:  # a quarter of the time of all checks
+            continue
         with about(f"out {names[i]!r}"):
-            outs[i] = checked(outs[i], *wanted[0 if alike else i])
+            outs[i] = checked(x, *wanted[0 if alike else i])
     places = Places.alike(8 * addresses, layout) if fit == count else places_of(outs)
     check_disjoint(places.spans(), names)
     return places, outs

@@ -94,19 +94,17 @@ def resolve_all(
     """Resolve the shapes of all tensors (Array API), write a small plan for each that is copied.
 
     `items` is a tuple's address; `groups` and `itemsizes` (0: skip) give the bytes of elements. The
-    request of tensor i is `tokens[starts[i] : starts[i + 1]]`, or the same for all if `starts` has
-    only one range; the resolved dims are written to `targets`. With `copies`, views are copied,
-    too. `spans` gets for each: the address of the first element, the bytes, the first byte spanned,
-    the byte past the last. Returns the index of the first tensor with an error, or their number.
-    `room` has space for MAX_RANK sizes and strides.
+    request of tensor i is `tokens[starts[i] : starts[i + 1]]`; the resolved dims are written to
+    `targets` there. With `copies`, views are copied, too. `spans` gets for each: the address of the
+    first element, the bytes, the first byte spanned, the byte past the last. Returns the index of
+    the first tensor with an error, or their number. `room` has space for MAX_RANK sizes and
+    strides.
     """
-    alike, end = len(starts) == 2, len(verdicts)
+    end = len(verdicts)
     sizes, strides = room[0], room[1]
     for i in range(end):
-        low, high, to = starts[0], starts[1], i * starts[1]
-        if not alike:
-            low, high, to = starts[i], starts[i + 1], starts[i]
-        target = targets[to : to + high - low]
+        low, high = starts[i], starts[i + 1]
+        target = targets[low:high]
         spans[i, :] = 0
         itemsize = 0 if groups[i] == OTHER else itemsizes[groups[i]]
         if itemsize == 0 or high - low > MAX_RANK:
@@ -152,19 +150,16 @@ def match(
     Both are tuples' addresses; an output has the dtype of its item, the dims that
     `resolve_all` found, no gaps, and may be written.
     """
-    alike, to = len(starts) == 2, 0
     for i in range(len(fits)):
-        low, high = (starts[0], starts[1]) if alike else (starts[i], starts[i + 1])
+        low, rank = starts[i], starts[i + 1] - starts[i]
         x, out = load_address(items + ITEMS + 8 * i), load_address(outs + ITEMS + 8 * i)
-        rank = high - low
-        to += rank
         fits[i] = 0
         if groups[i] == OTHER:
             continue
         if fits_type(x, out) and half(out + RANK) == rank:
             shape, same = load_address(out + SHAPE), True
             for k in range(rank):
-                same = same and word(shape + 8 * k) == targets[to - rank + k]
+                same = same and word(shape + 8 * k) == targets[low + k]
             if same and half(out + FLAGS) & CONTIGUOUS_WRITEABLE == CONTIGUOUS_WRITEABLE:
                 fits[i] = 1
                 addresses[i] = word(out + DATA)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any, TypeVar, overload
 
 import numpy as np
@@ -15,7 +15,7 @@ from ..arrays.tensor import Tensor
 from ..engine import array_structs, execution, outputs
 from ..engine.addresses import place_of, span_of
 from ..engine.copying import is_numpys
-from ..engine.patience import Kind, by_numpy
+from ..engine.patience import by_numpy
 from ..errors import DTypeError, ReshapeError, about
 from ..kernels.constants import APART, COPY, MAX_RANK, REFUSED, VIEW
 from ..kernels.object_layouts import GROUPS
@@ -83,31 +83,24 @@ def reshape_batch(tensors: Any, shapes: Any, *, copy: bool | None = None, out: A
     unready = execution.unready_copies()
     if resolve is None:
         unready = (array_structs.work_of(array_structs.RESOLVE_ALL),)
-    if unready:
-        with by_numpy(*unready):
-            made = plain_batches.reshaped(items, keys if keyed else None, shapes, copy, out)
-        if made is not None:
-            return (
-                out if out is not None else dict(zip(names, made, strict=True)) if keyed else made
-            )
-    wanted = TargetShapes.of(shapes, keyed, names)
-    given, outs = items, None
-    if not {*map(type, items)} <= _NATIVE:
-        items = _natives(items, names, "tensor")
-    if out is not None:
-        outs = _natives(arranged(out, keyed, names, "out="), names, "out")
-        if Tensor in map(type, items):
-            items, outs = zip(*map(_lent, items, outs), strict=True)
-    batch = _Batch(items, names, wanted, copy, outs, unready)
-    batch.resolve_all(resolve)
-    results = batch.made()
+    with by_numpy(*unready) if unready else nullcontext():
+        given = keyed, names, shapes, copy, out
+        results: Any = plain_batches.reshaped(items, *given, bool(unready))
+        if results is None:
+            wanted, came, outs = TargetShapes.of(shapes, keyed, names), items, None
+            items = _natives(items, names, "tensor")
+            if out is not None:
+                outs = _natives(arranged(out, keyed, names, "out="), names, "out")
+                if Tensor in map(type, items):
+                    items, outs = zip(*map(_lent, items, outs), strict=True)
+            batch = _Batch(items, names, wanted, copy, outs)
+            batch.resolve_all(None if unready else resolve)
+            results = batch.made()
+            if items is not came and out is None:
+                pairs = zip(results, items, came, strict=True)
+                results = [made if x is y else foreign.to_library(made, y) for made, x, y in pairs]
     if out is not None:
         return out
-    if items is not given:
-        came = enumerate(given)
-        results = [
-            foreign.to_library(results[i], x) if items[i] is not x else results[i] for i, x in came
-        ]
     return dict(zip(names, results, strict=True)) if keyed else results
 
 
@@ -119,6 +112,8 @@ def _natives(items: tuple[Any, ...], names: Sequence[Any], what: str) -> tuple[A
 
     Arrays of other libraries become ndarrays or Tensors over their memory.
     """
+    if {*map(type, items)} <= _NATIVE:
+        return items
     made = list(items)
     for i, x in enumerate(items):
         if type(x) not in _NATIVE:
@@ -148,19 +143,17 @@ class _Batch:
         shapes: TargetShapes,
         copy: bool | None,
         outs: tuple[Any, ...] | None,
-        unready: tuple[Kind, ...],
     ) -> None:
         self.items, self.names, self.shapes, self.copy, self.outs = items, names, shapes, copy, outs
         count = len(items)
-        self.ranks = np.broadcast_to(np.diff(shapes.starts), count)
+        self.ranks = np.diff(shapes.starts)
         self.verdicts = np.full(count, APART)
         self.groups = np.empty(count, np.int64)  # of equal dtypes
         self.dtypes: list[np.dtype[Any]] = []  # of each group
-        self.targets = np.empty(int(self.ranks.sum()), np.int64)  # dims
+        self.targets = np.empty(len(shapes.tokens), np.int64)  # dims
         self.spans = np.zeros((count, 4), np.int64)
         self.plans = np.empty(0, np.int64)  # the words of all small plans
         self.starts = np.empty(count, np.int64)  # where each begins
-        self.unready = unready  # kinds of work that are done one by one for want of kernels
 
     def _check(self, i: int) -> None:
         """Raise what `reshape` of this one tensor would raise."""
@@ -193,10 +186,8 @@ class _Batch:
         asked = (verdicts == APART) | (verdicts == REFUSED)
         if self.copy is False:
             asked |= verdicts == COPY
-        if asked.any():
-            with by_numpy(*self.unready):
-                for i in np.flatnonzero(asked).tolist():
-                    self._check(i)
+        for i in np.flatnonzero(asked).tolist():
+            self._check(i)
         assert fault == count  # otherwise the check has raised
 
     def _resolve_compiled(self, resolve: Callable[..., Any]) -> int:
@@ -227,13 +218,12 @@ class _Batch:
         copied = self.verdicts == COPY
         large = copied & (self.spans[:, 1] >= thresholds.PARALLEL_FROM)
         small = np.flatnonzero(copied & ~large)
-        if self.unready:
-            large, small = copied, small[:0]
-        single = (self.verdicts == APART) | large
-        if single.any():
-            self._one_by_one(np.flatnonzero(single).tolist(), results)
-        if addresses is None:
-            self._view(results)
+        for i in np.flatnonzero((self.verdicts == APART) | large).tolist():
+            into = None if self.outs is None else self.outs[i]
+            request = self.shapes.request(i)
+            results[i] = views.reshape_as(self.items[i], request, self.copy, into)
+        for i in np.flatnonzero(self.verdicts == VIEW).tolist():
+            results[i] = self.items[i].reshape(self.shapes.shapes[i])
         if len(small):
             targets, fresh = (
                 self._allocate(small, results) if addresses is None else (addresses[small], False)
@@ -241,18 +231,6 @@ class _Batch:
             sources, nbytes = self.spans[small, 0], self.spans[small, 1]
             execution.copy_each(sources, targets, nbytes, self.plans, self.starts[small], fresh)
         return results
-
-    def _one_by_one(self, which: Sequence[int], results: list[Any]) -> None:
-        """Make the results that need a call each."""
-        with by_numpy(*self.unready):
-            for i in which:
-                out = None if self.outs is None else self.outs[i]
-                results[i] = views.reshape_as(self.items[i], self.shapes.request(i), self.copy, out)
-
-    def _view(self, results: list[Any]) -> None:
-        """The results that need no copy."""
-        for i in np.flatnonzero(self.verdicts == VIEW).tolist():
-            results[i] = self.items[i].reshape(self.shapes.shapes[i])
 
     def _allocate(self, which: Addresses, results: list[Any]) -> tuple[Addresses, bool]:
         """New memory for the results of `which`: the address of each, and whether any is fresh."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..errors import DTypeError, ReshapeError, UnknownNameError, about, did_you_mean
 from ..runtime.ndarrays import is_a, is_mapping, is_sequence, plain
+from .sources import fits
 
 
 def map_batches(program: Any, batch: Any, columns: Any) -> dict[str, Any]:
@@ -48,17 +49,16 @@ def _fits(program: Any, column: Any) -> bool:
         if not is_a(first, np.ndarray):
             return False
         row, kind = first.shape, first.dtype
-    return kind == program.dtype.numpy and program.fitted(row) is not None
+    return bool(kind == program.dtype.numpy and fits(row, program.source_shape))
 
 
 def _column(program: Any, column: Any) -> Any:
     """The transformed column."""
     if _has_rows(column) and column.dtype != object:
         stack = plain(column)
-        fitted = program.fitted(stack.shape[1:])
-        if fitted is None:
+        if not fits(stack.shape[1:], program.source_shape):
             raise ReshapeError(f"rows of shape {stack.shape[1:]} are not for this program")
-        return fitted.map(stack)
+        return program.map(stack)
     if not is_sequence(column) and not _has_rows(column):
         raise DTypeError(f"a column is an ndarray, not {type(column).__name__}")
     rows = list(column)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
 
@@ -10,55 +11,76 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import foreign
+from ..arrays.tensor import is_array
+from ..dtypes.promotion import AnyDtype
 from ..dtypes.table import DType
 from ..engine import array_structs, outputs
-from ..engine.addresses import Places, are_alike, layout_of
+from ..engine.addresses import Places, layout_of
+from ..engine.array_structs import kind_of
 from ..engine.execution import Work
+from ..engine.numpy_fallback import STACK_BYTES
 from ..engine.patience import by_numpy
-from ..engine.routes import Route
+from ..engine.routes import ENTRY, Route
 from ..planning import thresholds
+from ..runtime.kernel_names import Call
 from ..runtime.kernels import called
-from ..runtime.launches import Addresses
+from ..runtime.launches import Addresses, address_of
 from ..runtime.ndarrays import MOST_DIMS
 from ..shapes.arithmetic import MAX_SIZE
 from ..shapes.layout import Layout
-from .plain_batches import apart, fillable
-from .specialization import Move, Specialization
+from .bulk_checks import are_alike, may_fill
+from .sources import rows_of
+from .specialization import Specialization
 
-STACKED_MAX_BYTES = 2 * 1024  # of an array that is copied to a stack before it is moved
+STACKED_MAX_BYTES = 2 * 1024  # of an array that is copied to a stack though NumPy can move it
+
+LOCATE = Call("maps.locate", ("o", "o", "i", *"aaat"), "i", held=True)
+
+
+Groups = Sequence[tuple[Specialization, NDArray[np.intp]]]  # and the indices of arrays, ascending
+
+
+def wanted_results(groups: Groups) -> list[tuple[AnyDtype, tuple[int, ...]]]:
+    """The dtypes and shapes of results: that of all, or one for each."""
+    kinds = {special.result: which for special, which in groups}
+    if len(kinds) <= 1:
+        return [*kinds]
+    each = {i: special.result for special, which in groups for i in which.tolist()}
+    return [each[i] for i in range(len(each))]
 
 
 class Mapped(NamedTuple):
     """The checked arrays of a call at `sources`, in groups of equal Layouts, and their outputs.
 
-    With an `out` the results begin at `targets`, and `kept` must live until they are filled: a
+    With an `out` the results begin at `targets`; `outs` are these, one array of all or a list: a
     sequence may create its arrays on access.
     """
 
     items: Sequence[Any]
     sources: Places
-    groups: Sequence[tuple[Specialization, NDArray[np.intp]]]
+    groups: Groups
     out: Any = None
     targets: Places | None = None
-    kept: Any = None
+    outs: Any = None
 
     def results(self) -> Any:
         """The results: a list of new arrays, or `out`."""
-        if self.targets is not None:
-            for special, which in self.groups:
-                places = self.sources.begins(which), self.targets.begins(which)
-                one = len(self.groups) == 1
-                special.fill(*places, *((self.items, self.kept) if one else ()))
-            return self.out
-        results: list[Any] = [None] * len(self.items)
+        results, rows = [None] * len(self.items), self.outs
+        if len(self.groups) > 1 and is_array(rows):
+            rows = [*rows_of(rows)]
         for special, which in self.groups:
-            own = (self.items[i] for i in which.tolist())
-            made = special.results(own, self.sources.begins(which))
-            if len(self.groups) == 1:
-                return made
-            for i, x in zip(which.tolist(), made, strict=True):
-                results[i] = x
-        return results
+            own, begins = _chosen(self.items, which), self.sources.begins(which)
+            if self.targets is not None:
+                special.fill(begins, self.targets.begins(which), own, _chosen(rows, which))
+            else:
+                for i, x in zip(which.tolist(), special.results(own, begins), strict=True):
+                    results[i] = x
+        return results if self.targets is None else self.out
+
+
+def _chosen(arrays: Sequence[Any], which: NDArray[np.intp]) -> Sequence[Any]:
+    """The arrays with these indices."""
+    return arrays if len(which) == len(arrays) else [arrays[i] for i in which.tolist()]
 
 
 def in_chunks(
@@ -82,7 +104,7 @@ def in_chunks(
     def results() -> Any:
         """Run the current chunk, and empty it."""
         nonlocal first, held, taken, outs, pending
-        made = run(taken, None if out is None else outs, first)
+        made = run(tuple(taken), None if out is None else outs, first)
         first, held, taken = first + len(taken), 0, []
         outs, pending = [], outputs.Pending()
         return made
@@ -104,59 +126,71 @@ def in_chunks(
     yield from results()
 
 
-def views(see: Callable[[Any], Any], items: tuple[Any, ...], _: None) -> list[Any] | None:
-    """What `see` makes of ndarrays of one kind; None if these are not all like the first."""
-    x = items[0]
-    return list(map(see, items)) if are_alike(items, x.dtype, x.shape, x.strides) else None
+Specialize = Callable[[Layout, bool], Specialization]
 
 
-class MapRoute(NamedTuple):
+def later_map(
+    special: Specialization, x: Any, count: int, new: bool, specialize: Specialize
+) -> Callable[[tuple[Any, ...], Any], Any] | None:
+    """What makes the results of later calls with as many ndarrays like `x`, if anything does.
+
+    It is called with the arrays and an `out` (None if results are `new`), and returns None if an
+    array is not like `x`.
+    """
+    if special.route.fresh or not new:
+        return MapRoute.of(special, x, count, new, specialize)
+    like, view = (x.dtype, x.shape, x.strides), special.view
+    return lambda items, _: list(map(view, items)) if are_alike(items, *like) else None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class MapRoute:
     """How a program makes the results of a number of ndarrays of one kind, known by `like`.
 
-    One launch does it; until its kernel is ready, NumPy moves arrays to their results. `kind` is
-    that of the sources, as kernels read it; it contains the address of their dtype.
+    One launch does it; until its kernel is ready, NumPy does. `kinds` contain the addresses of
+    dtypes. `specialize` returns what makes the results of a row-major stack.
     """
 
     way: Work | Route
-    move: Move | None
-    move_all: Move | None  # the same for a stack of small arrays
-    like: tuple[np.dtype[Any], tuple[int, ...], tuple[int, ...]]  # dtype, shape, strides
-    kind: Addresses
-    layout: Layout
+    special: Specialization
     made: np.dtype[Any]
+    specialize: Specialize
+    like: tuple[np.dtype[Any], tuple[int, ...], tuple[int, ...]]  # dtype, shape, strides
     shape: tuple[int, ...]  # of all results
+    kinds: Sequence[Addresses]  # of a source, of a result, and of all results as one array
+    span: Addresses  # see `kernels.maps.locate`
+
+    @property
+    def weight(self) -> int:
+        """A bound on the bytes of its tables."""
+        return ENTRY + self.way.weight + self.special.weight
 
     @classmethod
     def of(
-        cls,
-        special: Specialization,
-        x: Any,
-        count: int,
-        new: bool,
-        stacked: Callable[[], Specialization] | None,
+        cls, special: Specialization, x: Any, count: int, new: bool, specialize: Specialize
     ) -> MapRoute | None:
-        """The Route into `new` results or outputs, if these take one small launch.
-
-        `stacked` returns what makes the results of a stack of the arrays.
-        """
+        """The Route into `new` results or outputs, if these take one small launch, or NumPy."""
         shape, one = (count, *special.shape), special.one_pass(new)
+        if one is None or not 2 <= len(shape) <= MOST_DIMS or 0 in shape or not x.ndim:
+            return None
         made: Any = special.kind
-        if not one or not 2 <= len(shape) <= MOST_DIMS or 0 in shape or one.scales is not None:
-            return None
-        if prod(shape) * made.itemsize >= thresholds.STREAM_FROM:
-            return None
+        nbytes = prod(special.shape) * made.itemsize
         way: Work | Route = one.route(count, True)
         if isinstance(way, Route) and way.ready:
-            if array_structs.kernel(array_structs.READ_ALIKE) is None:
+            large = count * nbytes >= thresholds.STREAM_FROM
+            if large or not array_structs.kernel(LOCATE):
                 return None
             way = way.work_for(count, fresh=True)
-        elif special.one_move is None:
-            return None
+            way = way.with_operands(*one.at) if one.scales is not None else way
         like = x.dtype, x.shape, x.strides
-        few = isinstance(way, Route) and x.ndim and x.nbytes <= STACKED_MAX_BYTES
-        move_all = stacked().one_move if few and stacked else None
-        kind = array_structs.kind_of(*like)
-        return cls(way, special.one_move, move_all, like, kind, layout_of(x), made, shape)
+        kinds = kind_of(*like), _row_major_kind(made, shape[1:]), _row_major_kind(made, shape)
+        low, high = layout_of(x).span
+        shift, source, target = 0, 0, 0
+        if isinstance(way, Work):
+            shift = 3 if way.launch.bits else 0
+            source, target = way.source >> 3 - shift, way.target >> 3 - shift
+        span = np.array([low // 8, (high + 7) // 8, nbytes, shift, source, target])
+        return cls(way, special, made, specialize, like, shape, kinds, span)
 
     def __call__(self, items: tuple[Any, ...], out: Any) -> Any:
         """The results, or `out`; None if an array is unfit, or the way is another now."""
@@ -164,47 +198,58 @@ class MapRoute(NamedTuple):
         if isinstance(way, Route):
             changed = way.kind and way.kind.kernels_ready(way.names)
             return None if changed else self._by_numpy(items, out, way)
-        places, read = np.empty((2, count), np.int64), called(array_structs.READ_ALIKE)
-        if not way.kind.ready or read(items, count, self.kind, 0, places[0]) < count:
+        rows, fresh = (out, False) if out is not None else outputs.new_array(self.made, self.shape)
+        slab, places = type(rows) is np.ndarray, np.empty((3, count), np.int64)
+        outs = rows if slab else tuple(rows)  # another thread may change the list
+        if not way.kind.ready or (not slab and len(outs) != count):
             return None
-        if out is None:
-            slab, fresh = outputs.new_array(self.made, self.shape)
-            begin, row = slab.__array_interface__["data"][0], slab.strides[0]
-            places[1] = np.arange(begin, begin + row * count, row)
-            places <<= 3
-        else:
-            names, fresh, whole = range(count), False, type(out) is np.ndarray
-            targets, _ = outputs.given(out, [(self.made, self.shape[1:])], names)
-            places <<= 3
-            places[1] = targets.addresses
-            sources = Places.alike(places[0], self.layout)
-            outputs.check_places_apart(sources, targets, whole, names)
-        places += [[way.source], [way.target]]
-        if not way.launch.bits:
-            places >>= 3
-        way.run(places, count, fresh)
-        return list(slab) if out is None else out
+        given = count, self.kinds[0], self.kinds[1 + slab], self.span, places
+        if not called(LOCATE)(items, outs, *given):
+            return None
+        way.run(places[:2], count, fresh)
+        return list(rows) if out is None else out
 
     def _by_numpy(self, items: tuple[Any, ...], out: Any, way: Route) -> Any:
         if not are_alike(items, *self.like):
             return None
-        rows = out
+        slab, rows = type(out) is np.ndarray, out
         if out is None:
             rows, _ = outputs.new_array(self.made, self.shape)
         else:
-            slab = type(out) is np.ndarray
-            outs, shape = ([out], self.shape) if slab else (out, self.shape[1:])
-            if not (slab or len(out) == len(items)) or not fillable(outs):
+            outs, shape = ((out,), self.shape) if slab else (tuple(out), self.shape[1:])
+            fit = (slab or len(outs) == len(items)) and are_alike(outs, self.made, shape)
+            if not fit or not may_fill(items, outs):
                 return None
-            if {(x.dtype, x.shape) for x in outs} != {(self.made, shape)} or not apart(items, outs):
-                return None
+            rows = out if slab else outs
         with by_numpy(*filter(None, (way.kind,))):
-            if self.move_all and type(rows) is np.ndarray:
-                dtype, (rest, *others), _ = self.like
-                stack = np.empty((len(items) * rest, *others), dtype)  # else its order is theirs
-                np.concatenate(items, out=stack)  # a sixth of the time of a loop
-                self.move_all(stack.reshape(len(items), rest, *others), rows)
-            elif self.move:
-                for x, into in zip(items, rows, strict=True):
-                    self.move(x, into)
+            move, small = self.special.move_each, items[0].nbytes <= STACKED_MAX_BYTES
+            if move is None or (small and type(rows) is np.ndarray):
+                self._by_stack(items, rows)
+            else:
+                move(items, rows)
         return list(rows) if out is None else out
+
+    def _by_stack(self, items: tuple[Any, ...], rows: Any) -> None:
+        """Copy the arrays to stacks, whose results NumPy makes as those of one array."""
+        dtype, shape, _ = self.like
+        count = max(1, STACK_BYTES // max(1, prod(shape) * dtype.itemsize))
+        for begin in range(0, len(items), count):
+            some, into = items[begin : begin + count], rows[begin : begin + count]
+            stack = np.empty((len(some) * shape[0], *shape[1:]), dtype)  # else its order is theirs
+            np.concatenate(some, out=stack)  # a sixth of the time of a loop
+            layout = Layout.row_major((len(some), *shape), 8 * dtype.itemsize)
+            special, target = self.specialize(layout, False), into
+            if type(rows) is not np.ndarray:
+                target = np.empty((len(some), *self.shape[1:]), self.made)
+            if special.move_each:
+                special.move_each((stack.reshape(len(some), *shape),), (target,))
+            else:
+                special.fill(*(np.array([8 * address_of(x)]) for x in (stack, target)))
+            if target is not into:
+                for x, made in zip(into, target, strict=True):
+                    x[...] = made
+
+
+def _row_major_kind(dtype: np.dtype[Any], shape: tuple[int, ...]) -> Addresses:
+    strides = Layout.row_major(shape, dtype.itemsize).strides
+    return kind_of(dtype, shape, tuple(strides))

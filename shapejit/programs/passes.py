@@ -47,6 +47,13 @@ class Pass(NamedTuple):
             return planner.plan(self.layout)
         return cast_plan(self.layout, self.unit, None, self.scales, 1)
 
+    @property
+    def at(self) -> tuple[int, int]:
+        """The addresses of scales and zero points, 0 if there are none."""
+        there = (a for a in self.operands if a is not None)
+        at = [address_of(a) + n for a, n in zip(there, self.begins, strict=True)]
+        return sum(at[:1]), sum(at[1:])
+
     def stacked(self, count: int, apart: int) -> Pass:
         """The pass for `count` tensors that are `apart` bits apart; the scales are those of one."""
         scales = self.scales
@@ -75,12 +82,7 @@ class Pass(NamedTuple):
         """
         if self.conversion is not None and not self.layout.size:
             return None
-        operands = 0, 0
-        if self.scales is not None:
-            there = (a for a in self.operands if a is not None)
-            at = [address_of(a) + n for a, n in zip(there, self.begins, strict=True)]
-            operands = sum(at[:1]), sum(at[1:])
-        apart, done = low_bits(targets), None
+        operands, apart, done = self.at, low_bits(targets), None
         for bit in np.unique(targets & 7).tolist() if apart else [0]:
             src, dst = sources, targets
             if apart:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from math import prod
 from typing import Any, Self, overload
 
@@ -30,7 +29,7 @@ from ..shapes.layout import Layout, checked_shape
 from ..shapes.request import integer
 from .columns import map_batches
 from .fuse import Route, route
-from .mapped import Mapped, MapRoute, in_chunks, views
+from .mapped import Mapped, in_chunks, later_map, wanted_results
 from .ops import Op, checked_ops
 from .sources import check_source, checked_stack, fits, free_text, rows_of
 from .specialization import Specialization
@@ -38,6 +37,8 @@ from .trace import Traced, traced
 
 CHUNK_MAX_BYTES = 4 * 1024 * 1024  # bytes of a chunk of `imap`, read and written
 CHUNK_MAX_TENSORS = 256  # tensors of a chunk
+
+_KNOWN_OUTS = np.ndarray, list  # the types of outputs that later calls know
 
 
 def plan(shape: Sequence[int | None], dtype: object, fn: Callable[[Tensor], Tensor]) -> Program:
@@ -275,10 +276,8 @@ class Program:
         as_tensors = is_a(x, Tensor)
         array: Any = x if type(x) is np.ndarray else unwrapped(x)
         check_source(array, as_tensors, self.dtype, self.source_shape)
-        if self.fn is not None:
-            return self.of(array.shape[0])(array, out)
         if isinstance(array, Traced):
-            return array.inlined(self.ops, out)
+            return array.inlined((self if self.fn is None else self.of(len(array))).ops, out)
         return self._run(array, out, self._key)
 
     def _run(self, array: Any, out: Any, key: object) -> Any:
@@ -321,14 +320,8 @@ class Program:
         array([[0, 3, 1, 4, 2, 5],
                [0, 3, 1, 4, 2, 5]], dtype=int16)
         """
-        first = tensors[0] if type(tensors) is list and tensors else None
-        if type(first) is np.ndarray and (out is None or type(out) in (np.ndarray, list)):
-            items = tuple(tensors)  # as they are now: another thread may append to the list
-            kind = len(items), out is None, first.dtype, first.shape, first.strides
-            known: Callable[[Any, Any], Any] | None = FOUND.get((self._key, *kind))
-            made = None if known is None else known(items, out)
-            if made is not None:
-                return made
+        if type(tensors) is list and not callable(out):
+            return self._map(tuple(tensors), out, 0)  # another thread may append to the list
         if callable(out):
             if self.fn is None:
                 return list(self.imap(tensors, out))
@@ -339,8 +332,7 @@ class Program:
         if is_array(tensors):
             stack = checked_stack(tensors, self.source_shape)
             if out is None or is_array(out):
-                one = self if self.fn is None else self.of(stack.shape[1])
-                return one._stack(stack, out)
+                return self._stack(stack, out)
             tensors = rows_of(stack)
         try:
             items = tuple(tensors)
@@ -399,6 +391,13 @@ class Program:
 
     def _map(self, items: Sequence[Any], out: Any, first: int) -> Any:
         """`map` of a sequence; `first` is the index of its first tensor in errors."""
+        if items and type(items[0]) is np.ndarray and (out is None or type(out) in _KNOWN_OUTS):
+            x: Any = items[0]
+            key = self._key, len(items), out is None, x.dtype, x.shape, x.strides
+            known: Callable[[Any, Any], Any] | None = FOUND.get(key)
+            made = None if known is None else known(tuple(items), out)
+            if made is not None:
+                return made
         if items and foreign.is_foreign(items[0]):
             return foreign.call_each(self._map, items, out, first)
         if not items and self.fn is not None:  # the shape of the results is unknown
@@ -413,22 +412,14 @@ class Program:
         job = self.mapped(items, out, names)
         if job.targets is not None:
             outputs.check_places_apart(job.sources, job.targets, is_array(out), names)
-        results = job.results()
-        if len(job.groups) == 1:
-            self._keep_map(job.items, job.groups[0][0], out is None)
+        results, groups = job.results(), job.groups
+        if len(groups) == 1 and len(items) > 1 and type(items[0]) is np.ndarray:
+            x = items[0]
+            key = self._key, len(items), out is None, x.dtype, x.shape, x.strides
+            later = later_map(groups[0][0], x, len(items), out is None, self._specialized)
+            if later is not None:
+                FOUND.put(key, later)
         return results
-
-    def _keep_map(self, items: Sequence[Any], special: Specialization, new: bool) -> None:
-        """Keep what does the same, for later calls with as many arrays like these."""
-        x, count = items[0], len(items)
-        if count == 1 or type(x) is not np.ndarray:
-            return
-        seen = None if special.route.fresh or not new else partial(views, special.view)
-        stack = Layout.row_major((count, *x.shape), 8 * x.itemsize)
-        stacked = None if self.fn is not None else partial(self._specialized, stack, False)
-        route = seen or MapRoute.of(special, x, count, new, stacked)
-        if route is not None:
-            FOUND.put((self._key, count, new, x.dtype, x.shape, x.strides), route)
 
     def map_batches(
         self, batch: Mapping[str, Any], columns: str | Sequence[str] | None = None
@@ -465,23 +456,15 @@ class Program:
         # No arrays count as Tensors: NumPy may lack the dtype.
         as_tensors = is_a(items[0], Tensor) if items else not is_a(out, np.ndarray)
         source = as_tensors, self.dtype, self.source_shape
-        items, places = located(items, lambda x: check_source(x, *source), names)
+        items, sources = located(items, lambda x: check_source(x, *source), names)
         groups = []
-        for layout, _, which in places.groups():
+        for layout, _, which in sources.groups():
             with about(f"tensor {names[which[0]]}"):
-                program = self if self.fn is None else self.of(layout.shape[0])
-                groups.append((program._specialized(layout, as_tensors), which))
-        targets = kept = None
-        if out is not None:
-            kinds = {(special.kind, special.shape) for special, _ in groups}
-            wanted = [*(kinds or {(self._kind(as_tensors), self._shape)})]
-            if len(kinds) > 1:
-                wanted = wanted[:1] * len(items)
-                for special, which in groups:
-                    for i in which.tolist():
-                        wanted[i] = special.kind, special.shape
-            targets, kept = outputs.given(out, wanted, names)
-        return Mapped(items, places, groups, out, targets, kept)
+                groups.append((self._specialized(layout, as_tensors), which))
+        if out is None:
+            return Mapped(items, sources, groups)
+        wanted = wanted_results(groups) or [(self._kind(as_tensors), self._shape)]
+        return Mapped(items, sources, groups, out, *outputs.given(out, wanted, names))
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
         # What is found as the program runs makes no other tasks of it.
@@ -493,6 +476,8 @@ class Program:
         special: Specialization | None = FOUND.get(key)
         if special is None:
             stacked = layout.ndim > len(self.source_shape)
+            if self.fn is not None:
+                return self.of(layout.shape[stacked])._specialized(layout, as_tensors)
             one, shape = layout.select(0, 0) if stacked else layout, self._shape
             made = route(self.ops, one, self.dtype, as_tensors)
             if stacked:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from operator import attrgetter, methodcaller
@@ -12,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays.buffers import Lent
-from ..arrays.tensor import Bytes, Tensor
+from ..arrays.tensor import Tensor
 from ..dtypes.promotion import AnyDtype
 from ..engine import outputs
 from ..engine.addresses import byte_of, place_of
 from ..engine.calls import keep, key_of
-from ..engine.copying import assign
 from ..engine.numpy_fallback import assignment
 from ..engine.routes import ENTRY, FOUND
 from ..kernels.constants import MAX_RANK
+from ..operations.codes import numpy
 from ..runtime.launches import Addresses, address_of
 from ..runtime.lazy import cached_property
 from ..runtime.ndarrays import MOST_DIMS, check_possible
@@ -31,9 +30,7 @@ from .passes import Pass
 SCRATCH_MAX_BYTES = 4 * 1024 * 1024  # between two copies of many tensors: it stays in a cache
 
 View = Callable[[NDArray[Any]], NDArray[Any]]
-Move = Callable[[NDArray[Any], NDArray[Any]], object]
-
-_scratch = threading.local()
+MoveEach = Callable[[Iterable[Any], Iterable[Any]], object]
 
 
 class Specialization:
@@ -49,6 +46,11 @@ class Specialization:
         self.source = source
         self.shape = shape
         self.kind = kind
+
+    @property
+    def result(self) -> tuple[AnyDtype, tuple[int, ...]]:
+        """The dtype and shape of a result."""
+        return self.kind, self.shape
 
     @property
     def weight(self) -> int:
@@ -88,11 +90,11 @@ class Specialization:
         if one is None:
             self.fill(*places)
         elif target.size:
-            own = self.one_move
-            done = one.run(*places, fresh, None if own is None else lambda: own(x, target))
+            own = self.move_each
+            done = one.run(*places, fresh, own and partial(own, (x,), (target,)))
             if done is not None:
                 way, move = done
-                move = move if own is None else lambda x, into, _: own(x, into)
+                move = partial(_one, own) if own is not None else move
                 new = self.one_pass(True) is not None
                 keep(key, way, move, x, target, fresh, one.operands, asked, new)
         return target if out is None else out
@@ -104,50 +106,53 @@ class Specialization:
         places, last = np.asarray(sources, np.int64), self.route.copies[-1]
         slab, fresh = outputs.new_bytes(last.layout.size * last.unit, len(places))
         targets = 8 * (address_of(slab) + slab.shape[1] * np.arange(len(slab)))
-        possible = self.route.whole and slab.size and len(self.shape) <= MOST_DIMS
-        if isinstance(self.kind, np.dtype) and possible:
-            each = slab.view(self.kind)
-            made = [row.reshape(self.shape) for row in each]
-            self._copy(places, targets, self.route.copies, fresh, self._by_numpy(items, made))
-            return made
-        self._copy(places, targets, self.route.copies, fresh)
         given = self.kind, self.route.result, self.route.read_only
-        return [outputs.array_over(row, *given) for row in slab]
+        made = [outputs.array_over(row, *given) for row in slab]
+        outs = made if self.one_pass(True) else None
+        self._copy(places, targets, self.route.copies, fresh, items, outs)
+        return made
 
     def fill(
-        self, sources: Addresses, targets: Addresses, items: Sequence[Any] = (), outs: Any = ()
+        self, sources: Addresses, targets: Addresses, items: Iterable[Any] = (), outs: Any = None
     ) -> None:
         """Write the results for the tensors at these places to `targets`.
 
         If `items` and `outs` are given, these are the arrays there.
         """
-        self._copy(sources, targets, self.route.fills, False, self._by_numpy(items, outs))
+        self._copy(sources, targets, self.route.fills, False, items, outs)
 
     @cached_property
-    def one_move(self) -> Move | None:
-        """What NumPy does to an ndarray and its result, if one assignment makes all of it."""
+    def move_each(self) -> MoveEach | None:
+        """What NumPy does to arrays and results of whole bytes; None if no assignment does it."""
         one, *others = self.route.fills
-        if not isinstance(self.kind, np.dtype) or others or one.scales is not None:
+        most = max(one.layout.ndim, self.source.ndim, len(self.shape))
+        if (
+            others
+            or one.scales is not None
+            or one.unit % 8
+            or self.source.bits % 8
+            or most > MAX_RANK
+        ):
             return None
-        convert: Callable[..., object] | None = assign
+        tensors, convert = not isinstance(self.kind, np.dtype), None
         if one.conversion is not None:
             numbers = one.layout.bits == self.source.bits  # not the parts of complex ones
             convert = assignment(one.conversion) if numbers else None
-        if convert is None or one.layout.ndim > MAX_RANK:
-            return None
-        return partial(_moved, view_of(self.source, one.layout), convert)
+            if convert is None:
+                return None
+        see, shape = view_of(self.source, one.layout), one.layout.shape
+        turn = None if shape == self.shape else methodcaller("reshape", shape)
 
-    def _by_numpy(self, items: Iterable[Any], outs: Any) -> Callable[[], object] | None:
-        """What NumPy does to arrays one by one; None if there is no such assignment."""
-        move = self.one_move
-        if move is None or not len(outs):
-            return None
-
-        def each() -> None:
-            slab = isinstance(outs, np.ndarray)
-            rows = (outs[k, ...] for k in range(len(outs))) if slab else outs  # also of no dims
-            for x, into in zip(items, rows, strict=True):
-                move(x, into)
+        def each(items: Iterable[Any], outs: Iterable[Any]) -> None:
+            if tensors:
+                items, outs = map(numpy, items), map(numpy, outs)
+            outs = map(turn, outs) if turn else outs
+            if convert is None:
+                for x, into in zip(map(see, items), outs, strict=True):
+                    into[...] = x
+            else:
+                for x, into in zip(map(see, items), outs, strict=True):
+                    convert(x, into, 0)
 
         return each
 
@@ -157,28 +162,29 @@ class Specialization:
         targets: Addresses,
         steps: Sequence[Pass],
         fresh: bool,
-        instead: Callable[[], object] | None = None,
+        items: Iterable[Any] = (),
+        outs: Any = None,
     ) -> None:
         """Run `steps` from every source to its target; a step of many tensors is one launch."""
         if len(steps) == 1:
-            steps[0].run(sources, targets, fresh, instead)
+            move = None if outs is None else self.move_each
+            steps[0].run(sources, targets, fresh, move and partial(move, items, outs))
             return
         count, most = len(sources), max(step.nbytes for step in steps[:-1])
         chunk = max(1, min(count, SCRATCH_MAX_BYTES // max(most, 1)))
-        with Scratch(chunk * most * min(2, len(steps) - 1)) as memory:
-            rows = 8 * (address_of(memory) + most * np.arange(2 * chunk)).reshape(2, chunk)
-            for start in range(0, count, chunk):
-                src = sources[start : start + chunk]
-                for k, step in enumerate(steps[:-1]):
-                    dst = rows[k % 2][: len(src)]
-                    step.run(src, dst, fresh=False)
-                    src = dst
-                steps[-1].run(src, targets[start : start + chunk], fresh)
+        memory, _ = outputs.new_bytes(8 * chunk * most * min(2, len(steps) - 1))
+        rows = 8 * (address_of(memory) + most * np.arange(2 * chunk)).reshape(2, chunk)
+        for start in range(0, count, chunk):
+            src = sources[start : start + chunk]
+            for k, step in enumerate(steps[:-1]):
+                dst = rows[k % 2][: len(src)]
+                step.run(src, dst, fresh=False)
+                src = dst
+            steps[-1].run(src, targets[start : start + chunk], fresh)
 
 
-def _moved(see: View, convert: Callable[..., object], x: Any, into: Any) -> None:
-    seen = see(x)
-    convert(seen, into if into.shape == seen.shape else into.reshape(seen.shape))
+def _one(move: MoveEach, x: Any, into: Any, _: int) -> None:
+    move((x,), (into,))
 
 
 def view_of(source: Layout, seen: Layout) -> View:
@@ -191,13 +197,8 @@ def view_of(source: Layout, seen: Layout) -> View:
         if made is None or axes is None:
             continue
         # These take a quarter of the time of np.ndarray.
-        turn: View = methodcaller("transpose", axes)
-        if axes == (1, 0):
-            turn = attrgetter("T")  # half of that
-        split = methodcaller("reshape", made.shape)
-        if made.shape == source.shape:
-            return turn
-        return split if axes == (*range(made.ndim),) else partial(_both, split, turn)
+        turn: View = attrgetter("T") if axes == (1, 0) else methodcaller("transpose", axes)
+        return turn if made.shape == source.shape else partial(_split, made.shape, turn)
     strides = tuple([stride // 8 for stride in seen.strides])
     return partial(_view, seen.shape, (seen.offset - source.offset) // 8, strides)
 
@@ -214,8 +215,8 @@ def _locked(see: Callable[[Any], Any], x: Any) -> Any:
     return made
 
 
-def _both(first: View, second: View, x: NDArray[Any]) -> NDArray[Any]:
-    return second(first(x))
+def _split(shape: tuple[int, ...], turn: View, x: NDArray[Any]) -> NDArray[Any]:
+    return turn(x.reshape(shape))
 
 
 def _axes(made: Layout, seen: Layout) -> tuple[int, ...] | None:
@@ -240,23 +241,3 @@ def _view(
     at, writeable = address_of(x) + offset, x.flags.writeable
     lent = Lent(at, shape, strides, f"|V{x.itemsize}", owner=x, writeable=writeable)
     return np.asarray(lent).view(x.dtype)
-
-
-class Scratch:
-    """Memory of a thread's own between two copies; it keeps `SCRATCH_MAX_BYTES` twice at most.
-
-    A nested use, as by the handler of a signal, takes memory of its own.
-    """
-
-    def __init__(self, nbytes: int) -> None:
-        memory: Bytes | None = _scratch.__dict__.pop("memory", None) if nbytes else None
-        if memory is None or memory.size < nbytes:
-            memory = np.empty(nbytes, np.uint8)
-        self._memory = memory
-
-    def __enter__(self) -> Bytes:
-        return self._memory
-
-    def __exit__(self, *_: object) -> None:
-        if 0 < self._memory.size <= 2 * SCRATCH_MAX_BYTES:
-            _scratch.memory = self._memory

@@ -18,7 +18,7 @@ from ..runtime.kernel_names import Call
 from ..runtime.launches import Addresses
 from ..runtime.ndarrays import is_a, is_mapping, is_sequence, plain
 from ..shapes.arithmetic import INVALID, MAX_SIZE
-from ..shapes.request import MAX_INTS, Request, are_sizes, integers
+from ..shapes.request import MAX_INTS, Request, integers
 from ..shapes.resolver import resolve
 
 ASKED_BY = "reshape_batch"
@@ -29,8 +29,7 @@ RESOLVE_ROWS = Call("shapes.resolve_rows", ("a", "a", "a", "i", "t"), "i", held=
 class TargetShapes(NamedTuple):
     """Target shapes before they are resolved, one for each tensor.
 
-    `tokens[starts[i] : starts[i + 1]]` are the ints of shape i; a single shape for all tensors
-    is stored once.
+    `tokens[starts[i] : starts[i + 1]]` are the ints of shape i.
     """
 
     shapes: Sequence[Any]
@@ -40,12 +39,11 @@ class TargetShapes(NamedTuple):
     @staticmethod
     def of(shapes: Any, keyed: bool, names: Sequence[Any]) -> TargetShapes:
         """The shapes for the named tensors, which are the values of a dict if `keyed`."""
-        if are_sizes(shapes) and len(shapes) <= MAX_INTS and max(shapes) <= MAX_SIZE:
-            tokens = np.array((*shapes, 0, len(shapes)), np.int64)
-            return TargetShapes((shapes,) * len(names), tokens[:-2], tokens[-2:])
-        if not is_mapping(shapes) and _is_one(shapes):
-            rows, *found = _tokens((shapes,), None, "the target shape")
-            return TargetShapes(rows * len(names), *found)
+        if not is_mapping(shapes) and is_one(shapes):
+            (row,), tokens, _ = _tokens((shapes,), None, "the target shape")
+            count = len(names)
+            starts = np.arange(count + 1) * len(tokens)
+            return TargetShapes((row,) * count, np.tile(tokens, count), starts)
         rows = arranged(shapes, keyed, names, "shapes")
         return TargetShapes(*_tokens(rows, names, "the target shape"))
 
@@ -55,9 +53,6 @@ class TargetShapes(NamedTuple):
 
     def dims(self, index: int, targets: Addresses) -> list[int]:
         """The resolved shape of a tensor, among those of all."""
-        if len(self.starts) == 2:
-            rank = len(self.tokens)
-            return list(targets[index * rank : (index + 1) * rank].tolist())
         return list(targets[self.starts[index] : self.starts[index + 1]].tolist())
 
 
@@ -142,7 +137,7 @@ def arranged(values: Any, keyed: bool, names: Sequence[Any], what: str) -> tuple
     return made
 
 
-def _is_one(shapes: Any) -> bool:
+def is_one(shapes: Any) -> bool:
     """Whether `shapes` is one shape and not several."""
     if is_a(shapes, np.ndarray):
         return shapes.ndim < 2

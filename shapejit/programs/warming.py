@@ -28,7 +28,7 @@ from ..runtime import building, kernels, workers
 from ..runtime.kernel_names import Call, Name
 from ..runtime.system import usable_cores
 from ..shapes.request import request
-from . import batch, target_shapes
+from . import batch, mapped, target_shapes
 from .batch import reshape_batch
 from .program import plan
 from .target_shapes import resolve_batch
@@ -186,7 +186,7 @@ def names() -> tuple[Name, ...]:
                 pass
     calls = (
         value
-        for module in (batch, fast_joins, array_structs, kernels, target_shapes, workers)
+        for module in (batch, fast_joins, array_structs, kernels, mapped, target_shapes, workers)
         for value in vars(module).values()
         if isinstance(value, Call)
     )

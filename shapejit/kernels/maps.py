@@ -1,0 +1,71 @@
+"""Where the arrays and results of a map are, read from their structs and checked in one call."""
+
+from __future__ import annotations
+
+from .array_structs import is_like
+from .jit import Address, Numbers, Table, kernel
+from .memory import address_of, load_address, load_word as word
+from .object_layouts import CONTIGUOUS_WRITEABLE, DATA, ITEMS, TYPE
+
+MOVES = 256  # of a result that is sorted, on average and at most
+
+
+@kernel
+def locate(
+    items: Address,
+    outs: Address,
+    count: int,
+    kind: Numbers,
+    made: Numbers,
+    span: Numbers,
+    places: Table,
+) -> int:
+    """Write the places of a tuple's ndarrays and of their results; 0 if one does not fit.
+
+    `outs` is a tuple of ndarrays of the kind `made`, or one of them that has all results as rows.
+    The elements of an array begin and end `span[0]` and `span[1]` bytes after its address, a result
+    has `span[2]`. Results must be writable, and share no byte of these spans: 0 if they do, or have
+    an order that takes long to sort. A place is an address, shifted by `span[3]`, plus `span[4]`
+    (arrays) or `span[5]` (results). The results' addresses are sorted in `places[2]`.
+    """
+    rows, nbytes, moves = word(outs + TYPE) == kind[0], span[2], 0
+    ordered = places[2]
+    if rows and not is_like(outs, address_of(made), CONTIGUOUS_WRITEABLE):
+        return 0
+    for i in range(count):
+        x = load_address(items + ITEMS + 8 * i)
+        if not is_like(x, address_of(kind), 0):
+            return 0
+        places[0, i] = word(x + DATA)
+        if rows:
+            places[1, i] = word(outs + DATA) + i * nbytes
+        else:
+            out = load_address(outs + ITEMS + 8 * i)
+            if not is_like(out, address_of(made), CONTIGUOUS_WRITEABLE):
+                return 0
+            places[1, i] = word(out + DATA)
+        k = i
+        while k > 0 and ordered[k - 1] > places[1, i]:
+            ordered[k] = ordered[k - 1]
+            k -= 1
+        ordered[k] = places[1, i]
+        moves += i - k
+        if moves > MOVES * count:
+            return 0
+    for i in range(count - 1):
+        if ordered[i] + nbytes > ordered[i + 1]:
+            return 0
+    for i in range(count):
+        # The first result that ends after the array begins.
+        begin, low, high = places[0, i] + span[0], 0, count
+        while low < high:
+            middle = (low + high) // 2
+            if ordered[middle] + nbytes <= begin:
+                low = middle + 1
+            else:
+                high = middle
+        if low < count and ordered[low] < places[0, i] + span[1]:
+            return 0
+        places[0, i] = (places[0, i] << span[3]) + span[4]
+        places[1, i] = (places[1, i] << span[3]) + span[5]
+    return 1
