@@ -21,8 +21,10 @@ from ..kernels.object_layouts import (
     DATA,
     DESCR,
     DIGITS,
+    DTYPE_FLAGS,
     FLAGS,
     ITEMS,
+    ITEMSIZE,
     LENGTH,
     RANK,
     SHAPE,
@@ -147,6 +149,7 @@ def _samples() -> tuple[NDArray[Any], ...]:
         np.zeros(()),
         np.zeros((0, 7)),
         locked,
+        np.zeros(2, object),
     )
 
 
@@ -158,6 +161,8 @@ def _header_fits(x: NDArray[Any]) -> bool:
         and _field(x, RANK, 4) == x.ndim
         and _field(x, BASE) == (0 if x.base is None else id(x.base))
         and _field(x, DESCR) == id(x.dtype)
+        and _field(x.dtype, DTYPE_FLAGS) == x.dtype.flags
+        and _field(x.dtype, ITEMSIZE) == x.itemsize
         and _field(x, FLAGS, 4) & CONTIGUOUS_WRITEABLE == flags
     )
 

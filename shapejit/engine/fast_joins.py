@@ -1,95 +1,132 @@
-"""concat and stack of small arrays in one call of a kernel, which checks the ndarrays itself."""
+"""concat and stack of ndarrays in one call: of a kernel that reads their structs, or of NumPy."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
-from math import prod
-from typing import Any, Literal, NamedTuple
+from contextlib import suppress
+from functools import lru_cache
+from time import perf_counter
+from typing import Any
 
 import numpy as np
 
-from ..kernels.constants import MAX_RANK, PIECE
+from ..dtypes.promotion import AnyDtype, beyond_numpy, promoted
+from ..errors import DTypeError
+from ..kernels.constants import MAX_RANK
+from ..kernels.object_layouts import JOIN_WORDS
+from ..kernels.small_plans import PLANE_MOVER
 from ..planning import thresholds
-from ..runtime.cpu_caches import LINE
 from ..runtime.kernel_names import Call
-from ..runtime.kernels import called
-from ..runtime.launches import Addresses
-from ..runtime.result_memory import FROM
+from ..runtime.kernels import address, called
 from . import array_structs
 from .copying import is_numpys
-from .outputs import new_array
-from .routes import FOUND
+from .small_calls import TABLE
 
-JOIN_ALIKE = Call("small_joins.join_alike", ("o", "o", "i", "a", "a", "i", "i"), "b", held=True)
+JOIN = Call("small_joins.join", ("o", "o", "i", "i", "i", "i", "a", "i", "a"), "o", held=True)
+KIND = array_structs.work_of(JOIN)
 
-KIND = array_structs.work_of(JOIN_ALIKE)
-
-
-class FastJoin(NamedTuple):
-    """What `small_joins.join_alike` takes for ndarrays of one kind, and the result's shape."""
-
-    shape: tuple[int, ...]
-    kind: Addresses
-    whole: Addresses
-    rows: int
-    run: int  # bytes of a row
-    dtype: np.dtype[Any]  # the kernel knows it by its address
+# NumPy's own functions: for exact ndarrays it need not look for `__array_function__`.
+_concatenate: Any = getattr(np.concatenate, "_implementation", np.concatenate)
+_may_share_memory: Any = getattr(np.may_share_memory, "_implementation", np.may_share_memory)
+# Bytes that one thread joins: larger ones are streamed, or rearranged by a Plan.
+_LIMITS = thresholds.RUNS_STREAM_FROM - 1, thresholds.PLAN_ON_FIRST_USE_FROM - 1
+_place = np.zeros(JOIN_WORDS, np.int64)
+_mover = 0
 
 
-def join(parts: tuple[Any, ...], axis: int, new: bool, out: Any) -> Any:
-    """Join small contiguous ndarrays, all like the first, along `axis`: a `new` dim, or their own.
+def _run(*_: Any) -> Any:
+    """What stands for the kernel until it is ready: None, as if an argument did not fit."""
+    return None
 
-    None for any other arrays, if anything is wrong, and until the kernel is ready.
+
+def join(tensors: Any, axis: Any, new: bool, out: Any) -> Any:
+    """Join ndarrays along a `new` dim or one of theirs; None if that takes another way.
+
+    A kernel joins those of one dtype, NumPy small ones of several dtypes, and all while the kernel
+    is not ready. None for whatever is wrong, too.
     """
-    first = parts[0]
-    if type(first) is not np.ndarray or not ready():
+    if type(tensors) not in (list, tuple) or type(axis) is not int or abs(axis) > MAX_RANK:
         return None
-    key = "join", first.dtype, first.shape, first.strides, len(parts), axis, new
-    how: FastJoin | Literal[False] | None = FOUND.get(key)
-    if how is None:
-        how = _of(first, len(parts), axis, new) or False
-        FOUND.put(key, how)
-    if not how:
+    parts = tuple(tensors)
+    if KIND.ready or _becomes_ready():
+        made = _run(parts, out, axis, new, *_LIMITS, _place, _mover, TABLE)
+        if made is not None:
+            return made
+    return _by_numpy(parts, axis, new, out)
+
+
+def _becomes_ready() -> bool:
+    """Whether the kernel is ready now."""
+    global _run, _mover
+    if not array_structs.verified() or not KIND.kernels_ready(lambda: (JOIN, PLANE_MOVER)):
+        return False
+    # The second one last: other threads may call it at once.
+    _mover, _run = address(PLANE_MOVER), called(JOIN)
+    return True
+
+
+def _by_numpy(parts: tuple[Any, ...], axis: int, new: bool, out: Any) -> Any:
+    """Small ndarrays joined by NumPy; None for others, and if anything is wrong."""
+    start, waits = perf_counter(), not KIND.ready
+    if not parts or type(parts[0]) is not np.ndarray:
         return None
-    target = out
-    if out is None and how.rows * how.run * len(parts) < FROM:
-        target = np.empty(how.shape, how.dtype)  # a quarter of the time of `new_array`
-    elif out is None:
-        target, _ = new_array(how.dtype, how.shape)
-    call = parts, target, len(parts), how.kind, how.whole, how.rows, how.run
-    return target if _join_alike()(*call) else None
-
-
-def ready() -> bool:
-    """Whether the kernel is."""
-    return KIND.ready or array_structs.kernel(JOIN_ALIKE) is not None
-
-
-@cache
-def _join_alike() -> Callable[..., Any]:
-    return called(JOIN_ALIKE)
-
-
-def _of(first: np.ndarray[Any, Any], count: int, axis: int, new: bool) -> FastJoin | None:
-    """How `count` arrays like the first are joined; None if they are large, or not contiguous."""
-    ndim = first.ndim + new
-    if not -ndim <= axis < ndim or ndim > MAX_RANK or is_numpys(first.dtype):
+    kind, alike = parts[0].dtype, True
+    for x in parts:
+        if type(x) is not np.ndarray:
+            return None
+        if x.dtype is not kind:
+            alike = False
+    if (parts[0].nbytes + parts[-1].nbytes) * len(parts) >= 2 * thresholds.RUNS_STREAM_FROM:
         return None
-    if (
-        not 0 < count * first.nbytes < thresholds.PLAN_ON_FIRST_USE_FROM
-        or not first.flags.c_contiguous
-    ):
+    if not alike:
+        kind = _numpy_dtype(tuple([x.dtype for x in parts]))
+        if kind is None:
+            return None
+    elif not waits and not is_numpys(kind):
+        return None  # what the kernel does not join is large, or wrong
+    if out is not None and not _may_fill(out, kind, parts):
         return None
-    at = axis % ndim
-    size = count if new else count * first.shape[at]
-    shape = (*first.shape[:at], size, *first.shape[at + 1 - new :])
-    rows = prod(shape[:at])
-    # What a run costs at least, in bytes: less where those of several arrays share a line.
-    each = PIECE if count * first.nbytes // rows < LINE else thresholds.RUN
-    if rows * count * each > thresholds.PLAN_ON_FIRST_USE_FROM or not array_structs.verified():
+    join: Any = np.stack if new else _concatenate
+    wanted = kind if out is None else None
+    try:  # a fifth of the time of `suppress`
+        made = join(parts, axis, out, dtype=wanted, casting="unsafe")
+    except (ValueError, IndexError, TypeError):  # other shapes, or too many dims
         return None
-    kind = array_structs.kind_of(first.dtype, first.shape, first.strides)
-    strides = np.empty(shape, np.dtype((np.void, first.itemsize))).strides
-    whole = array_structs.kind_of(first.dtype, shape, strides)
-    return FastJoin(shape, kind, whole, rows, first.nbytes // rows, first.dtype)
+    if not made.flags.c_contiguous:
+        made = made.copy()
+    if waits:
+        KIND.taken += perf_counter() - start
+    return made
+
+
+def _may_fill(out: Any, kind: np.dtype[Any], parts: tuple[Any, ...]) -> bool:
+    """Whether NumPy may join ndarrays into `out`: it writes parts before it looks at later ones."""
+    if type(out) is not np.ndarray or out.dtype is not kind:
+        return False
+    flags = out.flags
+    owned = flags.owndata
+    for x in parts:
+        # An array without a base is no view of memory that another one owns.
+        apart = owned and x.base is None and x is not out
+        if not apart and _may_share_memory(x, out):
+            return False
+    return bool(flags.carray)
+
+
+@lru_cache(maxsize=256)
+def _numpy_dtype(kinds: tuple[np.dtype[Any], ...]) -> np.dtype[Any] | None:
+    """The dtype to which NumPy casts several as `cast` does; None if there is none."""
+    with suppress(DTypeError):
+        kind: Any = promoted(kinds, "concat")
+        if isinstance(kind, np.dtype) and all(numpy_casts(x, kind) for x in kinds):
+            return kind
+    return None
+
+
+def numpy_casts(source: AnyDtype, target: AnyDtype) -> bool:
+    """Whether NumPy's cast gives the bits of `cast`: it widens bfloat16 by a shift.
+
+    A signalling NaN of float16 gets other bits.
+    """
+    others = beyond_numpy(source) or beyond_numpy(target) or source == np.float16
+    own = source == target or not others
+    return own or (source.name, target.name) == ("bfloat16", "float32")

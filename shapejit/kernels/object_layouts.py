@@ -1,7 +1,8 @@
 """Offsets of the fields of Python's and NumPy's structs; the tables of kernels that read them.
 
-The structs are those of an ndarray (NumPy: PyArrayObject_fields, ndarraytypes.h), a tuple (Python:
-PyTupleObject) and an int. Importing this module does not import numba.
+The structs are those of an ndarray and its dtype (NumPy: PyArrayObject_fields and PyArray_Descr,
+ndarraytypes.h), a tuple (Python: PyTupleObject) and an int. Importing this module does not import
+numba.
 """
 
 from __future__ import annotations
@@ -16,13 +17,22 @@ TYPE, LENGTH, ITEMS = 8, 16, 24  # of any object; of a tuple (of a list ITEMS is
 DIGITS = 24  # of an int, whose LENGTH has its sign: since Python 3.12 in three bits of its own
 SIGN_BITS = 3 if sys.version_info >= (3, 12) else 0
 DATA, RANK, SHAPE, STRIDES, BASE, DESCR, FLAGS = 16, 24, 32, 40, 48, 56, 64
+DTYPE_FLAGS, ITEMSIZE = 32, 40  # of a dtype
 
-CONTIGUOUS_WRITEABLE = 0x0001 | 0x0400  # NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_WRITEABLE
+CONTIGUOUS = 0x0001  # NPY_ARRAY_C_CONTIGUOUS
+CONTIGUOUS_WRITEABLE = CONTIGUOUS | 0x0400  # NPY_ARRAY_WRITEABLE
+HAS_OBJECTS = 0x01  # NPY_ITEM_REFCOUNT
 
 OTHER = -1  # the group of everything but exact ndarrays
 GROUPS = 32  # dtypes of one batch
 PLAN = 2 + 2 * MAX_RANK  # where `array_structs.plan_whole` writes the small plan
 WHOLE_WORDS = PLAN + HEAD + 3 * MAX_RANK
+# Where the words of the scratch of `small_joins.join` begin, after the kind of its result: the
+# sizes, strides and target strides of a part, its small plan, and the positions of loops.
+JOIN_SIZES = 3 + 2 * MAX_RANK
+JOIN_STRIDES, JOIN_GAPS, JOIN_PLAN = (JOIN_SIZES + k * MAX_RANK for k in (1, 2, 3))
+JOIN_POSITIONS = JOIN_PLAN + HEAD + 3 * MAX_RANK
+JOIN_WORDS = JOIN_POSITIONS + MAX_RANK + 8
 # Bytes from the start of a Route, as `array_structs.run_route` reads it. The kinds of both arrays;
 # what is asked for: how many ints, and these, or -1 and an object; the dtype of a new result, or 0
 # if none is made; the bytes that the source reaches around its first element, those of

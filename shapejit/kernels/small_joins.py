@@ -1,69 +1,258 @@
-"""Small ndarrays joined in one call, which reads their structs in place."""
+"""Ndarrays joined in one call, which reads their structs in place and makes the result.
+
+Each part is copied by a small plan (see `small_plans`) whose target strides are the result's.
+"""
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..runtime.cpu_caches import LINE
 from .array_structs import is_like
-from .constants import WIDTHS
-from .copies import fragment
+from .calls import call
+from .constants import MAX_RANK, PIECE
 from .jit import Address, Numbers, kernel
-from .memory import address_of, copy, load_address, move, prefetch, size_of
-from .object_layouts import AHEAD, CONTIGUOUS_WRITEABLE, DATA, DESCR, ITEMS
+from .memory import (
+    address_of,
+    load_address,
+    load_half as half,
+    load_word as word,
+    number_of,
+    pointer,
+    prefetch,
+)
+from .object_layouts import (
+    AHEAD,
+    CONTIGUOUS,
+    CONTIGUOUS_WRITEABLE,
+    DATA,
+    DESCR,
+    DTYPE_FLAGS,
+    EMPTY,
+    FLAGS,
+    HAS_OBJECTS,
+    INCREF,
+    ITEMS,
+    ITEMSIZE,
+    JOIN_GAPS,
+    JOIN_PLAN,
+    JOIN_POSITIONS,
+    JOIN_SIZES,
+    JOIN_STRIDES,
+    LENGTH,
+    NDARRAY,
+    NONE,
+    RANK,
+    SHAPE,
+    STRIDES,
+    SWITCH,
+    TYPE,
+)
+from .small import merge_dims, put
+from .small_plans import (
+    BLOCKS,
+    COLUMN_GAP,
+    COLUMN_STEP,
+    COLUMNS,
+    COUNT,
+    ELEMENTS,
+    HEAD,
+    LOOPS,
+    MOVES,
+    ROW_STEP,
+    ROWS,
+    RUNS,
+    WIDTH,
+)
 
-W1, W2, W4, W8 = (WIDTHS[width] for width in (1, 2, 4, 8))
+UNFIT = -1
+SHORT = 16  # steps of a loop
+LONG = 2 * LINE  # bytes of a run
+SCALAR = 4  # bytes: to move fewer takes as long
 
 
 @kernel
-def spread_elements(target: Address, apart: int, source: Address, rows: int, width: Any) -> None:
-    """Copy contiguous elements to evenly spaced places."""
-    for row in range(rows):
-        move(target + row * apart, source + row * size_of(width), width)
+def dims_agree(x: Address, y: Address, rank: int, axis: int) -> bool:
+    """Whether two shapes, at these addresses, agree but for the size of dim `axis`."""
+    agree = True
+    for k in range(rank):
+        agree = agree and (k == axis or word(x + 8 * k) == word(y + 8 * k))
+    return agree
 
 
 @kernel
-def spread(target: Address, apart: int, source: Address, rows: int, run: int) -> None:
-    """Copy contiguous runs to evenly spaced places."""
-    if run == 1:
-        spread_elements(target, apart, source, rows, W1)
-    elif run == 2:
-        spread_elements(target, apart, source, rows, W2)
-    elif run == 4:
-        spread_elements(target, apart, source, rows, W4)
-    elif run == 8:
-        spread_elements(target, apart, source, rows, W8)
-    elif run < LINE:
-        for row in range(rows):
-            fragment(target + row * apart, source + row * run, run)
-    else:
-        for row in range(rows):
-            copy(target + row * apart, source + row * run, run)
+def write_kind(
+    items: Address, axis: int, new: int, most: int, short: int, routes: Numbers, kind: Numbers
+) -> int:
+    """Write the kind of the result of joining a tuple's ndarrays; return its bytes.
 
-
-@kernel
-def join_alike(
-    items: Address, out: Address, count: int, kind: Numbers, out_kind: Numbers, rows: int, run: int
-) -> bool:
-    """Interleave the rows of a tuple's ndarrays into `out`, if all fit.
-
-    They fit if all have one `kind` (see `kind_of`), are contiguous, have equally many rows of `run`
-    bytes, and share no byte with `out`. `items` is the tuple's address, `out` that of an ndarray.
+    UNFIT if they cannot be joined, if an element has references, and with more bytes than `most`,
+    or `short` if runs are; fewer bytes than SCALAR count as many.
     """
-    if not is_like(out, address_of(out_kind), CONTIGUOUS_WRITEABLE):
-        return False
-    begin = load_address(out + DATA)
-    end = begin + count * rows * run
-    for k in range(count):
-        if k + AHEAD < count:
-            prefetch(load_address(items + ITEMS + 8 * (k + AHEAD)) + DESCR)
-        x = load_address(items + ITEMS + 8 * k)
-        if not is_like(x, address_of(kind), 0):
+    count = word(items + LENGTH)
+    if count == 0:
+        return UNFIT
+    first = load_address(items + ITEMS)
+    if word(first + TYPE) != routes[NDARRAY]:
+        return UNFIT
+    descr, rank, model = word(first + DESCR), half(first + RANK), load_address(first + SHAPE)
+    after = rank + new
+    at = axis + after if axis < 0 else axis
+    if word(pointer(descr) + DTYPE_FLAGS) & HAS_OBJECTS or not 0 <= at < after <= MAX_RANK:
+        return UNFIT
+    itemsize, along, nbytes = word(pointer(descr) + ITEMSIZE), 0, 0
+    in_short_runs = 0
+    for i in range(count):
+        if i + AHEAD < count:
+            prefetch(load_address(items + ITEMS + 8 * (i + AHEAD)) + DESCR)
+        x = load_address(items + ITEMS + 8 * i)
+        if word(x + TYPE) != routes[NDARRAY] or word(x + DESCR) != descr or half(x + RANK) != rank:
+            return UNFIT
+        shape, own = load_address(x + SHAPE), itemsize
+        if not dims_agree(shape, model, rank, UNFIT if new else at):
+            return UNFIT
+        for k in range(rank):
+            own *= word(shape + 8 * k)
+        if own > most:
+            return UNFIT
+        run = itemsize
+        if half(x + FLAGS) & CONTIGUOUS:
+            for k in range(at, rank):
+                run *= word(shape + 8 * k)
+        nbytes += own
+        if 0 < run < LONG:
+            in_short_runs += own // min(run, SCALAR) * SCALAR
+        along += 1 if new else word(shape + 8 * at)
+    if not 0 < nbytes <= most or in_short_runs > short:
+        return UNFIT
+    kind[0], kind[1], kind[2] = routes[NDARRAY], descr, after
+    stride = itemsize
+    for k in range(after - 1, -1, -1):
+        size = along if k == at else word(model + 8 * (k - (new if k > at else 0)))
+        kind[3 + k], kind[3 + after + k] = size, stride
+        stride *= size
+    return nbytes
+
+
+@kernel
+def is_apart(items: Address, begin: Address, nbytes: int) -> bool:
+    """Whether none of a tuple's ndarrays spans any of so many bytes."""
+    for i in range(word(items + LENGTH)):
+        x = load_address(items + ITEMS + 8 * i)
+        shape, strides = load_address(x + SHAPE), load_address(x + STRIDES)
+        low = load_address(x + DATA)
+        high = low + word(load_address(x + DESCR) + ITEMSIZE)
+        for k in range(half(x + RANK)):
+            reach = (word(shape + 8 * k) - 1) * word(strides + 8 * k)
+            low += min(reach, 0)
+            high += max(reach, 0)
+        if low < begin + nbytes and begin < high:
             return False
-        source = load_address(x + DATA)
-        if source < end and begin < source + rows * run:
-            return False
-    for k in range(count):
-        source = load_address(load_address(items + ITEMS + 8 * k) + DATA)
-        spread(begin + k * run, count * run, source, rows, run)
     return True
+
+
+@kernel
+def plan_part(x: Address, at: int, new: int, place: Numbers) -> None:
+    """Write the small plan of a part `x` of the result whose kind is at the begin of `place`."""
+    rank, after, width = half(x + RANK), place[2], word(load_address(x + DESCR) + ITEMSIZE)
+    shape, steps = load_address(x + SHAPE), load_address(x + STRIDES)
+    sizes, strides, gaps = place[JOIN_SIZES:], place[JOIN_STRIDES:], place[JOIN_GAPS:]
+    for k in range(rank):
+        sizes[k], strides[k] = word(shape + 8 * k), word(steps + 8 * k)
+        gaps[k] = place[3 + after + k + (new if k >= at else 0)]
+    kept = merge_dims(sizes, (strides, gaps), rank)
+    if kept > 0 and strides[kept - 1] == width and gaps[kept - 1] == width:
+        kept -= 1
+        width *= sizes[kept]
+    single = width == 1 or width == 2 or width == 4 or width == 8 or width == 16
+    # Rows are adjacent in the result; columns run through the source, or are long.
+    rows = kept - 1 if kept > 0 and gaps[kept - 1] == width else kept
+    columns = kept - 1 if rows == kept else kept - 2
+    if rows == kept:
+        for k in range(kept):
+            if sizes[columns] < SHORT and sizes[k] > sizes[columns]:
+                columns = k
+    elif single:
+        for k in range(rows):
+            if abs(strides[k]) == width:
+                columns = k
+    plan = place[JOIN_PLAN:]
+    for k in range(HEAD):
+        plan[k] = 0
+    plan[WIDTH], plan[ROWS], plan[COLUMNS], plan[COUNT] = width, 1, 1, 1
+    plan[MOVES] = ELEMENTS if single else RUNS
+    for k in range(kept):
+        if k == rows:
+            plan[ROWS], plan[ROW_STEP] = sizes[k], strides[k]
+        elif k == columns:
+            plan[COLUMNS], plan[COLUMN_STEP], plan[COLUMN_GAP] = sizes[k], strides[k], gaps[k]
+        else:
+            loop = HEAD + 3 * plan[LOOPS]
+            plan[loop], plan[loop + 1], plan[loop + 2] = sizes[k], strides[k], gaps[k]
+            plan[COUNT] *= sizes[k]
+            plan[LOOPS] += 1
+    shorter = min(plan[ROWS], plan[COLUMNS]) * width
+    if single and plan[COLUMN_STEP] == width and shorter >= PIECE:
+        plan[MOVES] = BLOCKS
+
+
+@kernel
+def copy_parts(
+    items: Address, target: Address, at: int, new: int, place: Numbers, mover: int
+) -> None:
+    """Copy a tuple's ndarrays to their places in the result, whose kind is written."""
+    gap, before, nowhere = place[3 + place[2] + at], pointer(0), pointer(0)
+    plan, position = address_of(place) + 8 * JOIN_PLAN, address_of(place) + 8 * JOIN_POSITIONS
+    for i in range(word(items + LENGTH)):
+        x = load_address(items + ITEMS + 8 * i)
+        rank, shape, strides = half(x + RANK), load_address(x + SHAPE), load_address(x + STRIDES)
+        along = 1 if new else word(shape + 8 * at)
+        if along == 0:
+            continue
+        like = before != 0 and dims_agree(shape, load_address(before + SHAPE), rank, UNFIT)
+        if not like or not dims_agree(strides, load_address(before + STRIDES), rank, UNFIT):
+            plan_part(x, at, new, place)
+            before = x
+        put(load_address(x + DATA), target, plan, position, nowhere, nowhere, 0, mover)
+        target += along * gap
+
+
+@kernel
+def join(
+    items: Address,
+    out: Address,
+    axis: int,
+    new: int,
+    most: int,
+    short: int,
+    place: Numbers,
+    mover: int,
+    routes: Numbers,
+) -> int:
+    """Join a tuple's ndarrays along a dim of theirs, or a `new` one, into `out` or, if None, anew.
+
+    Returns a new reference to the result; to None if an argument does not fit, or if `out` may
+    share bytes with a part; 0 if memory ran out (NumPy has set the exception). `most` and `short`
+    are those of `write_kind`, `place` is scratch of JOIN_WORDS, `mover` is the address of the
+    `PLANE_MOVER`, and `routes` a table of Routes, of which the first words are read.
+    """
+    none, target, nbytes = int(routes[NONE]), out, UNFIT
+    if word(pointer(routes[SWITCH])) == 0:
+        nbytes = write_kind(items, axis, new, most, short, routes, place)
+    if nbytes > 0 and out == none:
+        call(routes[INCREF], (place[1],))
+        dims = address_of(place) + 8 * 3
+        target = pointer(call(routes[EMPTY], (place[2], dims, place[1], 0)))
+        if target == 0:
+            return 0
+    elif nbytes > 0 and is_like(out, address_of(place), CONTIGUOUS_WRITEABLE):
+        if is_apart(items, load_address(out + DATA), nbytes):
+            call(routes[INCREF], (number_of(out),))
+        else:
+            nbytes = UNFIT
+    else:
+        nbytes = UNFIT
+    if nbytes < 0:
+        call(routes[INCREF], (none,))
+        return none
+    at = axis + place[2] if axis < 0 else axis
+    copy_parts(items, load_address(target + DATA), at, new, place, mover)
+    return int(number_of(target))

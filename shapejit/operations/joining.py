@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import lru_cache
-from itertools import repeat
-from math import inf, prod
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -14,15 +12,14 @@ from numpy.typing import NDArray
 
 from ..arrays.foreign import sees_native_arrays, typed_joining
 from ..arrays.tensor import Array, Tensor
-from ..dtypes.promotion import AnyDtype, beyond_numpy, promoted
+from ..dtypes.promotion import promoted
 from ..engine import fast_joins, outputs, routes
 from ..engine.addresses import Places, place_of, places_of
 from ..engine.copying import copy, is_numpys
-from ..engine.patience import Kind, by_numpy, now, spent
+from ..engine.patience import Kind, by_numpy
 from ..errors import DTypeError, ReshapeError
 from ..kernels.constants import MAX_RANK
-from ..planning import planner, thresholds
-from ..runtime import result_memory
+from ..planning import thresholds
 from ..runtime.launches import Addresses
 from ..shapes.layout import Layout, normal_axes
 from ..shapes.request import integers
@@ -44,7 +41,8 @@ def concat(tensors: Sequence[Array], axis: int | None = 0, *, out: Array | None 
     >>> concat([np.zeros((2, 3), np.int8), np.ones(2, np.int16)], axis=None)
     array([0, 0, 0, 0, 0, 0, 1, 1], dtype=int16)
     """
-    return _join(tensors, axis, False, out)  # type: ignore[no-any-return]  # like tensors
+    made = fast_joins.join(tensors, axis, False, out)
+    return _joined(tensors, axis, False, out) if made is None else made  # type: ignore[no-any-return]  # like tensors
 
 
 @typed_joining
@@ -57,75 +55,8 @@ def stack(tensors: Sequence[Array], axis: int = 0, *, out: Array | None = None) 
     >>> stack([np.zeros((2, 3)), np.ones((2, 3))], axis=-1).shape
     (2, 3, 2)
     """
-    return _join(tensors, axis, True, out)  # type: ignore[no-any-return]  # like tensors
-
-
-def _join(tensors: Any, axis: Any, new: bool, out: Any) -> Any:
-    """Arrays joined along a `new` dim or one of theirs: by the first way that can."""
-    plain = type(tensors) in (list, tuple) and len(tensors) > 1 and type(axis) is int
-    if plain and (out is None or type(out) is np.ndarray):
-        parts = tuple(tensors)
-        made = None
-        if getattr(parts[0], "dtype", None) is getattr(parts[-1], "dtype", None):
-            made = fast_joins.join(parts, axis, new, out)
-        if made is None:
-            made = _by_numpy(parts, axis, new, out)
-        if made is not None:
-            return made
-    return _joined(tensors, axis, new, out)
-
-
-def _by_numpy(parts: tuple[Any, ...], axis: int, new: bool, out: Any) -> Any:
-    """Small ndarrays joined by NumPy; None for others, and if anything is wrong."""
-    if {*map(type, parts)} != {np.ndarray}:
-        return None
-    kinds = [x.dtype for x in parts]
-    kind, alike = kinds[0], len({*kinds}) == 1
-    start, unready = now(), () if fast_joins.ready() else (fast_joins.KIND,)
-    # A kernel is faster at what is strided, or put between others.
-    runs = axis == 0 and all(x.flags.c_contiguous for x in parts)
-    below = result_memory.FROM if runs or not alike else thresholds.NUMPY_BELOW
-    if unready:
-        below = thresholds.PLAN_ON_FIRST_USE_FROM
-    if sum([x.nbytes for x in parts]) >= below:
-        return None
-    kind = kind if alike else _numpy_kind((*kinds,))
-    if kind is None:
-        return None
-    if out is not None:
-        # NumPy writes parts before it looks at later ones.
-        unfit = not out.flags.carray or out.dtype is not kind
-        if unfit or any(map(np.may_share_memory, parts, repeat(out))):
-            return None
-        kind = None
-    try:  # a fifth of the time of `suppress`
-        join = np.stack if new else np.concatenate
-        made = join(parts, axis, out, dtype=kind, casting="unsafe")
-    except (ValueError, IndexError, TypeError):  # other shapes, or too many dims
-        return None
-    made = made if made.flags.c_contiguous else made.copy()
-    spent(start, *unready)
-    return made
-
-
-@lru_cache(maxsize=256)
-def _numpy_kind(kinds: tuple[np.dtype[Any], ...]) -> np.dtype[Any] | None:
-    """The dtype of several dtypes' join, if NumPy's casts to it give the bits of `cast`."""
-    with suppress(DTypeError):
-        kind: Any = promoted(kinds, "concat")
-        if isinstance(kind, np.dtype) and all(_numpy_casts(x, kind) for x in kinds):
-            return kind
-    return None
-
-
-def _numpy_casts(source: AnyDtype, target: AnyDtype) -> bool:
-    """Whether NumPy's cast gives the bits of `cast`: it widens bfloat16 by a shift.
-
-    A signalling NaN of float16 gets other bits.
-    """
-    others = beyond_numpy(source) or beyond_numpy(target) or source == np.float16
-    own = source == target or not others
-    return own or (source.name, target.name) == ("bfloat16", "float32")
+    made = fast_joins.join(tensors, axis, True, out)
+    return _joined(tensors, axis, True, out) if made is None else made  # type: ignore[no-any-return]  # like tensors
 
 
 @sees_native_arrays
@@ -136,47 +67,45 @@ def _joined(tensors: Any, axis: int | None, new: bool, out: Any) -> Any:
     kind = _joined_kind(parts, asked_by)
     shape, at, sizes = _joined_shape(parts, axis, new, asked_by)
     target, fresh = outputs.target(out, kind, shape, ())
+    made = target if out is None else out
+    mixed = any(x.dtype != kind for x in parts)
+    if mixed and not (
+        all(fast_joins.numpy_casts(x.dtype, kind) for x in parts) and _ndarrays([*parts, target])
+    ):
+        # By its name, a dtype is found with the Route of the cast.
+        parts, mixed = [x if x.dtype == kind else cast(x, kind.name) for x in parts], False
+    rows = None if mixed or type(target) is np.ndarray else _rows_of_bytes([*parts, target], at)
+    arrays = rows or _ndarrays([*parts, target])
+    added = new and not rows
+    if arrays and fast_joins.join(arrays[:-1], at, added, arrays[-1]) is not None:
+        return made
     begin, whole = place_of(target)
     if out is not None:
         place = Places.alike(np.array([begin]), whole)
         outputs.check_places_apart(places_of(parts), place, True, range(len(parts)))
-    arrays, kinds = _ndarrays([*parts, target]), {x.dtype for x in parts}
-    unready: tuple[Kind, ...] = ()
-    if len(kinds) > 1 and not (arrays and all(_numpy_casts(x, kind) for x in kinds)):
-        # By its name, a dtype is found with the Route of the cast.
-        parts = [x if x.dtype == kind else cast(x, kind.name) for x in parts]
-        arrays, kinds = arrays and _ndarrays([*parts, target]), {kind}
     run = sizes[0] * prod(shape[at + 1 :]) * whole.bits
     if at and len({*sizes}) == 1 and run % 8 and run < 8 * thresholds.RUN:
         # Elements that share bytes with other parts are written one by one: 300 times as long.
         stacked = _joined(parts, 0, True, None).moveaxis(0, at)
         copy(stacked, target.reshape(stacked.shape), fresh)
-        return target if out is None else out
-    if not arrays or (len(kinds) == 1 and arrays[-1].nbytes >= _numpy_below(arrays, at)):
+        return made
+    unready: tuple[Kind, ...] = ()
+    if not arrays or not (mixed or is_numpys(arrays[-1].dtype)):
         launches = _launches(places_of(parts), sizes, begin, whole, at)
         waiting = [route.kind for route, *_ in launches if not route.ready]
         if not (arrays and waiting):
             for route, sources, targets in launches:
                 routes.run(route, sources, targets, fresh)
-            return target if out is None else out
+            return made
         unready = tuple(filter(None, waiting))
-    *given, made = arrays
+    *given, into = arrays
     with by_numpy(*unready):
-        if new:
-            np.stack(given, at, made)
+        if added:
+            np.stack(given, at, into)
         else:
-            np.concatenate(given, None if axis is None else at, made, casting="unsafe")
-    return target if out is None else out
-
-
-def _numpy_below(arrays: Sequence[NDArray[Any]], at: int) -> float:
-    """The bytes of a join along dim `at` below which NumPy makes it; the result comes last."""
-    *parts, made = arrays
-    if is_numpys(made.dtype):
-        return inf
-    dense = all(x.flags.c_contiguous for x in parts)
-    run = min(prod(x.shape[at:]) for x in parts) if dense else 1
-    return planner.numpy_below(max(run, 1) * made.itemsize, gaps=True)
+            along = None if axis is None and not rows else at
+            np.concatenate(given, along, into, casting="unsafe")
+    return made
 
 
 def _ndarrays(arrays: list[Any]) -> list[NDArray[Any]] | None:
@@ -184,6 +113,33 @@ def _ndarrays(arrays: list[Any]) -> list[NDArray[Any]] | None:
     if any(x.ndim > MAX_RANK or (type(x) is Tensor and x.dtype.packed) for x in arrays):
         return None
     return [x.numpy() if isinstance(x, Tensor) else x for x in arrays]
+
+
+def _rows_of_bytes(tensors: list[Any], at: int) -> list[NDArray[Any]] | None:
+    """The bytes of Tensors, with one dim for those from `at` on; None if these share some."""
+    rows = []
+    for x in tensors:
+        found = _row_layout(x.layout, at)
+        if found is None:
+            return None
+        shape, offset, strides = found
+        rows.append(np.ndarray(shape, np.uint8, x.buffer.data, offset, strides))
+    return rows
+
+
+@lru_cache(maxsize=256)
+def _row_layout(layout: Layout, at: int) -> tuple[tuple[int, ...], int, tuple[int, ...]] | None:
+    """Shape, offset and strides of a Tensor's bytes, with one dim for those from `at` on, or None.
+
+    These dims are contiguous, and each run of theirs is of whole bytes.
+    """
+    outer, inner = layout.strides[:at], Layout.row_major(layout.shape[at:], layout.bits)
+    nbits = inner.size * layout.bits
+    whole = not any(n % 8 for n in (nbits, layout.offset, *outer)) and at < MAX_RANK
+    if not whole or layout.strides[at:] != inner.strides:
+        return None
+    strides = *(stride // 8 for stride in outer), 1
+    return (*layout.shape[:at], nbits // 8), layout.offset // 8, strides
 
 
 def _launches(
