@@ -42,9 +42,10 @@ class Repacked(Planned):
         """The formats."""
         return self.formats
 
-    def held(self, most: int) -> int:
+    @property
+    def held(self) -> int:
         """The memory of both tensors, and of codes with a byte each, several times."""
-        return self.base.held(most) + self.base.nbytes + self.nbytes + 5 * prod(self.elements)
+        return self.base.held + self.base.nbytes + self.nbytes + 5 * prod(self.elements)
 
     def rows(self, begin: int, end: int) -> Tensor:
         """All rows: the codes of one may be anywhere in the other tensor."""

@@ -92,7 +92,7 @@ def write(path: Path, tensors: Tensors, progress: Progress, verify: bool) -> Non
     def look(found: Checkpoint) -> None:
         check_written(changes, found, file_name(path))
 
-    file_formats.write(path, to_write(changes, tensors.most), metadata, progress, source=kept,
+    file_formats.write(path, to_write(changes), metadata, progress, source=kept,
                        types=types, check=look if verify else None)  # fmt: skip
 
 
