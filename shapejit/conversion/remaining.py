@@ -218,10 +218,10 @@ def _experts(
     inner, outer = part.shape[len(batch) :], len(change.shape) - len(part.shape) + len(batch)
     if outer < 0 or (part.shape[: len(batch)], change.shape[outer:]) != (batch, inner):
         return (), []
-    return change.shape[:outer], _origins(change, prod(inner))
+    return change.shape[:outer], origins(change, prod(inner))
 
 
-def _origins(change: Change, size: int) -> _Experts:
+def origins(change: Change, size: int) -> _Experts:
     """Where the runs of `size` elements of a tensor are stored; none unless each is a run there."""
     source, (layout, *others) = change.source, change.stages
     seen = layout.reshape((layout.size // size, size)) if size and not others else None
@@ -231,7 +231,7 @@ def _origins(change: Change, size: int) -> _Experts:
     if isinstance(source, Stored) and source.layout.contiguous:
         found = [(source.name, k) for k in range(source.layout.size // size)]
     elif isinstance(source, Joined) and source.axis == 0:
-        found = [origin for part in source.parts for origin in _origins(part, size)]
+        found = [origin for part in source.parts for origin in origins(part, size)]
     unit, offset = size * seen.bits, seen.offset - source.layout.offset
     begins = [offset + k * seen.strides[0] for k in range(seen.shape[0])] if found else []
     if any(begin % unit for begin in begins):
