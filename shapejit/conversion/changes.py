@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
@@ -43,14 +43,9 @@ class Change(Planned):
         return Change(source.dtype, source.shape, name, source)
 
     @property
-    def made_of(self) -> Sequence[Planned]:
-        """What its source is computed from."""
-        return self.source.made_of
-
-    @property
-    def reads(self) -> Sequence[Stored]:
-        """The stored tensors that it is computed from."""
-        return self.source.reads
+    def made_of(self) -> tuple[Planned]:
+        """Its source."""
+        return (self.source,)
 
     @property
     def stages(self) -> tuple[Layout, ...]:
@@ -104,11 +99,6 @@ class Change(Planned):
     def cut(self, begin: int, end: int, axis: int = 0) -> Change:
         """The tensor cut to some indices of a dim."""
         return self.then(_cut(begin, end, axis))
-
-    @property
-    def unit(self) -> int:
-        """1: any rows can be computed alone."""
-        return 1
 
     def rows(self, begin: int, end: int) -> Tensor:
         """Some rows."""

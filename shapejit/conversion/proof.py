@@ -60,7 +60,7 @@ def _leaves(changes: Iterable[Planned]) -> Iterator[Change]:
         yield change
         if change.ops:
             yield Change.of(change.name, change.source)
-        yield from _leaves(change.made_of)
+        yield from _leaves(change.source.made_of)
 
 
 def _kind(change: Change) -> SampleKind:

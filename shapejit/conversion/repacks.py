@@ -43,6 +43,11 @@ class Repacked(Planned):
         return self.formats
 
     @property
+    def unit(self) -> int:
+        """All rows are made at once."""
+        return self.count
+
+    @property
     def held(self) -> int:
         """The memory of both tensors, and of codes with a byte each, several times."""
         return self.base.held + self.base.nbytes + self.nbytes + 5 * prod(self.elements)

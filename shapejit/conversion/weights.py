@@ -171,6 +171,11 @@ class PartOf(Planned):
         return self.whole.origin, self.whole.scheme, self.key
 
     @property
+    def unit(self) -> int:
+        """All rows are made at once."""
+        return self.count
+
+    @property
     def held(self) -> int:
         """The memory of the whole weight."""
         return self.whole.held

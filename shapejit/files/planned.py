@@ -43,8 +43,8 @@ class Planned(ABC):
 
     @property
     def unit(self) -> int:
-        """Rows are made in multiples of this number."""
-        return self.count
+        """Rows are made in multiples of this number: here any row alone."""
+        return 1
 
     @property
     def made_of(self) -> Sequence[Planned]:
@@ -196,11 +196,6 @@ class View(Planned):
     shape: tuple[int, ...]
     base: Planned
     seen: Layout
-
-    @property
-    def unit(self) -> int:
-        """1: each row is copied by itself."""
-        return 1
 
     def rows(self, begin: int, end: int) -> Tensor:
         """Some rows, from as few rows of the base as necessary."""

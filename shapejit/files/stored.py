@@ -44,11 +44,6 @@ class Stored(Planned):
         return self.layout.shape
 
     @property
-    def unit(self) -> int:
-        """1: each row can be read by itself."""
-        return 1
-
-    @property
     def reads(self) -> tuple[Stored]:
         """Itself."""
         return (self,)
