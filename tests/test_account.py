@@ -376,6 +376,28 @@ def test_parts_that_are_moved_stay_one_weight_or_are_refused(case, kind, tmp_pat
     assert np.array_equal(made, expected(a, b))
 
 
+def test_weights_that_are_stacked_beside_decoded_ones_stay_described(tmp_path):
+    parts = {f"{w}.{k}": x for w in ("e.0", "e.1", "q_proj") for k, x in FP8.parts.items()}
+    source = folder_of(tmp_path / "in", parts, FP8.config)
+    sj.files.convert(source, tmp_path / "out", [("stack", "e.#"), ("to", "q_proj.*=bf16")])
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["quantization_config"]["modules_to_not_convert"] == ["q_proj"]
+    (found,) = sj.schemes.detect(sj.load_file(tmp_path / "out"), config)
+    made = sj.schemes[found.scheme].decode(found.parts, dtype="bfloat16").numpy()
+    assert made.tobytes() == 2 * FP8.expected["bfloat16"].tobytes()
+
+
+@KINDS
+def test_codes_that_nothing_describes_are_not_copied_in_another_order(kind, tmp_path):
+    tensors = {**FP8.checkpoint(), "experts.W_q": np.arange(64, dtype=np.uint8).reshape(4, 16)}
+    source, target = given(kind, tmp_path, tensors)
+    rules = [("permute", "experts.W_q=1,0"), ("to", "bf16")]
+    with pytest.raises(sj.FormatError, match=r"'experts\.W_q' would be copied.*--keep"):
+        sj.files.convert(source, target, rules)
+    sj.files.convert(source, target, [("keep", "experts.W_q"), *rules])
+    assert sj.load_file(target)["experts.W_q"].shape == (16, 4)
+
+
 # Rules for the other kind of weights
 
 

@@ -179,7 +179,6 @@ def _named(found: re.Match[str], template: str) -> str:
 class Joined(Planned):
     """Tensors concatenated along `axis`."""
 
-    verb = "join"
     dtype: DType
     shape: tuple[int, ...]
     parts: Sequence[Change]

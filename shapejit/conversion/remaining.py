@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..errors import FormatError, quoted
+from ..files.planned import Planned
 from ..files.stored import Stored
 from ..quantization.account import Held, unaccounted
 from ..quantization.configuration import declared
@@ -20,42 +21,33 @@ from .tensors import Tensors
 from .weights import stored
 
 
-class Use(NamedTuple):
-    """A tensor of the destination that contains a stored one, and the operations on that."""
-
-    change: Change
-    ops: tuple[str, ...]
-
-
-def uses(tensors: Tensors) -> dict[str, list[Use]]:
-    """The uses of each stored tensor of the source, except parts of decoded weights."""
-    made = dict[str, list[Use]]()
+def uses(tensors: Tensors) -> dict[str, list[Change]]:
+    """The tensors of the destination that contain each stored one, except as a decoded weight."""
+    made = dict[str, list[Change]]()
     for change in tensors.changes.values():
-        for name, ops in _stored(change):
-            made.setdefault(name, []).append(Use(change, ops))
+        for name in _stored(change):
+            made.setdefault(name, []).append(change)
     return made
 
 
-def _stored(change: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The stored tensors that a Change contains, and the operations on each."""
-    source, ops = change.source, tuple(name for name, _ in change.ops)
-    if isinstance(source, Stored):
-        yield source.name, ops
-        return
-    for part in source.made_of:
-        yield from ((name, (*done, source.verb, *ops)) for name, done in _stored(part))
+def _stored(x: Planned) -> Iterator[str]:
+    """The stored tensors whose elements a tensor has."""
+    if isinstance(x, Stored):
+        yield x.name
+    for part in x.made_of:
+        yield from _stored(part)
 
 
-def untouched(tensors: Tensors) -> list[Found]:
-    """The quantised weights whose codes are unchanged."""
-    there = tensors.unchanged
-    return [weight for weight in tensors.detected if weight.codes in there]
+def staying(tensors: Tensors) -> list[Found]:
+    """The weights that stay quantised, moved or not."""
+    used = uses(tensors)
+    return [weight for weight in tensors.detected if weight.codes in used]
 
 
 def still_quantised(tensors: Tensors) -> Iterator[str]:
     """Warnings for quantised weights that `--dtype` does not cast."""
     for r in (r for r in tensors.rules if r.option == "dtype"):
-        names = [w.codes for w in untouched(tensors) if w.codes not in tensors.kept]
+        names = [w.codes for w in staying(tensors) if w.codes not in tensors.kept]
         if found := [name for name in names if r.pattern.fullmatch(name)]:
             yield (
                 f"{tensors.path}: {r} casts no quantised weights: {len(found)} stay as they are, "
@@ -71,14 +63,13 @@ def check(tensors: Tensors) -> None:
     """
     if not tensors.became:
         return
-    kept = untouched(tensors)
+    kept = staying(tensors)
     own = {name for weight in kept for name in weight.named.values()} | tensors.kept
-    described = tensors.config.declared.tells
     held = {
-        name: Held(use.change.dtype, prod(use.change.shape))
+        name: Held(change.dtype, prod(change.shape))
         for name, found in uses(tensors).items()
-        for use in found
-        if name not in own and not _is_meant(use, described)
+        for change in found
+        if name not in own
     }
     missing = unaccounted(tensors.became, held, described=bool(kept))
     if not kept:
@@ -89,16 +80,6 @@ def check(tensors: Tensors) -> None:
             f"{tensors.path}: tensor {quoted(name)} would be copied: {reason} "
             f"(--exclude drops it, --keep copies it anyway)"
         )
-
-
-def _is_meant(use: Use, described: bool) -> bool:
-    """Whether rules change the elements on purpose: casts, repacked codes, permuted integers.
-
-    If quantised weights are still `described` by a config, permuted integers may be codes.
-    """
-    if "cast" in use.ops or "repack" in use.ops:
-        return True
-    return not described and use.change.dtype.kind == "integer" and bool(use.ops)
 
 
 def check_parts(tensors: Tensors, config: Mapping[str, Any], results: Mapping[str, Any]) -> None:
@@ -115,17 +96,17 @@ def check_parts(tensors: Tensors, config: Mapping[str, Any], results: Mapping[st
     now, nodes = tensors.unchanged, {node.codes for node in tensors.checkpoint.weight_nodes}
     moved, names = dict[str, str](), set[str]()
     for weight in weights.values():
-        for use in used.get(weight.codes, ()) if weight.codes not in tensors.kept else ():
-            needed, made = _needed(weight), _beside(use.change, weight, tensors.changes)
+        for change in used.get(weight.codes, ()) if weight.codes not in tensors.kept else ():
+            needed, made = _needed(weight), _beside(change, weight, tensors.changes)
             if weight.codes in nodes:  # they name their tensors
                 made = {k: now[part.name] for k, part in needed.items() if part.name in now}
             if made.keys() != needed.keys():
-                raise _unreadable(tensors, use.change.name, weight.scheme)
+                raise _unreadable(tensors, change.name, weight.scheme)
             if all(_is_copy(made[key], part) for key, part in needed.items()):
                 continue
             if len(made) > 1 and not _same_experts(made, weight, weights):
-                raise _unreadable(tensors, use.change.name, weight.scheme)
-            moved[use.change.name] = weight.scheme
+                raise _unreadable(tensors, change.name, weight.scheme)
+            moved[change.name] = weight.scheme
             names |= {change.name for change in made.values()}
     found = detected({name: results[name] for name in names}, declared(config)) if moved else ()
     for name in moved.keys() - {weight.codes for weight in found}:

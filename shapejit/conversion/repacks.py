@@ -24,7 +24,6 @@ _PROBE = 3072  # elements of a dim that every format can store
 class Repacked(Planned):
     """The codes of another tensor in another format; `elements` is their shape."""
 
-    verb = "repack"
     dtype: DType
     shape: tuple[int, ...]
     base: Change

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import lcm, prod
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,12 +28,10 @@ LOOKED_AT = 1 << 20  # bytes of a tensor that tells more of a weight than its dt
 class Planned(ABC):
     """A tensor, row-major: what it is, and how some of its rows are made.
 
-    Rows are indices of dim 0; those of a tensor without dims are one. `verb` says what it does to
-    its sources.
+    Rows are indices of dim 0; those of a tensor without dims are one.
     """
 
     __slots__ = ()
-    verb: ClassVar[str] = ""
     dtype: DType
     shape: Any  # a tuple of sizes: a field of most subclasses, a property of Stored
 
