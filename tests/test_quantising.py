@@ -177,23 +177,16 @@ def test_config_json_names_stacked_experts_that_are_left_out(tmp_path):
         assert set(said["modules_to_not_convert"]) == names
 
 
-def test_dry_run_tells_sizes_and_errors(model, tmp_path, capsys):
+def test_dry_run_tells_sizes(model, tmp_path, capsys):
     command = ["convert", str(model), str(tmp_path / "to"), "--to", "fp8:block", "--dry-run"]
     assert main(command) == 0
     out, err = capsys.readouterr()
     assert "left as it is: lm_head.weight (the head)" in err
-    assert "relative" in out
+    assert "float8_e4m3fn" in out
     assert main([*command, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    errors = {row["name"]: row for row in told["errors"]}
-    assert len(errors) == len(LINEAR)
-    row = errors["model.layers.#.mlp.up_proj.weight"]
-    x = sj.load_file(model)["model.layers.0.mlp.up_proj.weight"].numpy().astype(np.float32)
-    y = sj.schemes["fp8:block"].decode(sj.schemes["fp8:block"].encode(x), dtype="float32").numpy()
-    apart = np.abs(y - x)
-    assert row["largest"] == pytest.approx(float(apart.max()))
-    assert row["mean"] == pytest.approx(float(apart.mean()))
-    assert row["relative"] == pytest.approx(float(np.sqrt((apart**2).mean() / (x**2).mean())))
+    groups = json.loads(capsys.readouterr().out)["groups"]
+    codes = [row for row in groups if row["after"].startswith("float8_e4m3fn")]
+    assert sum(row["count"] for row in codes) == len(LINEAR)
     assert not (tmp_path / "to").exists()
 
 
@@ -208,9 +201,8 @@ def test_weights_that_cannot_be_encoded(scheme, tmp_path, capsys):
     for number in (np.nan, -np.inf):
         x[77, 100] = number
         sj.save_file({"b.weight": x}, source)
-        for rest in ([], ["--dry-run"]):
-            assert main(["convert", str(source), str(made), "--to", scheme, *rest]) == 2
-            assert "weight 'b.weight'" in capsys.readouterr().err
+        assert main(["convert", str(source), str(made), "--to", scheme]) == 2
+        assert "weight 'b.weight'" in capsys.readouterr().err
 
 
 def test_what_is_refused(model, tmp_path):

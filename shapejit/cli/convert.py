@@ -25,19 +25,10 @@ _COLUMNS: Columns = {
     "bytes": "{0[nbytes]}",
 }
 
-# Errors of a sample of the first weight of each kind that is encoded.
-_ERRORS: Columns = {
-    "name": lambda row: shown(row["name"]),
-    "scheme": "{0[scheme]}",
-    "largest error": "{0[largest]:.3g}",
-    "mean": "{0[mean]:.3g}",
-    "relative": "{0[relative]:.2%}",
-}
-
 
 def report_json(report: Report) -> dict[str, Any]:
     """A report as a dict for JSON."""
-    found = {name: value for name, value in vars(report).items() if name not in ("rows", "errors")}
+    found = {name: value for name, value in vars(report).items() if name != "rows"}
     return {**found, "gb_per_s": report.gb_per_s}
 
 
@@ -98,12 +89,6 @@ def options(parser: ArgumentParser) -> None:
         default="5GB",
         metavar="SIZE",
         help="start a new shard of a folder after SIZE bytes, such as 500MB (default: 5GB)",
-    )
-    add(
-        "--chunk",
-        metavar="SIZE",
-        help="hold at most SIZE bytes of a tensor in memory at a time, such as 64MiB, and refuse "
-        "rules that need more (default: 1GiB, or more where a rule needs it)",
     )
     add(
         "--part",
@@ -173,7 +158,7 @@ def _pair_with(option: str) -> Callable[[str], tuple[str, str]]:
 
 
 _SAME = ("executor", "strict", "saturate", "resume", "proof", "verify", "dry_run", "part", "commit",
-         "max_shard_size", "chunk", *SPEC_OPTIONS)  # fmt: skip
+         "max_shard_size", *SPEC_OPTIONS)  # fmt: skip
 
 
 def run(args: Namespace) -> int:
@@ -208,11 +193,7 @@ def run(args: Namespace) -> int:
 def _print_groups(report: Report, as_json: bool) -> None:
     groups = grouped(map(vars, report.rows), ("scheme", "before", "after", "way"))
     if as_json:
-        errors = [error._asdict() for error in report.errors]
-        also = {"warnings": report.warnings, "left_out": report.left_out, "errors": errors}
-        print_json({"groups": groups, **also})
+        print_json({"groups": groups, "warnings": report.warnings, "left_out": report.left_out})
         return
     print_table(_COLUMNS, groups)
-    if report.errors:
-        print_table(_ERRORS, (error._asdict() for error in report.errors))
     print(f"{report.tensors} tensors, {report.bytes_written} bytes")

@@ -12,7 +12,7 @@ from math import gcd, prod
 from ..arrays.tensor import Bytes, Tensor
 from ..dtypes.table import DType
 from ..errors import FormatError, ReshapeError, quoted, shape_text
-from ..files.pieces import MOST, PIECE_BYTES
+from ..files.pieces import PIECE_BYTES
 from ..files.planned import Planned
 from ..operations import joining
 from ..shapes.layout import normal_axes
@@ -179,7 +179,6 @@ def _named(found: re.Match[str], template: str) -> str:
 class Joined(Planned):
     """Tensors concatenated along `axis`."""
 
-    verb = "join"
     dtype: DType
     shape: tuple[int, ...]
     parts: Sequence[Change]
@@ -208,17 +207,16 @@ class Joined(Planned):
         whole = all(part.size * part.dtype.bits % 8 == 0 for part in self.parts)
         return not self.axis and whole and self.nbytes >= len(self.parts) * PIECE_BYTES // 8
 
-    def held(self, most: int) -> int:
+    @property
+    def held(self) -> int:
         """The memory of a part, or of rows of all parts."""
-        if self.one_by_one:
-            return max(part.held(most) for part in self.parts)
-        return super().held(most)
+        return max(part.held for part in self.parts) if self.one_by_one else super().held
 
-    def pieces(self, most: int = MOST) -> Iterator[Bytes]:
+    def pieces(self) -> Iterator[Bytes]:
         """The packed elements; a part that is longer than a piece is never in memory as a whole."""
         if not self.one_by_one:
-            return super().pieces(most)
-        return chain.from_iterable(part.pieces(most) for part in self.parts)
+            return super().pieces()
+        return chain.from_iterable(part.pieces() for part in self.parts)
 
     def rows(self, begin: int, end: int) -> Tensor:
         """Some rows; those of one part are not copied."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from math import prod
 
 from ..arrays.tensor import Bytes, Tensor
 from ..dtypes.table import DType, dtype
 from ..errors import FileFormatError
 from ..files.checkpoint import Checkpoint
-from ..files.pieces import MOST, new_memory, whole_elements
+from ..files.pieces import new_memory, whole_elements
 from ..files.places import places
 from ..files.planned import Planned, View, first_difference
 from ..files.stored import FileType, Stored
@@ -43,14 +43,9 @@ class Change(Planned):
         return Change(source.dtype, source.shape, name, source)
 
     @property
-    def made_of(self) -> Sequence[Planned]:
-        """What its source is computed from."""
-        return self.source.made_of
-
-    @property
-    def reads(self) -> Sequence[Stored]:
-        """The stored tensors that it is computed from."""
-        return self.source.reads
+    def made_of(self) -> tuple[Planned]:
+        """Its source."""
+        return (self.source,)
 
     @property
     def stages(self) -> tuple[Layout, ...]:
@@ -105,11 +100,6 @@ class Change(Planned):
         """The tensor cut to some indices of a dim."""
         return self.then(_cut(begin, end, axis))
 
-    @property
-    def unit(self) -> int:
-        """1: any rows can be computed alone."""
-        return 1
-
     def rows(self, begin: int, end: int) -> Tensor:
         """Some rows."""
         return (self if end - begin == self.count else self.cut(begin, end)).tensor()
@@ -118,9 +108,9 @@ class Change(Planned):
         """All rows."""
         return self._converted(self._seen.tensor()).reshape(self.shape)
 
-    def pieces(self, most: int = MOST) -> Iterator[Bytes]:
+    def pieces(self) -> Iterator[Bytes]:
         """The new packed bytes in order."""
-        found, kind = self._seen.pieces(most), self.source.dtype
+        found, kind = self._seen.pieces(), self.source.dtype
         if not self.casts:
             return found
         whole = whole_elements(found, kind.bits, prod(self.shape))
@@ -136,9 +126,10 @@ class Change(Planned):
             seen = View(seen.dtype, layout.shape, seen, layout)
         return seen
 
-    def held(self, most: int) -> int:
+    @property
+    def held(self) -> int:
         """The memory of its source, or of the rows that a stage needs."""
-        return self._seen.held(most)
+        return self._seen.held
 
     def _converted(self, tensor: Tensor) -> Tensor:
         for kind, saturate in self.casts:
@@ -147,9 +138,9 @@ class Change(Planned):
         return tensor
 
 
-def to_write(changes: Iterable[Change], most: int) -> list[New]:
-    """The tensors for a writer; about `most` bytes of one are in memory at a time."""
-    return [New(c.name, c.dtype, c.shape, partial(c.pieces, most), c.extent) for c in changes]
+def to_write(changes: Iterable[Change]) -> list[New]:
+    """The tensors for a writer."""
+    return [New(c.name, c.dtype, c.shape, c.pieces, c.extent) for c in changes]
 
 
 def check_written(changes: Iterable[Change], found: Checkpoint, path: str) -> None:

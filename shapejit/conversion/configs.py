@@ -19,7 +19,7 @@ from ..quantization.configuration import (
 from ..quantization.declaring import declaration, left_out, of_dtype, without
 from .changes import Change
 from .quantizing import unquantised
-from .remaining import untouched
+from .remaining import staying
 from .tensors import Tensors
 from .weights import Decoded, PartOf
 
@@ -33,7 +33,7 @@ def rewritten(tensors: Tensors) -> dict[str, Any]:
     config = tensors.config
     made = dict(config.content)
     if tensors.became or tensors.encoded:
-        left = {weight.scheme for weight in untouched(tensors)}
+        left = {weight.scheme for weight in staying(tensors)}
         if left and config.beside and not any(sections(made).values()):
             names = ", ".join(config.beside)
             raise FormatError(
@@ -71,7 +71,7 @@ def metadata_after(metadata: Mapping[str, Any], tensors: Tensors) -> dict[str, A
     if not (tensors.became or tensors.encoded):
         return dict(metadata)
     made = {key: value for key, value in metadata.items() if key not in _TELLING}
-    kept = {weight.codes.rpartition(".")[0] for weight in untouched(tensors)}
+    kept = {weight.codes.rpartition(".")[0] for weight in staying(tensors)}
     layers = {name: how for name, how in comfy_layers(metadata).items() if name in kept}
     if layers:
         made[COMFY] = json.dumps({**json.loads(metadata[COMFY]), "layers": layers})
@@ -83,7 +83,7 @@ def described_by_config(facts: Mapping[str, Any], tensors: Tensors) -> list[str]
     if not declared({key: fact for key, fact in facts.items() if key != COMFY}).tells:
         return []
     made = {c.source.whole.scheme for c in tensors.changes.values() if isinstance(c.source, PartOf)}
-    return sorted(made | {weight.scheme for weight in untouched(tensors)})
+    return sorted(made | {weight.scheme for weight in staying(tensors)})
 
 
 def _settings(tensors: Tensors, scheme: str) -> dict[str, Any]:

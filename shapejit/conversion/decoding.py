@@ -19,7 +19,7 @@ from ..quantization.scheme import DECODED
 from ..quantization.table import schemes
 from .changes import Change
 from .quantizing import floats, quantise
-from .remaining import Use, uses
+from .remaining import uses
 from .tensors import Rule, Tensors, each
 from .weights import Decoded, PartOf, converted, settings_of
 
@@ -75,11 +75,11 @@ def _cast_plain(r: Rule, tensors: Tensors, target: str) -> bool:
     return bool(weights)
 
 
-def _refuse_changed(r: Rule, tensors: Tensors, weight: Found, used: Sequence[Use]) -> None:
+def _refuse_changed(r: Rule, tensors: Tensors, weight: Found, used: Sequence[Change]) -> None:
     """Raise FormatError for codes that a rule has permuted or cast: they would stay quantised."""
-    for use in used:
-        if r.pattern.fullmatch(weight.renamed(use.change.name)):
-            with tensors.named(use.change.name, r):
+    for change in used:
+        if r.pattern.fullmatch(weight.renamed(change.name)):
+            with tensors.named(change.name, r):
                 raise FormatError(
                     f"the codes {quoted(weight.codes)} of a quantised weight ({weight.scheme}) "
                     f"were changed by an earlier rule: give --to first"

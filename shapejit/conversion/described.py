@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..errors import shape_text
-from .quantizing import EncodingError
 from .tensors import Tensors
 
 
@@ -34,7 +33,7 @@ class Report:
     (converted or reordered), not only with new names and shapes. `warnings` are contradictions and
     unclear tensors of the weights that were decoded or converted; `left_out` the weights that a
     rule for all tensors left as they are, with the reasons. After a dry run `rows` are the planned
-    tensors, and `errors` the differences between encoded weights and their codes.
+    tensors.
     """
 
     tensors: int
@@ -46,7 +45,6 @@ class Report:
     warnings: tuple[str, ...] = ()
     left_out: tuple[tuple[str, str], ...] = ()
     rows: tuple[Described, ...] = ()
-    errors: tuple[EncodingError, ...] = ()
 
     @property
     def gb_per_s(self) -> float:

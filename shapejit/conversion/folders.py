@@ -114,7 +114,7 @@ def planned_folder(
     checkpoint = tensors.checkpoint
     stem = checkpoint.stem
     changes = [*tensors.changes.values()]
-    files = _shards(path, changes, max_shard, tensors.most, stem, checkpoint.of_files)
+    files = _shards(path, changes, max_shard, stem, checkpoint.of_files)
     texts, index = _texts(tensors, files, config, stem), f"{stem}{SUFFIX}"
     telling = {
         CONFIG,
@@ -207,7 +207,7 @@ def nbytes_of(given: int | str) -> int:
 
 
 def _shards(
-    folder: str, changes: Sequence[Change], max_shard: int, most: int, stem: str,
+    folder: str, changes: Sequence[Change], max_shard: int, stem: str,
     metadata: Mapping[str, str] | None,
 ) -> list[Shard]:  # fmt: skip
     """The tensors in order, in files of at most `max_shard` bytes; a larger one has its own file.
@@ -220,7 +220,7 @@ def _shards(
         name = f"{stem}.safetensors"
         if count > 1:
             name = f"{stem}-{k:05d}-of-{count:05d}.safetensors"
-        file = placed(place.join(folder, name), to_write(group, most), metadata)
+        file = placed(place.join(folder, name), to_write(group), metadata)
         made.append(Shard(name, tuple(group), file))
     return made
 

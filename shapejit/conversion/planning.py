@@ -13,7 +13,7 @@ from functools import lru_cache, partial
 from socket import gethostname
 from typing import TYPE_CHECKING, Any
 
-from ..errors import FileFormatError, FormatError, quoted
+from ..errors import FileFormatError, FormatError
 from ..files import file_formats
 from ..files.checkpoint import Checkpoint
 from ..files.configuration import configuration
@@ -26,7 +26,6 @@ from .described import Report, described
 from .destinations import destination
 from .folders import MAX_SHARD, Folder, nbytes_of, planned_folder
 from .proof import prove
-from .quantizing import encoding_errors
 from .remaining import check, check_parts, still_quantised
 from .rules import RULES, Given, rules_of
 from .runs import Settings, WriteShards, write_folder, write_here
@@ -42,31 +41,18 @@ def plan(
     rules: Sequence[Rule],
     reshape: Dialect,
     saturate: bool = True,
-    chunk: int | None = None,
 ) -> Tensors:
     """Plan a conversion: apply `rules` in order to the tensors of a checkpoint.
 
     Only data that describe quantised weights are read; `--to` a scheme converts one weight of each
-    kind. `saturate` is that of all casts, `chunk` the most bytes of a tensor in memory at a time.
-    Raises ReshapeError, DTypeError or FormatError, with the file, the tensor and the rule, for a
-    rule that does not fit or matches no tensor, and for a tensor that needs more than `chunk`.
+    kind. `saturate` is that of all casts. Raises ReshapeError, DTypeError or FormatError, with the
+    file, the tensor and the rule, for a rule that does not fit or matches no tensor.
     """
-    tensors = Tensors(checkpoint, configuration(checkpoint), reshape, rules, saturate, chunk)
+    tensors = Tensors(checkpoint, configuration(checkpoint), reshape, rules, saturate)
     for r in rules:
         RULES[r.option].apply(r, tensors)
     check(tensors)
-    if chunk is not None:
-        _check_held(tensors, chunk)
     return tensors
-
-
-def _check_held(tensors: Tensors, chunk: int) -> None:
-    for change in tensors.changes.values():
-        held = change.held(chunk)
-        if held > chunk:
-            reason = f"its rules need {held} bytes in memory at a time"
-            where = f"{tensors.path}: tensor {quoted(change.name)}"
-            raise FormatError(f"{where}: {reason}, more than the {chunk} of --chunk")
 
 
 def folder_of(tensors: Tensors, path: Path, settings: Settings) -> Folder | None:
@@ -121,7 +107,6 @@ class Job:
     rules: tuple[Rule, ...]
     spec: tuple[str, bool, bool]
     saturate: bool
-    chunk: int | None
     settings: Settings
     wanted: str = ""
 
@@ -130,7 +115,7 @@ class Job:
         spec, special_zero, allowzero = self.spec
         reshape = dialect(spec, special_zero=special_zero, allowzero=allowzero)
         source = file_formats.read(self.source)
-        tensors = plan(source, self.rules, reshape, self.saturate, self.chunk)
+        tensors = plan(source, self.rules, reshape, self.saturate)
         return tensors, folder_of(tensors, self.destination, self.settings)
 
 
@@ -167,7 +152,6 @@ def convert(
     saturate: bool = True,
     strict: bool = False,
     max_shard_size: int | str = MAX_SHARD,
-    chunk: int | str | None = None,
     proof: bool = True,
     verify: bool = False,
     dry_run: bool = False,
@@ -189,11 +173,9 @@ def convert(
     `spec` and its flags define 0 and -1 in reshapes, `saturate` applies to casts to float8. With
     `proof` a sample of each kind of tensor is converted and compared with NumPy first; `verify`
     converts all tensors again, and compares them with the written ones before `dst` appears;
-    `resume` continues from the finished shards of a killed run. With `chunk` at most that many
-    bytes of a tensor are in memory at a time: rules that need more raise FormatError before
-    anything is written. `planned` is called with a Report of what will be done, `progress` with
-    numbers of bytes; `dry_run` writes nothing. The report's `warnings` list contradictions and
-    unclear tensors; with `strict` they raise.
+    `resume` continues from the finished shards of a killed run. `planned` is called with a Report
+    of what will be done, `progress` with numbers of bytes; `dry_run` writes nothing. The report's
+    `warnings` list contradictions and unclear tensors; with `strict` they raise.
 
     Several processes may share the shards of a folder: `part=(i, n)` writes every n-th shard, from
     the i-th on, counted from 1; `commit=n` checks the shards of n parts and makes `dst` appear.
@@ -219,8 +201,7 @@ def convert(
     """
     given = tuple(rules_of(rules))
     settings = Settings(nbytes_of(max_shard_size), resume, part, commit, verify)
-    most = None if chunk is None else nbytes_of(chunk)
-    job = Job(src, dst, given, (spec, special_zero, allowzero), saturate, most, settings)
+    job = Job(src, dst, given, (spec, special_zero, allowzero), saturate, settings)
     tensors, folder = job.planned()
     if folder is None and (part or commit or executor is not None):
         reason = "parts and executors need folders as source and destination"
@@ -233,10 +214,9 @@ def convert(
     if planned is not None:
         planned(report)
     if dry_run:
-        errors = tuple(encoding_errors(tensors))
-        return replace(report, rows=tuple(described(tensors)), errors=errors)
+        return replace(report, rows=tuple(described(tensors)))
     if proof and commit is None:
-        prove(tensors.changes.values(), tensors.most)
+        prove(tensors.changes.values())
     start, tell = time.perf_counter(), progress or (lambda _: None)
     try:
         if folder is None:

@@ -9,7 +9,6 @@ from contextlib import nullcontext
 from ..engine import patience
 from ..errors import FormatError, quoted
 from ..files.open_files import release
-from ..files.pieces import MOST
 from ..files.planned import Planned
 from .actions import Joined
 from .changes import Change
@@ -21,7 +20,7 @@ WHOLE = 1 << 28  # bytes of a tensor that may be in memory for that
 SampleKind = tuple[object, ...]
 
 
-def prove(changes: Iterable[Change], most: int = MOST) -> int:
+def prove(changes: Iterable[Change]) -> int:
     """Compute the first rows of a tensor of each kind twice; return the number of kinds.
 
     Kinds differ in dtypes, schemes, formats and operations. NumPy has to compute the same bits as
@@ -39,12 +38,12 @@ def prove(changes: Iterable[Change], most: int = MOST) -> int:
         for axis, size in enumerate(change.shape):
             if change.nbytes > SAMPLE:
                 change = change.cut(0, max(1, SAMPLE * size // change.nbytes), axis)
-        if max(change.held(most), change.nbytes) > min(WHOLE, most):
+        if max(change.held, change.nbytes) > WHOLE:
             continue
         with patience.force_kernels() if sizes[kind] > SAMPLE else nullcontext():
-            made = _bytes(change, most)
+            made = _bytes(change)
         with patience.force_numpy():
-            wanted = _bytes(change, most)
+            wanted = _bytes(change)
         if made != wanted:
             raise FormatError(
                 f"tensor {quoted(change.name)}: the proof failed: kernels and NumPy computed "
@@ -61,7 +60,7 @@ def _leaves(changes: Iterable[Planned]) -> Iterator[Change]:
         yield change
         if change.ops:
             yield Change.of(change.name, change.source)
-        yield from _leaves(change.made_of)
+        yield from _leaves(change.source.made_of)
 
 
 def _kind(change: Change) -> SampleKind:
@@ -69,8 +68,8 @@ def _kind(change: Change) -> SampleKind:
     return type(source), source.dtype, change.dtype, *done, *source.kind
 
 
-def _bytes(change: Change, most: int) -> bytes:
-    made = b"".join(map(bytes, change.pieces(most)))
+def _bytes(change: Change) -> bytes:
+    made = b"".join(map(bytes, change.pieces()))
     LATEST.clear()
     release()
     return made

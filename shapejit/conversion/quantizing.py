@@ -29,8 +29,6 @@ from .tensors import Rule, Tensors, each
 from .weights import PartOf, Whole, settings_of
 
 _SAMPLE_ROWS = 128  # of a weight of zeros, which is encoded to find the shapes of parts
-_SAMPLE = 1 << 22  # elements of a weight of which the error is computed
-_NUMBER = re.compile(r"(?<![^./])[0-9]+(?![^./])")
 # Schemes of compressed-tensors, whose scales of whole weights are arrays of one element.
 _ARRAYS = ("fp8:tensor", "nvfp4:compressed-tensors")
 # Projections that inference engines fuse, with one global scale.
@@ -43,19 +41,6 @@ class _Planned(NamedTuple):
     parts: Mapping[str, tuple[DType, tuple[int, ...]]]
     settings: Mapping[str, Any]
     group: Group
-
-
-class EncodingError(NamedTuple):
-    """The quantisation error of a sample of the first weight of a kind.
-
-    `relative` is the root mean square of the differences, divided by that of the weight.
-    """
-
-    name: str
-    scheme: str
-    largest: float
-    mean: float
-    relative: float
 
 
 def quantise(r: Rule, tensors: Tensors, target: str) -> bool:
@@ -95,10 +80,10 @@ def quantise(r: Rule, tensors: Tensors, target: str) -> bool:
         with tensors.named(name, r):
             plan = plans[change.shape]
             made[name] = list(_parts(change, scheme, plan, shared.get(name)))
-            tensors.encoded.append((target, change))
             source = made[name][0].source
             assert isinstance(source, PartOf)
             tensors.scheme_parts.append(source)
+    tensors.encoded = True
     tensors.replace(r, made)
     return True
 
@@ -210,30 +195,6 @@ def unquantised(tensors: Tensors) -> list[str]:
     return (
         made if any(name.startswith("lm_head.") for name in tensors.changes) else [*made, "lm_head"]
     )  # of tied weights, too, it is a module
-
-
-def encoding_errors(tensors: Tensors) -> Iterator[EncodingError]:
-    """The error of each kind of encoded weight; kinds are names up to numbers."""
-    seen = set[str]()
-    for target, base in tensors.encoded:
-        kind = _NUMBER.sub("#", base.name)
-        if kind in seen:
-            continue
-        seen.add(kind)
-        rows = max(_SAMPLE_ROWS, _SAMPLE // max(1, prod(base.shape[1:])))
-        if len(base.shape) > 2:
-            rows = 1
-        sample = base if base.shape[0] <= rows else base.cut(0, rows)
-        scheme, x = schemes[target], sample.tensor()
-        try:
-            y = scheme.decode(scheme.encode(x), dtype="float32").numpy()
-        except FormatError as fault:
-            raise FormatError(f"weight {quoted(base.name)}: {fault}") from None
-        given = _single(x)
-        apart = np.abs(y[tuple(map(slice, given.shape))] - given)
-        rms = [float(np.square(z, dtype=np.float64).mean()) ** 0.5 for z in (apart, given)]
-        relative = rms[0] / rms[1] if rms[1] else 0.0
-        yield EncodingError(kind, scheme.name, float(apart.max()), float(apart.mean()), relative)
 
 
 def _single(t: Tensor) -> Any:

@@ -2,63 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
-from ..dtypes.table import DType
 from ..errors import FormatError, quoted
+from ..files.planned import Planned
 from ..files.stored import Stored
 from ..quantization.account import Held, unaccounted
-from ..quantization.configuration import Declared, declared
+from ..quantization.configuration import declared
 from ..quantization.detection import detected
-from ..quantization.forms import Numbers
-from ..quantization.naming import names_from
+from ..quantization.naming import names_from, parted
 from ..quantization.parts import Found
-from ..quantization.rows import ROWS
+from ..quantization.rows import BY_NAME, ROWS
+from .actions import Joined
 from .changes import Change
-from .origins import astray
-from .repacks import Repacked
 from .tensors import Tensors
 from .weights import stored
 
 
-class Use(NamedTuple):
-    """A tensor of the destination that contains a stored one, and the operations on that."""
-
-    change: Change
-    ops: tuple[str, ...]
-
-
-def uses(tensors: Tensors) -> dict[str, list[Use]]:
-    """The uses of each stored tensor of the source, except parts of decoded weights."""
-    made = dict[str, list[Use]]()
+def uses(tensors: Tensors) -> dict[str, list[Change]]:
+    """The tensors of the destination that contain each stored one, except as a decoded weight."""
+    made = dict[str, list[Change]]()
     for change in tensors.changes.values():
-        for name, ops in _stored(change):
-            made.setdefault(name, []).append(Use(change, ops))
+        for name in _stored(change):
+            made.setdefault(name, []).append(change)
     return made
 
 
-def _stored(change: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The stored tensors that a Change contains, and the operations on each."""
-    source, ops = change.source, tuple(name for name, _ in change.ops)
-    if isinstance(source, Stored):
-        yield source.name, ops
-        return
-    for part in source.made_of:
-        yield from ((name, (*done, source.verb, *ops)) for name, done in _stored(part))
+def _stored(x: Planned) -> Iterator[str]:
+    """The stored tensors whose elements a tensor has."""
+    if isinstance(x, Stored):
+        yield x.name
+    for part in x.made_of:
+        yield from _stored(part)
 
 
-def untouched(tensors: Tensors) -> list[Found]:
-    """The quantised weights whose codes are unchanged."""
-    there = tensors.unchanged
-    return [weight for weight in tensors.detected if weight.codes in there]
+def staying(tensors: Tensors) -> list[Found]:
+    """The weights that stay quantised, moved or not."""
+    used = uses(tensors)
+    return [weight for weight in tensors.detected if weight.codes in used]
 
 
 def still_quantised(tensors: Tensors) -> Iterator[str]:
     """Warnings for quantised weights that `--dtype` does not cast."""
     for r in (r for r in tensors.rules if r.option == "dtype"):
-        names = [w.codes for w in untouched(tensors) if w.codes not in tensors.kept]
+        names = [w.codes for w in staying(tensors) if w.codes not in tensors.kept]
         if found := [name for name in names if r.pattern.fullmatch(name)]:
             yield (
                 f"{tensors.path}: {r} casts no quantised weights: {len(found)} stay as they are, "
@@ -74,14 +63,13 @@ def check(tensors: Tensors) -> None:
     """
     if not tensors.became:
         return
-    kept = untouched(tensors)
+    kept = staying(tensors)
     own = {name for weight in kept for name in weight.named.values()} | tensors.kept
-    described = tensors.config.declared.tells
     held = {
-        name: Held(use.change.dtype, prod(use.change.shape))
+        name: Held(change.dtype, prod(change.shape))
         for name, found in uses(tensors).items()
-        for use in found
-        if name not in own and not _is_meant(use, described)
+        for change in found
+        if name not in own
     }
     missing = unaccounted(tensors.became, held, described=bool(kept))
     if not kept:
@@ -94,44 +82,46 @@ def check(tensors: Tensors) -> None:
         )
 
 
-def _is_meant(use: Use, described: bool) -> bool:
-    """Whether rules change the elements on purpose: casts, repacked codes, permuted integers.
-
-    If quantised weights are still `described` by a config, permuted integers may be codes.
-    """
-    if "cast" in use.ops or "repack" in use.ops:
-        return True
-    return not described and use.change.dtype.kind == "integer" and bool(use.ops)
-
-
 def check_parts(tensors: Tensors, config: Mapping[str, Any], results: Mapping[str, Any]) -> None:
-    """Raise FormatError for parts of quantised weights that could not be read any more.
+    """Raise FormatError for rules that change a part of a quantised weight, not all of it alike.
 
-    These are codes without their scales, parts that are cast, permuted, cut or renamed while the
-    others are not, and codes that `--repack` stores as no scheme does. `results` are the tensors of
-    the destination, `config` is its description of them.
+    All parts of a weight may be renamed and dropped, and stacked, joined, split and selected by
+    whole experts, if they can be read then: `results` are the tensors of the destination, `config`
+    is its description of them.
     """
     reads = (stored for change in tensors.changes.values() for stored in change.reads)
     if _whole_modules(tensors) or _CODES.isdisjoint(stored.dtype.name for stored in reads):
         return
-    used, moved = uses(tensors), list[Found]()
-    for weight in tensors.detected:
-        if weight.codes not in used or weight.codes in tensors.kept:
-            continue
-        for part in _needed(weight):
-            if part.name not in used:
-                raise FormatError(
-                    f"{tensors.path}: tensor {quoted(weight.codes)} cannot be read without "
-                    f"{quoted(part.name)}, which a rule drops{_KEEP}"
-                )
-        _check_casts(tensors.path, weight, used)
-        if not _stays_together(weight, used):
-            moved.append(weight)
-    _check_found(tensors, moved, used, results, declared(config))
+    used, weights = uses(tensors), {weight.codes: weight for weight in tensors.detected}
+    now, nodes = tensors.unchanged, {node.codes for node in tensors.checkpoint.weight_nodes}
+    moved, names = dict[str, str](), set[str]()
+    for weight in weights.values():
+        for change in used.get(weight.codes, ()) if weight.codes not in tensors.kept else ():
+            needed, made = _needed(weight), _beside(change, weight, tensors.changes)
+            if weight.codes in nodes:  # they name their tensors
+                made = {k: now[part.name] for k, part in needed.items() if part.name in now}
+            if made.keys() != needed.keys():
+                raise _unreadable(tensors, change.name, weight.scheme)
+            if all(_is_copy(made[key], part) for key, part in needed.items()):
+                continue
+            if len(made) > 1 and not _same_experts(made, weight, weights):
+                raise _unreadable(tensors, change.name, weight.scheme)
+            moved[change.name] = weight.scheme
+            names |= {change.name for change in made.values()}
+    found = detected({name: results[name] for name in names}, declared(config)) if moved else ()
+    for name in moved.keys() - {weight.codes for weight in found}:
+        raise _unreadable(tensors, name, moved[name])
+
+
+def _unreadable(tensors: Tensors, name: str, scheme: str) -> FormatError:
+    return FormatError(
+        f"{tensors.path}: tensor {quoted(name)} would hold codes of {scheme} that cannot be read "
+        f"any more: decode the weight first (--to bf16), or move its parts alike by whole experts; "
+        f"--keep before that rule allows it"
+    )
 
 
 _CODES = {kind for row in ROWS for form in row.forms for kind in form.part(form.codes.part).kinds}
-_KEEP = " (--keep before that rule allows it)"
 
 
 def _whole_modules(tensors: Tensors) -> bool:
@@ -153,83 +143,78 @@ def _whole_modules(tensors: Tensors) -> bool:
     )
 
 
-def _needed(weight: Found) -> Iterator[Stored]:
-    """The stored parts without which the codes mean nothing, or something else."""
-    for key, found in stored(weight).items():
-        part = weight.group.form.part(key)
-        if not part.optional or part.dims != "?":  # inputs' scales may go
-            yield found
-
-
-def _stays_together(weight: Found, used: Mapping[str, Sequence[Use]]) -> bool:
-    """Whether parts are as they were, but for casts, in names that begin in another way at most."""
-    before, after = [part.name for part in _needed(weight)], list[str]()
-    for name in before:
-        if len(used[name]) != 1 or {*used[name][0].ops} - {"cast"}:
-            return False
-        after.append(used[name][0].change.name)
-    own = [name.removeprefix(_stem(weight.codes)) for name in before]
-    new = _stem(after[before.index(weight.codes)])
-    return own == [name.removeprefix(new) for name in after]
-
-
 def _stem(name: str) -> str:
     """A name without its last component."""
     return name[: name.rfind(".") + 1]
 
 
-def _check_found(
-    tensors: Tensors, weights: Sequence[Found], used: Mapping[str, Sequence[Use]],
-    results: Mapping[str, Any], said: Declared,
-) -> None:  # fmt: skip
-    """FormatError for a weight that the destination does not hold as one with the same numbers."""
-    sources = {weight.codes: weight for weight in tensors.detected}
-    own = {use.change.name for w in weights for n in w.named.values() for use in used.get(n, ())}
-    changes = {name: change for name, change in tensors.changes.items() if name in own}
-    detection = detected({name: results[name] for name in changes}, said)
-    found = {each.named[each.group.form.codes.part]: each for each in detection}
-    unclear = {name: each.reason for each in detection.unclear for name in each.names}
-    for weight, use in ((w, use) for w in weights for use in used[w.codes]):
-        name, made = use.change.name, found.get(use.change.name)
-        reason = unclear.get(name, "no scheme has codes of such a name beside its scales")
-        if made is not None and "repack" not in use.ops:
-            parts = {part: changes[named] for part, named in made.named.items()}
-            lost = astray(made.group, parts, sources)
-            if lost is None:
-                continue
-            reason = f"{quoted(made.named[lost])} does not hold the numbers of these codes"
-        raise FormatError(
-            f"{tensors.path}: tensor {quoted(name)} would hold codes of {weight.scheme} that "
-            f"cannot be read any more, since rules change some parts of the weight alone: "
-            f"{reason} ({_cure(use.change)})"
-        )
+def _needed(weight: Found) -> dict[str, Stored]:
+    """The stored parts without which the codes mean nothing, or something else, by their keys."""
+    parts = ((weight.group.form.part(key), found) for key, found in stored(weight).items())
+    # Scales of inputs may go.
+    return {part.key: found for part, found in parts if not part.optional or part.dims != "?"}
 
 
-def _cure(change: Change) -> str:
-    """A hint what to use instead of rules that change parts of a weight."""
-    source = change.source
-    target = source.formats[1] if isinstance(source, Repacked) else ""
-    schemes = [row.name for row in ROWS if target in {form.codes.format for form in row.forms}]
-    cure = f"--to {' or --to '.join(schemes)} stores whole weights so" if target and schemes else ""
-    return f"{cure or 'match all its parts'}; --keep before that rule allows it"
+def _beside(codes: Change, weight: Found, changes: Mapping[str, Change]) -> dict[str, Change]:
+    """The tensors that have the names of a weight's parts beside these codes, by their keys."""
+    old = "".join(parted(BY_NAME[weight.scheme], weight.codes)[:2])
+    end = weight.codes.removeprefix(old)
+    if not codes.name.endswith(end):
+        return {}
+    new = codes.name.removesuffix(end)
+    names = {key: new + part.name.removeprefix(old) for key, part in _needed(weight).items()}
+    return {key: changes[name] for key, name in names.items() if name in changes}
 
 
-def _check_casts(path: str, weight: Found, used: Mapping[str, Sequence[Use]]) -> None:
-    """FormatError for numbers of a weight in a dtype that does not stand for them."""
-    parts = stored(weight)
-    for numbers in weight.group.form.numbers:
-        part = parts.get(numbers.part)
-        for use in used.get(part.name, ()) if part is not None else ():
-            kind, cast = use.change.dtype, "cast" in use.ops and "repack" not in use.ops
-            if part and cast and kind is not part.dtype and not _may_be(kind, numbers, weight):
-                raise FormatError(
-                    f"{path}: tensor {quoted(part.name)}: {weight.scheme} stores it as "
-                    f"{part.dtype}, and cannot as {kind}: --to decodes weights{_KEEP}"
-                )
+def _same_experts(made: Mapping[str, Change], weight: Found, weights: Mapping[str, Found]) -> bool:
+    """Whether tensors are the parts of the same experts of weights in files, in their order."""
+    needed, batch, own = _needed(weight), weight.group.batch, weight.group.form.codes.part
+    dims, experts = _experts(made[own], needed[own], batch)
+    sources = [_needed(weights[name]) if name in weights else {} for name, _ in experts]
+    if not experts or any(source.keys() != needed.keys() for source in sources):
+        return False
+    numbers = [k for _, k in experts]
+    return all(
+        _experts(made[key], part, batch)
+        == (dims, [(x[key].name, k) for x, k in zip(sources, numbers, strict=True)])
+        for key, part in needed.items()
+    )
 
 
-def _may_be(kind: DType, numbers: Numbers, weight: Found) -> bool:
-    """Whether a part may have another dtype, as scales that are plain floats."""
-    form = weight.group.form
-    plain = numbers is not form.codes and not numbers.dtype and numbers.format is None
-    return plain and kind.name in form.part(numbers.part).kinds
+def _is_copy(change: Change, part: Stored) -> bool:
+    """Whether a tensor is a stored one, under whatever name."""
+    return change.stored is not None and change.stored.name == part.name
+
+
+_Experts = list[tuple[str, int]]  # a stored tensor, and the number of the expert in it
+
+
+def _experts(
+    change: Change, part: Stored, batch: tuple[int, ...]
+) -> tuple[tuple[int, ...], _Experts]:
+    """The dims of the experts of a tensor that are like those of a stored part, and their origins.
+
+    There are no experts if other dims have changed, or elements are cast, computed or moved.
+    """
+    inner, outer = part.shape[len(batch) :], len(change.shape) - len(part.shape) + len(batch)
+    if outer < 0 or (part.shape[: len(batch)], change.shape[outer:]) != (batch, inner):
+        return (), []
+    return change.shape[:outer], origins(change, prod(inner))
+
+
+def origins(change: Change, size: int) -> _Experts:
+    """Where the runs of `size` elements of a tensor are stored; none unless each is a run there."""
+    source, (layout, *others) = change.source, change.stages
+    seen = layout.reshape((layout.size // size, size)) if size and not others else None
+    if change.casts or seen is None or (size > 1 and seen.strides[1] != seen.bits):
+        return []
+    found: _Experts = []
+    if isinstance(source, Stored) and source.layout.contiguous:
+        found = [(source.name, k) for k in range(source.layout.size // size)]
+    elif isinstance(source, Joined) and source.axis == 0:
+        found = [origin for part in source.parts for origin in origins(part, size)]
+    unit, offset = size * seen.bits, seen.offset - source.layout.offset
+    begins = [offset + k * seen.strides[0] for k in range(seen.shape[0])] if found else []
+    if any(begin % unit for begin in begins):
+        return []
+    return [found[begin // unit] for begin in begins]

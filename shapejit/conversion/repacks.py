@@ -24,7 +24,6 @@ _PROBE = 3072  # elements of a dim that every format can store
 class Repacked(Planned):
     """The codes of another tensor in another format; `elements` is their shape."""
 
-    verb = "repack"
     dtype: DType
     shape: tuple[int, ...]
     base: Change
@@ -42,9 +41,15 @@ class Repacked(Planned):
         """The formats."""
         return self.formats
 
-    def held(self, most: int) -> int:
+    @property
+    def unit(self) -> int:
+        """All rows are made at once."""
+        return self.count
+
+    @property
+    def held(self) -> int:
         """The memory of both tensors, and of codes with a byte each, several times."""
-        return self.base.held(most) + self.base.nbytes + self.nbytes + 5 * prod(self.elements)
+        return self.base.held + self.base.nbytes + self.nbytes + 5 * prod(self.elements)
 
     def rows(self, begin: int, end: int) -> Tensor:
         """All rows: the codes of one may be anywhere in the other tensor."""

@@ -14,7 +14,6 @@ from ..arrays.tensor import Tensor
 from ..errors import DTypeError, FormatError, ReshapeError, quoted, shown
 from ..files.checkpoint import Checkpoint
 from ..files.configuration import Config
-from ..files.pieces import MOST
 from ..operations.casts import cast as cast_to
 from ..operations.views import reshape
 from ..quantization.detection import Detected, detected
@@ -44,12 +43,11 @@ class Tensors:
     """A conversion: the tensors of a destination, `changes` by name, in order, after the rules.
 
     `config` has the source's facts about weights, `dialect` is the reshape of `--spec`, `saturate`
-    that of all casts; about `most` bytes of a tensor are in memory at a time. `became` are the
-    weights that were decoded or converted; `encoded` those that were not quantised before, with
-    their schemes; `scheme_parts` one part of each weight that is stored in a scheme now; `left_out`
-    the weights that were left out, with the reasons. `kept` are the tensors of the source that
-    `--keep` accepts as they are, `exceptions` the regular expressions of names that rules for all
-    tensors skip.
+    that of all casts. `became` are the weights that were decoded or converted, `encoded` tells
+    whether others were quantised; `scheme_parts` one part of each weight that is stored in a scheme
+    now; `left_out` the weights that were left out, with the reasons. `kept` are the tensors of the
+    source that `--keep` accepts as they are, `exceptions` the regular expressions of names that
+    rules for all tensors skip.
     """
 
     def __init__(
@@ -59,12 +57,11 @@ class Tensors:
         reshape: Dialect,
         rules: Sequence[Rule] = (),
         saturate: bool = True,
-        most: int | None = None,
     ) -> None:
         self.checkpoint, self.config, self.saturate = checkpoint, config, saturate
-        self.dialect, self.rules, self.most = reshape, rules, most or MOST
+        self.dialect, self.rules = reshape, rules
         self.became: list[Found] = []
-        self.encoded: list[tuple[str, Change]] = []
+        self.encoded = False
         self.scheme_parts: list[PartOf] = []
         self.left_out: dict[str, str] = {}
         self.exceptions = [r.pattern for r in rules if r.option == "keep"]

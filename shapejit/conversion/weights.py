@@ -170,7 +170,13 @@ class PartOf(Planned):
         """Both schemes, and the part."""
         return self.whole.origin, self.whole.scheme, self.key
 
-    def held(self, most: int) -> int:
+    @property
+    def unit(self) -> int:
+        """All rows are made at once."""
+        return self.count
+
+    @property
+    def held(self) -> int:
         """The memory of the whole weight."""
         return self.whole.held
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import lcm, prod
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,12 +28,10 @@ LOOKED_AT = 1 << 20  # bytes of a tensor that tells more of a weight than its dt
 class Planned(ABC):
     """A tensor, row-major: what it is, and how some of its rows are made.
 
-    Rows are indices of dim 0; those of a tensor without dims are one. `verb` says what it does to
-    its sources.
+    Rows are indices of dim 0; those of a tensor without dims are one.
     """
 
     __slots__ = ()
-    verb: ClassVar[str] = ""
     dtype: DType
     shape: Any  # a tuple of sizes: a field of most subclasses, a property of Stored
 
@@ -43,8 +41,8 @@ class Planned(ABC):
 
     @property
     def unit(self) -> int:
-        """Rows are made in multiples of this number."""
-        return self.count
+        """Rows are made in multiples of this number: here any row alone."""
+        return 1
 
     @property
     def made_of(self) -> Sequence[Planned]:
@@ -106,34 +104,36 @@ class Planned(ABC):
         layout = Layout.of(self.shape, [0] * len(self.shape), 0, self.dtype.bits)
         return Tensor(np.zeros(-(-self.dtype.bits // 8), np.uint8), self.dtype, layout)
 
-    def bands(self, most: int = MOST) -> list[tuple[int, int]]:
-        """The ranges of rows that are made at a time, if `most` bytes are allowed in memory.
+    @property
+    def bands(self) -> list[tuple[int, int]]:
+        """The ranges of rows that are made at a time.
 
         All at once, if a few rows need as much of another tensor as all of them.
         """
         if not all(part.by_rows for part in self.made_of):
             return [(0, self.count)]
-        return bands_of(self.shape, self.dtype.bits, self.unit, min(PIECE_BYTES, most // 4))
+        return bands_of(self.shape, self.dtype.bits, self.unit)
 
     @property
     def by_rows(self) -> bool:
         """Whether a few rows are made from little; those of a transposed matrix are not."""
-        return self.nbytes <= PIECE_BYTES or self.held(MOST) <= 4 * PIECE_BYTES
+        return self.nbytes <= PIECE_BYTES or self.held <= 4 * PIECE_BYTES
 
-    def held(self, most: int) -> int:
-        """The bytes in memory at a time, besides pieces, if `most` are allowed."""
-        begin, end = self.bands(most)[0]
+    @property
+    def held(self) -> int:
+        """The bytes in memory at a time, besides pieces."""
+        begin, end = self.bands[0]
         band = self.nbytes * (end - begin) // max(1, self.count)
-        return 2 * band + max((part.held(most) for part in self.made_of), default=0)
+        return 2 * band + max((part.held for part in self.made_of), default=0)
 
-    def pieces(self, most: int = MOST) -> Iterator[Bytes]:
-        """The packed elements in row-major order, with about `most` bytes in memory."""
-        for begin, end in self.bands(most):
+    def pieces(self) -> Iterator[Bytes]:
+        """The packed elements in row-major order."""
+        for begin, end in self.bands:
             yield from pieces(self.rows(begin, end))
 
     def tensor(self) -> Tensor:
         """All rows."""
-        if len(self.bands()) == 1:
+        if len(self.bands) == 1:
             return self.rows(0, self.count)
         return filled(self.pieces(), self.dtype, self.shape)
 
@@ -195,11 +195,6 @@ class View(Planned):
     base: Planned
     seen: Layout
 
-    @property
-    def unit(self) -> int:
-        """1: each row is copied by itself."""
-        return 1
-
     def rows(self, begin: int, end: int) -> Tensor:
         """Some rows, from as few rows of the base as necessary."""
         if end - begin == self.count:
@@ -210,13 +205,13 @@ class View(Planned):
         """All rows."""
         return filled(self.pieces(), self.dtype, self.shape)
 
-    def pieces(self, most: int = MOST) -> Iterator[Bytes]:
+    def pieces(self) -> Iterator[Bytes]:
         """The packed elements; a view of all elements in order is not copied."""
         if self._is_whole:
-            yield from self.base.pieces(most)
+            yield from self.base.pieces()
             return
         known, row = None, self._row
-        for part in self._parts(most):
+        for part in self._parts():
             if known is None or known[1:] != part[1:]:
                 known = None  # to release its memory
                 whole = part.end - part.begin == self.base.count
@@ -225,11 +220,12 @@ class View(Planned):
             back = part.layout.offset - part.begin * row
             yield from pieces(known[0].with_layout(part.layout.at(back)))
 
-    def held(self, most: int) -> int:
+    @property
+    def held(self) -> int:
         """The bytes of the rows that a part needs."""
-        found = [] if self._is_whole else self._parts(most)
+        found = [] if self._is_whole else self._parts()
         rows = max((part.end - part.begin for part in found), default=0)
-        return rows * self._row // 8 + self.base.held(most)
+        return rows * self._row // 8 + self.base.held
 
     @property
     def _is_whole(self) -> bool:
@@ -242,7 +238,7 @@ class View(Planned):
         row: int = prod(self.base.shape[1:]) * self.base.dtype.bits
         return row
 
-    def _parts(self, most: int) -> list[_Part]:
+    def _parts(self) -> list[_Part]:
         """Parts that need few rows each; or all rows, if that is as fast, and memory allows it."""
         count, found = self.base.count, list[_Part]()
         for layout in parts(self.seen, PIECE_BYTES):
@@ -251,6 +247,6 @@ class View(Planned):
             end = min(count, -(-high // unit) * self.base.unit) if unit else count
             found.append(_Part(layout, begin, end))
         computed = sum(end - begin for (begin, end), _ in groupby(part[1:] for part in found))
-        if computed > (1 if 4 * self.base.nbytes <= most else 2) * count:
+        if computed > (1 if 4 * self.base.nbytes <= MOST else 2) * count:
             return [_Part(part.layout, 0, count) for part in found]
         return found

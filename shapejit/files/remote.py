@@ -57,7 +57,7 @@ _KINDS = (
 _PRECONDITION_FAILED = 412
 _FIRST = 1 << 16  # bytes of the first read at a place: most headers
 _LONG = 1 << 22  # bytes of a read that is split into concurrent ones
-_open: WeakValueDictionary[str, RemoteFile] = WeakValueDictionary()
+_open = WeakValueDictionary[tuple[str, str], File]()
 _recent = deque[Bytes](maxlen=16)  # read-ahead buffers of files, of at most 4 MiB each
 _RANGE = re.compile(r"bytes[ =](\d+-\d+)(?:/(\d+))?")
 # Seconds before each retry after a dropped connection; timeouts are not retried.
@@ -73,7 +73,7 @@ _Result = TypeVar("_Result")
 
 
 @contextmanager
-def naming_url(url: str) -> Iterator[None]:
+def _naming_url(url: str) -> Iterator[None]:
     """A context that turns errors of file systems into OSErrors that name the URL."""
     try:
         yield
@@ -83,7 +83,7 @@ def naming_url(url: str) -> Iterator[None]:
         raise _as_ours(fault, url) from None  # its cause may show credentials
 
 
-def retried(call: Callable[..., _Result], *arguments: Any) -> _Result:
+def _retried(call: Callable[..., _Result], *arguments: Any) -> _Result:
     """The result of a call, which is retried a few times if the connection is dropped."""
     for pause in _PAUSES:
         try:
@@ -115,14 +115,14 @@ def _as_ours(fault: Exception, url: str) -> Exception:
     return OSError(number, f"{type(cause).__name__}: {said}", redacted_url(url))
 
 
-def resolved(url: str) -> tuple[Any, str]:
+def _resolved(url: str) -> tuple[Any, str]:
     """The file system of a URL, and the path in it.
 
     Raises ImportError if its library is missing, FileFormatError for unknown schemes.
     """
     scheme = Url.of(url).scheme
     try:
-        with naming_url(url):
+        with _naming_url(url):
             try:
                 found, path = fsspec.core.url_to_fs(url)
             except ValueError as fault:
@@ -135,31 +135,30 @@ def resolved(url: str) -> tuple[Any, str]:
     return found, path
 
 
-def asked(url: str, what: str, **settings: Any) -> Any:
+def _asked(url: str, what: str, **settings: Any) -> Any:
     """Call a method of the file system of a URL with the path in it."""
-    system, place = resolved(url)
-    with naming_url(url):
-        return retried(partial(getattr(system, what), place, **settings))
+    system, place = _resolved(url)
+    with _naming_url(url):
+        return _retried(partial(getattr(system, what), place, **settings))
 
 
-def shared(url: str) -> RemoteFile:
-    """The RemoteFile of a URL: one that is open already, if the file has not changed."""
-    made = RemoteFile(url)
-    known = _open.get(url)
-    if known is not None and known.version == made.version and "," in made.version:
-        return known
-    _open[url] = made
-    return made
+def _info(url: str) -> dict[str, Any]:
+    """What is said of a file or a folder; empty where there is none.
+
+    Stores that must not tell what they hold refuse what is missing, as they refuse what must not be
+    read: that becomes an error when it is opened.
+    """
+    try:
+        found: dict[str, Any] = _asked(url, "info")
+    except (FileNotFoundError, PermissionError):
+        return {}
+    return found
 
 
-def version_at(url: str) -> str | None:
+def _version_at(url: str) -> str | None:
     """The current version of a file; None if there is none, or it is unknown."""
-    system, place = resolved(url)
-    with (
-        naming_url(url),
-        suppress(FileNotFoundError),
-    ):  # as fsspec calls all that a web server refuses
-        return _version(system.info(place))
+    with suppress(OSError):
+        return _version(_asked(url, "info"))
     return None
 
 
@@ -203,7 +202,7 @@ class RemoteFile(File):
 
     def __init__(self, url: str) -> None:
         self.path = url
-        info = asked(url, "info")
+        info = _asked(url, "info")
         if info["type"] == "directory":
             raise FileFormatError(url, None, "it is a folder, not a file")
         if not isinstance(info.get("size"), int):
@@ -265,15 +264,15 @@ class RemoteFile(File):
 
     def _fetch(self, begin: int, end: int) -> bytes:
         """The bytes [begin, end), exactly."""
-        with naming_url(self.path):
-            data: bytes = retried(self._bytes, begin, end)
+        with _naming_url(self.path):
+            data: bytes = _retried(self._bytes, begin, end)
         if len(data) != end - begin:
             reason = f"of {end - begin} bytes from byte {begin} on {len(data)} came"
             raise FileFormatError(self.path, None, reason)
         return data
 
     def _bytes(self, begin: int, end: int) -> Any:
-        system, place = resolved(self.path)
+        system, place = _resolved(self.path)
         if not isinstance(system, AsyncFileSystem):  # only one thread may use it at a time
             with self._alone:
                 self._check_version(system.info(place))
@@ -320,7 +319,9 @@ class _Elsewhere(FileSystem):
 
     def open(self, name: str, *, follow: bool = True) -> File:
         """The file that somebody has open already, if it is still the same."""
-        return shared(name)
+        made = RemoteFile(name)
+        known = "," in made.version
+        return _open.setdefault((name, made.version), made) if known else made
 
     def inside(self, folder: str, location: str, tensor: str | None) -> str:
         """The URL of a file in a folder."""
@@ -328,7 +329,7 @@ class _Elsewhere(FileSystem):
 
     def fresh(self, name: str) -> None:
         """Forget what a file system has said of a file, or of a folder and what is in it."""
-        system, place = resolved(name)
+        system, place = _resolved(name)
         system.invalidate_cache(place)
 
     def replacing(
@@ -339,7 +340,7 @@ class _Elsewhere(FileSystem):
 
     def is_folder(self, name: str) -> bool:
         """Whether it ends with a slash, or a file system says so: web servers never do."""
-        found = Url.of(name).names_folder or self._info(name).get("type") == "directory"
+        found = Url.of(name).names_folder or _info(name).get("type") == "directory"
         if found:
             with suppress(OSError):  # file systems keep it, to answer what is asked of its files
                 self.listed(name)
@@ -347,12 +348,12 @@ class _Elsewhere(FileSystem):
 
     def exists(self, name: str) -> bool:
         """Whether there is a file or a folder of this name."""
-        return bool(self._info(name))
+        return bool(_info(name))
 
     def listed(self, folder: str) -> list[str]:
         """What a listing has; nothing where there is no folder."""
         try:
-            found = asked(folder, "ls", detail=False)
+            found = _asked(folder, "ls", detail=False)
         except FileNotFoundError:
             return []
         return [name.rstrip("/").rpartition("/")[2] for name in found]
@@ -360,10 +361,10 @@ class _Elsewhere(FileSystem):
     def files(self, folder: str) -> dict[str, str]:
         """What a listing has, folders in it included; FileFormatError for what leads out of it."""
         try:
-            found = asked(folder, "find")
+            found = _asked(folder, "find")
         except FileNotFoundError:
             return {}
-        home = f"{resolved(folder)[1].rstrip('/')}/"
+        home = f"{_resolved(folder)[1].rstrip('/')}/"
         names = [name.removeprefix(home) for name in found if name.startswith(home)]
         shown = [name for name in names if not any(p.startswith(".") for p in name.split("/")[:-1])]
         return {name: urls.inside(folder, name, None) for name in shown}
@@ -394,19 +395,7 @@ class _Elsewhere(FileSystem):
         """Remove a file, if it is there."""
         if self.exists(name):  # some file systems fail where there is none, each in its way
             with suppress(FileNotFoundError):  # by a call whose answer was lost
-                asked(name, "rm_file")
-
-    def _info(self, name: str) -> dict[str, Any]:
-        """What is said of a file or a folder; empty where there is none.
-
-        Stores that must not tell what they hold refuse what is missing, as they refuse what
-        must not be read: that becomes an error when it is opened.
-        """
-        try:
-            found: dict[str, Any] = asked(name, "info")
-        except (FileNotFoundError, PermissionError):
-            return {}
-        return found
+                _asked(name, "rm_file")
 
 
 _BLOCK = 1 << 23  # bytes that are sent at a time
@@ -427,49 +416,33 @@ def _uploading(
     """
     if Url.of(url).names_folder:
         raise FileFormatError(url, None, "it names a folder, not a file: give a name in it")
-    upload = _Upload(url, _UNKNOWN if size is None else max(_BLOCK, size // _BLOCKS))
+    block = _UNKNOWN if size is None else max(_BLOCK, size // _BLOCKS)
+    before, sent = _version_at(url), False
+    sink = _asked(url, "open", mode="wb", block_size=block, autocommit=False)
+
+    def send(data: Any) -> None:
+        with _naming_url(url):
+            sink.write(data)
+
     try:
-        yield upload
-        upload.commit()
-    except BaseException:
-        upload.discard()
-        raise
-    if check is not None:
-        try:
+        yield InOrder(send)
+        with _naming_url(url):
+            sink.close()
+            sink.commit()
+        sent = True
+        if check is not None:
             check(url)
-        except BaseException:
-            asked(url, "rm_file")
-            raise
-
-
-class _Upload(InOrder):
-    """A remote file; it cannot seek back."""
-
-    def __init__(self, url: str, block: int) -> None:
-        super().__init__(self._send)
-        self._url, self._before = url, version_at(url)
-        self._sink = asked(url, "open", mode="wb", block_size=block, autocommit=False)
-
-    def _send(self, data: Any) -> None:
-        with naming_url(self._url):
-            self._sink.write(data)
-
-    def commit(self) -> None:
-        """Make the file appear."""
-        with naming_url(self._url):
-            self._sink.close()
-            self._sink.commit()
-
-    def discard(self) -> None:
-        """Discard the bytes sent."""
+    except BaseException:
         with suppress(Exception):
-            self._sink.discard()
+            sink.discard()
         with suppress(Exception):
-            self._sink.closed = True  # otherwise closing would send the rest
-        if not isinstance(self._sink, AbstractBufferedFile):  # those do discard
-            with suppress(Exception):
-                if version_at(self._url) not in (self._before, None):
-                    asked(self._url, "rm_file")
+            sink.closed = True  # otherwise closing would send the rest
+        with suppress(Exception):
+            # Files with a buffer discard what was sent; others have replaced what was there.
+            replaced = sent or not isinstance(sink, AbstractBufferedFile)
+            if replaced and (sent or _version_at(url) not in (before, None)):
+                _asked(url, "rm_file")
+        raise
 
 
 ELSEWHERE = _Elsewhere()

@@ -10,7 +10,7 @@ from ..arrays.tensor import Bytes, Tensor
 from ..dtypes.table import DType
 from ..shapes.layout import Layout
 from .open_files import File, OpenFile
-from .pieces import MOST, filled, new_memory, parts, pieces
+from .pieces import filled, new_memory, parts, pieces
 from .planned import Planned
 
 # Bytes of a file in memory at a time: casts of 1 MiB took 1.6 times as long as of 8 MiB, where
@@ -44,11 +44,6 @@ class Stored(Planned):
         return self.layout.shape
 
     @property
-    def unit(self) -> int:
-        """1: each row can be read by itself."""
-        return 1
-
-    @property
     def reads(self) -> tuple[Stored]:
         """Itself."""
         return (self,)
@@ -63,7 +58,7 @@ class Stored(Planned):
             return self.tensor()
         return self.with_layout(self.layout.narrow(0, begin, end - begin, 1)).tensor()
 
-    def pieces(self, most: int = MOST) -> Iterator[Bytes]:
+    def pieces(self) -> Iterator[Bytes]:
         """The packed elements in row-major order.
 
         Raises FileFormatError where the file has become too short. Views that pick their elements
@@ -84,7 +79,8 @@ class Stored(Planned):
         self.file.read(memory.data, self.first + at, self.name)
         return memory
 
-    def held(self, most: int) -> int:
+    @property
+    def held(self) -> int:
         """Bytes that are in memory at a time, beside pieces of them."""
         if self.layout.contiguous_bytes and not self.file.compressed:
             return 0
