@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays.tensor import Tensor, asarray
+from ..arrays.tensor import Tensor
 from ..dtypes.table import DType, dtype
 from ..errors import FormatError
 from ..operations.codes import memory
@@ -150,22 +150,14 @@ class Group:
         """A view of the numbers; if there is none, codes of a byte each."""
         if numbers.read is not None:
             return Axes(*numbers.read(self, numbers))
-        t, kind = self.tensors[numbers.part], self.kind(numbers)
-        shape, names = self.sizes(numbers.dims), self._names(numbers)
-        if numbers.format is None:
-            if t.dtype is not kind:
-                t = Tensor.frombuffer(memory(t), kind, t.shape)
-            if t.size == 1:
-                return Axes(t.reshape((1,) * len(shape)), names)
-            return Axes(_begin(t, shape).reshape(shape), names)
-        data, stored = self._memory(numbers)
-        if self.bits(numbers) != kind.bits:
-            return Axes(asarray(_stream(data, shape, self.bits(numbers))), names)
-        if stored.layout is None:
-            codes = np.ascontiguousarray(codes_of(data, stored, shape))
-            read = kind if kind.bits == 8 else CODES
-            return Axes(Tensor.frombuffer(codes, read, shape), names)
-        return Axes(Tensor(data, kind, stored.layout), self._axes(numbers, stored.parts[0]))
+        planes, kind = self.planes(numbers) or [], self.kind(numbers)
+        if len(planes) == 1:
+            (plane, axes), _ = planes[0]
+            return Axes(Tensor.unchecked(plane.buffer, kind, plane.layout), axes)
+        shape, (data, stored) = self.sizes(numbers.dims), self._memory(numbers)
+        codes = np.ascontiguousarray(codes_of(data, stored, shape))
+        read = kind if kind.bits == 8 else CODES
+        return Axes(Tensor.frombuffer(codes, read, shape), self._names(numbers))
 
     def planes(self, numbers: Numbers) -> list[tuple[Axes, int]] | None:
         """The planes of the numbers: a view of some of their bits, and the lowest of these.
@@ -175,16 +167,25 @@ class Group:
         if numbers.read is not None:
             return None
         if numbers.format is None:
-            return [(self.numbers(numbers), 0)]
+            return [(self._elements(numbers), 0)]
         data, stored = self._memory(numbers)
         made = list[tuple[Axes, int]]()
-        for part in stored.parts:
+        for part in (plane for each in stored.parts for plane in each.planes):
             layout = part.layout(stored.logical)
             if layout is None or stored.words:
                 return None
             plane = Tensor.unchecked(data, replace(CODES, bits=part.bits), layout)
             made.append((Axes(plane, self._axes(numbers, part)), part.low))
         return made
+
+    def _elements(self, numbers: Numbers) -> Axes:
+        """The elements of a part, which are the numbers; of more than there are, the first."""
+        t, kind, shape = self.tensors[numbers.part], self.kind(numbers), self.sizes(numbers.dims)
+        if t.dtype is not kind:
+            t = Tensor.frombuffer(memory(t), kind, t.shape)
+        one = (1,) * len(shape)
+        t = t.reshape(one) if t.size == 1 else _begin(t, shape).reshape(shape)
+        return Axes(t, self._names(numbers))
 
     def stored(self, numbers: Numbers) -> StoredLayout:
         """How packed numbers are stored. Raises FormatError for blocks that the format lacks."""
@@ -219,13 +220,6 @@ class Group:
             return formats[numbers.format.format_map(self.known)]
         assert numbers.format is not None
         return numbers.format
-
-
-def _stream(data: Any, shape: tuple[int, ...], bits: int) -> NDArray[np.uint8]:
-    """Codes of any width from rows of whole words, least significant bits first."""
-    ones = np.unpackbits(data.reshape(prod(shape[:-1]), -1), axis=-1, bitorder="little")
-    ones = ones[:, : shape[-1] * bits].reshape(*shape, bits)
-    return np.packbits(ones, axis=-1, bitorder="little")[..., 0]
 
 
 def _begin(t: Tensor, shape: tuple[int, ...]) -> Tensor:

@@ -227,20 +227,9 @@ def put(group: Group, numbers: Numbers, x: Array) -> None:
         into[...] = x.reshape(-1).view(into.dtype).reshape(into.shape)
         return
     place = np.zeros(into.shape[::-1], into.dtype) if numbers.swapped else into
-    memory, bits = place.reshape(-1).view(np.uint8), group.bits(numbers)
-    if bits != kind.bits:  # 5 and 7 bits
-        _pack_stream(x.reshape(-1, x.shape[-1], 1), memory, bits)
-    else:
-        stored, raw = group.stored(numbers), x.view(f"u{x.itemsize}")
-        if bits <= 8:
-            raw = raw + np.uint8(stored.bias) & np.uint8((1 << bits) - 1)
-        store_codes(raw, memory, stored)
+    stored, raw, bits = group.stored(numbers), x.view(f"u{x.itemsize}"), group.bits(numbers)
+    if bits <= 8:
+        raw = raw + np.uint8(stored.bias) & np.uint8((1 << bits) - 1)
+    store_codes(raw, place.reshape(-1).view(np.uint8), stored)
     if place is not into:
         into[...] = place.T
-
-
-def _pack_stream(rows: Array, memory: Array, bits: int) -> None:
-    """Codes of any width as rows of whole words, least significant bits first."""
-    ones = np.unpackbits(rows, axis=-1, count=bits, bitorder="little").reshape(len(rows), -1)
-    packed = np.packbits(ones, axis=-1, bitorder="little")
-    memory.reshape(len(rows), -1)[:, : packed.shape[1]] = packed
