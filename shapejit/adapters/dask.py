@@ -130,12 +130,12 @@ def cast(
     x, kind = _checked(x, packed)
     target, per = fixed_width(dtype), _per(kind)
     apart = _per(target) if pack else 1
-    how = {"dtype": target.name, "saturate": saturate, "round_mode": round_mode}
+    how: dict[str, Any] = {"dtype": target.name, "saturate": saturate, "round_mode": round_mode}
     sample = casts.cast(_sample(x, kind), **how)  # checks them
     if pack:
         _check_bytes(_shape(x, kind), target)
         x = _merged(x, {x.ndim - 1: lcm(per, apart) // per})
-    work = partial(_cast, kind and kind.name, pack, how)
+    work = partial(_cast, kind, pack, how)
     return _mapped(work, [x], np.dtype(np.uint8) if pack else sample.dtype, (per, apart))
 
 
@@ -186,7 +186,7 @@ def dequantize(
         for axis, block in several.items()
     }
     operands = [each.rechunk(cut) if each.ndim else each for each in operands]
-    work = partial(_dequantized, kind and kind.name, made.name, blocks or None)
+    work = partial(_dequantized, kind, made.name, blocks or None)
     return _mapped(work, [x, *operands], made, (per, 1))
 
 
@@ -287,19 +287,18 @@ def _mapped(
     )  # fmt: skip
 
 
-def _elements(packed: str | None, chunk: NDArray[Any]) -> Any:
+def _elements(kind: DType | None, chunk: NDArray[Any]) -> Any:
     """The elements of a chunk, packed ones as a Tensor over its bytes."""
-    if packed is None:
+    if kind is None:
         return chunk
-    shape = (*chunk.shape[:-1], chunk.shape[-1] * _per(fixed_width(packed)))
-    return Tensor.frombuffer(views.ascontiguous(chunk), packed, shape)
+    return Tensor.frombuffer(views.ascontiguous(chunk), kind, _shape(chunk, kind))
 
 
 def _cast(
-    packed: str | None, pack: bool, how: Mapping[str, Any], chunk: NDArray[Any]
+    kind: DType | None, pack: bool, how: Mapping[str, Any], chunk: NDArray[Any]
 ) -> NDArray[Any]:
     """The elements of a chunk, cast, and packed then or not."""
-    x = _elements(packed, chunk)
+    x = _elements(kind, chunk)
     made: Any = casts.cast(asarray(x) if pack else x, **how)
     if pack:
         return codes.memory(made).reshape(*made.shape[:-1], made.shape[-1] * made.dtype.bits // 8)
@@ -307,10 +306,10 @@ def _cast(
 
 
 def _dequantized(
-    packed: str | None, dtype: str, blocks: Shape | None,
+    kind: DType | None, dtype: str, blocks: Shape | None,
     chunk: NDArray[Any], scale: NDArray[Any], zero: Any = None,
 ) -> NDArray[Any]:  # fmt: skip
     """The values of a chunk of codes, which has whole blocks or lies in one."""
-    x = _elements(packed, chunk)
+    x = _elements(kind, chunk)
     made = casts.dequantize(x, scale, zero_point=zero, block_shape=blocks, dtype=dtype)
     return np.asarray(made.numpy() if is_a(made, Tensor) else made)

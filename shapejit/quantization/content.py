@@ -55,8 +55,7 @@ def content_of(group: Group) -> Content:
         raise fault(
             group.scheme, "g_idx has an order of its own (act-order), which is kept nowhere else"
         )
-    order, kind, bits = f"*{form.axes}", group.kind(form.codes), group.width(form.codes)
-    shape, signed = group.sizes(" ".join(form.axes)), group.integers and kind.signed
+    order, sign, shape = f"*{form.axes}", group.sign, group.sizes(" ".join(form.axes))
     factors = [other for other in form.scales[1:] if group.has(other)]
     lone = len(factors) == 1 and not factors[0].dims
     scales = multiplied(group, form.scales[:1] if lone or not factors else form.scales)
@@ -65,16 +64,16 @@ def content_of(group: Group) -> Content:
     zeros = zero_points(group)
     if isinstance(zeros, Axes):
         zeros = _ordered(zeros, order)[0].unpack().reshape(counts)
-        if signed:
-            zeros = zeros.view(np.uint8) ^ np.uint8(128)
-    elif signed:
-        zeros = (zeros or 0) + (1 << (bits - 1))
+        if sign:
+            zeros = zeros.view(np.uint8) ^ np.uint8(sign)
+    elif sign:
+        zeros = (zeros or 0) + sign
     offset = _ordered(multiplied(group, form.offset), order)[0].unpack() if form.offset else None
     return Content(
         shape=shape,
         result=group.result,
         codes=None,
-        bits=bits,
+        bits=group.width(form.codes),
         values=group.values,
         blocks=group.blocks,
         scale=np.broadcast_to(scale.unpack().reshape(counts), each),
@@ -89,9 +88,7 @@ def codes_of(group: Group) -> Array:
     """The codes of a weight as bytes, which count from 0 on."""
     codes, shape = _ordered(group.numbers(group.form.codes), f"*{group.form.axes}")
     raw = np.ascontiguousarray(codes.unpack()).view(np.uint8).reshape(shape)
-    if group.integers and group.kind(group.form.codes).signed:
-        raw = raw ^ np.uint8(1 << (group.width(group.form.codes) - 1))
-    return raw
+    return raw ^ np.uint8(group.sign) if group.sign else raw
 
 
 def _of_each(group: Group, factor: Numbers) -> Array:

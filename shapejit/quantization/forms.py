@@ -47,7 +47,7 @@ class Numbers(NamedTuple):
     has. `step` is what is done with the product of the scales before: times this one ("*"),
     times its negative ("-"), or divided by it ("/"). `table` has
     the values of codes that are not numbers by themselves. `read` makes numbers that are
-    computed from several parts.
+    computed from several parts, as an array with stacked experts first.
     """
 
     part: str
@@ -56,7 +56,7 @@ class Numbers(NamedTuple):
     format: str | Packing | None = None
     step: str = "*"
     table: tuple[float, ...] = ()
-    read: Callable[[Any, Numbers], Any] | None = None
+    read: Callable[[Any], Any] | None = None  # of a Group
     swapped: bool = False
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays.tensor import Tensor
+from ..arrays.tensor import Tensor, asarray
 from ..dtypes.table import DType, dtype
 from ..errors import FormatError
 from ..operations.codes import memory
@@ -125,8 +125,13 @@ class Group:
     def code_bias(self) -> int:
         """What is added to codes, which count from 0 on, where they are stored."""
         codes = self.form.codes
-        bias = self.stored(codes).bias if codes.format else 0
-        return bias + (1 << (self.bits(codes) - 1)) * (self.integers and self.kind(codes).signed)
+        return self.sign + (self.stored(codes).bias if codes.format else 0)
+
+    @property
+    def sign(self) -> int:
+        """The sign bit of codes, 0 if they have none: with it turned, they count from 0 on."""
+        codes = self.form.codes
+        return (1 << (self.bits(codes) - 1)) * (self.integers and self.kind(codes).signed)
 
     def check_width(self) -> None:
         """Raise FormatError unless codes have a width that their packing has."""
@@ -149,7 +154,7 @@ class Group:
     def numbers(self, numbers: Numbers) -> Axes:
         """A view of the numbers; if there is none, codes of a byte each."""
         if numbers.read is not None:
-            return Axes(*numbers.read(self, numbers))
+            return Axes(asarray(numbers.read(self)), self._names(numbers))
         planes, kind = self.planes(numbers) or [], self.kind(numbers)
         if len(planes) == 1:
             (plane, axes), _ = planes[0]

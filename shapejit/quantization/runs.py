@@ -113,14 +113,14 @@ class _Program:
             factors = self._stored(other, factors.per // source.per)
         if over and not _divides(self.group.numbers(other).tensor):
             raise UnfitError
-        minus = self._constant(-1.0, self.total, 1) if negative else None
-        factor = self._floats(factors, minus)
+        if negative:
+            factor = self._taken(factors, "dequantize", self._constant(-1.0, self.total, 1))
+        else:
+            factor = self._floats(factors)
         return self._taken(source, "quantize" if over else "dequantize", factor)
 
-    def _floats(self, source: StoredNumbers, factor: Operand | None = None) -> Operand:
-        """Numbers in float32, times a factor if there is any."""
-        if factor is not None:
-            return self._taken(source, "dequantize", factor)
+    def _floats(self, source: StoredNumbers) -> Operand:
+        """Numbers in float32."""
         if source.units is None and source.number == _NUMBER:
             return Operand(source.address, 4, source.per)
         return self._taken(source, "cast", None)

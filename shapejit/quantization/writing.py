@@ -63,8 +63,8 @@ def laid_out(scheme: str, form: Form, content: Content, known: Mapping[str, int]
     values = {scale: content.scale, **_factor(group, content, factors)}
     found = _zeros(group, content)
     if found is not None and form.zeros is not None:
-        signed = group.kind(form.codes).signed
-        values[form.zeros] = (found ^ np.uint8(128)).view(np.int8) if signed else found
+        sign = group.sign
+        values[form.zeros] = (found ^ np.uint8(sign)).view(np.int8) if sign else found
     if content.offset is not None:
         values[form.offset[0]] = content.offset
     group = replace(group, tensors=_parts(group, content, values))
@@ -134,11 +134,11 @@ def _factor(group: Group, content: Content, factors: list[Numbers]) -> dict[Numb
 
 def _zeros(group: Group, content: Content) -> Array | None:
     """The zero points to store; None if the form needs none."""
-    form, kind = group.form, group.kind(group.form.codes)
+    form = group.form
     if content.values != "integer":
         return None
     half = 1 << (content.bits - 1)
-    usual = half if form.zero == "half" or kind.signed else form.zero or 0
+    usual = half if form.zero == "half" or group.sign else form.zero or 0
     given = np.asarray(content.zeros if content.zeros is not None else 0)
     if (given == usual).all():
         optional = form.zeros is None or form.part(form.zeros.part).optional
@@ -169,10 +169,9 @@ def _parts(group: Group, content: Content, values: Mapping[Numbers, Array]) -> d
 
 def put_codes(group: Group, codes: Array) -> None:
     """Write codes as bytes, which count from 0 on, into parts made by `laid_out`."""
-    numbers, kind = group.form.codes, group.kind(group.form.codes)
-    if group.integers and kind.signed:
-        codes = codes ^ np.uint8(1 << (group.width(numbers) - 1))
-    put(group, numbers, codes.view(kind.codes))
+    numbers = group.form.codes
+    codes = codes ^ np.uint8(group.sign) if group.sign else codes
+    put(group, numbers, codes.view(group.kind(numbers).codes))
 
 
 def _zeros_of(
