@@ -144,8 +144,7 @@ def encoder(group: Group, x: Tensor, rule: rules.Rule, wanted: Wanted) -> Encode
         return None
     codes, scales = planes[0][0].permuted(f"*{form.axes}").tensor, _scales(group)
     made = _encoding(group, x, wanted, rule.for_kernels(wanted))
-    # The one scale of a weight is known before its codes.
-    fixed = (tall, wide) == (rows, columns) and rows > 1 and rule is rules.by_absmax
+    fixed = (tall, wide) == (rows, columns) and rows > 1 and rule.of_largest
     weights = batch if fixed or rule.factor or rows % tall else 1
     total, apart = x.size // weights, None
     if fixed:

@@ -126,7 +126,8 @@ class Row:
     settings that each implies. `separators` may stand between a prefix and the name of a part.
     `file_type` is the type of such tensors in a GGUF file, `operator` the ONNX operator that takes
     such weights. The name in the unquantised model is the prefix and `weight`; after the separator
-    "_", the prefix alone.
+    "_", the prefix alone. `stacks`: whether readers take stacked experts as one weight ("too"), or
+    nothing else ("only"); `arrays`: scales of whole weights are arrays of one element for them.
     """
 
     name: str
@@ -140,6 +141,8 @@ class Row:
     file_type: str | None = None
     operator: str = ""
     weight: str = "weight"
+    stacks: str = ""
+    arrays: bool = False
 
     @property
     def words(self) -> frozenset[str]:
