@@ -117,7 +117,7 @@ class _Tensors:
 def detected(given: Mapping[str, Any], said: Declared) -> Detected:
     """`detect` with the facts of a config."""
     made, used, tensors = Detected(), set[str](), _Tensors(given)
-    doubt = unknown_values(said.config)
+    doubt = unknown_values(said)
     nodes: Sequence[WeightNode] = getattr(given, "weight_nodes", ())
     by_tensor = {name: node for node in nodes for name in node.tensors.values()}
     by_tensor |= {node.codes: node for node in nodes}
@@ -146,7 +146,7 @@ def detected(given: Mapping[str, Any], said: Declared) -> Detected:
             made.unclear.append(Unclear((name,), (), _alone(name, given[name])))
     made.warnings = [*contradictions(made, said)]
     if made or made.unclear:
-        made.warnings += unknown_keys(said.config)
+        made.warnings += unknown_keys(said)
     return made
 
 
