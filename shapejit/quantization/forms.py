@@ -60,7 +60,7 @@ class Numbers(NamedTuple):
     swapped: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Form:
     """One way in which a scheme stores a weight: `(codes - zero) * scale + offset`.
 
