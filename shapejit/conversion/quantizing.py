@@ -169,8 +169,8 @@ def _in_array(t: Tensor) -> Tensor:
 
 def _has_factor(plan: _Planned) -> bool:
     """Whether the scheme has a global scale."""
-    form = plan.group.form
-    return any(form.part(n.part).key in plan.parts and not n.dims for n in form.scales[1:])
+    factor = plan.group.form.factor
+    return factor is not None and factor.part in plan.parts
 
 
 def _shared(chosen: Mapping[str, Change]) -> dict[str, Callable[[], float]]:

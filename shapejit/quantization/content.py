@@ -56,9 +56,8 @@ def content_of(group: Group) -> Content:
             group.scheme, "g_idx has an order of its own (act-order), which is kept nowhere else"
         )
     order, sign, shape = f"*{form.axes}", group.sign, group.sizes(" ".join(form.axes))
-    factors = [other for other in form.scales[1:] if group.has(other)]
-    lone = len(factors) == 1 and not factors[0].dims
-    scales = multiplied(group, form.scales[:1] if lone or not factors else form.scales)
+    factor = form.factor if group.has(form.factor) else None
+    scales = multiplied(group, form.scales[:1] if form.factor else form.scales)
     scale, counts = _ordered(scales, order)
     each = (*group.batch, *counts[len(group.batch) :])  # one of all experts is that of each
     zeros = zero_points(group)
@@ -77,8 +76,8 @@ def content_of(group: Group) -> Content:
         values=group.values,
         blocks=group.blocks,
         scale=np.broadcast_to(scale.unpack().reshape(counts), each),
-        factor=_of_each(group, factors[0]) if lone else None,
-        step=factors[0].step if lone else "*",
+        factor=None if factor is None else _of_each(group, factor),
+        step="*" if factor is None else factor.step,
         zeros=zeros,
         offset=None if offset is None else offset.reshape(counts),
     )

@@ -125,7 +125,8 @@ class Encoder:
         with np.errstate(all="ignore"):
             if self.rule.factor is not None:
                 factor = np.asarray(self.rule.factor(most))
-                put(group, group.form.scales[1], factor.reshape(group.batch))
+                assert group.form.factor is not None
+                put(group, group.form.factor, factor.reshape(group.batch))
                 return factor
             made = self.rule.by_numpy(rules.Blocks(most[:, None], (1, 1)), self.wanted)
         put(group, group.form.scales[0], made.scale)

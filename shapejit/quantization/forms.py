@@ -105,6 +105,11 @@ class Form:
         return "*" + "".join(size[0] for size in self.result.split())
 
     @property
+    def factor(self) -> Numbers | None:
+        """The factor of all scales (a global scale), if there is one."""
+        return next((numbers for numbers in self.scales[1:] if not numbers.dims), None)
+
+    @property
     def numbers(self) -> tuple[Numbers, ...]:
         """Those of a weight's codes, scales, offsets and zero points."""
         return (self.codes, *self.scales, *self.offset, *filter(None, (self.zeros,)))

@@ -43,7 +43,7 @@ def is_written(form: Form) -> bool:
     They cannot if numbers are computed from several parts, or scales have two levels of blocks.
     """
     read = any(each.read is not None for each in form.numbers)
-    levels = any(factor.dims for factor in form.scales[1:]) or len(form.offset) > 1
+    levels = len(form.scales) > 1 + bool(form.factor) or len(form.offset) > 1
     return not (read or levels) and bool(form.codes.part)
 
 
@@ -59,8 +59,8 @@ def laid_out(scheme: str, form: Form, content: Content, known: Mapping[str, int]
     sized = _sized(form, content, known)
     group = Group(scheme, form, {}, sized, content.batch, content.result)
     _check_codes(group, content)
-    scale, *factors = form.scales
-    values = {scale: content.scale, **_factor(group, content, factors)}
+    scale = form.scales[0]
+    values = {scale: content.scale, **_factor(group, content)}
     found = _zeros(group, content)
     if found is not None and form.zeros is not None:
         sign = group.sign
@@ -107,13 +107,13 @@ def _words(values: Any, widths: Sequence[int]) -> str:
     return values if isinstance(values, str) else f"one of {len(values)} values"
 
 
-def _factor(group: Group, content: Content, factors: list[Numbers]) -> dict[Numbers, Array]:
+def _factor(group: Group, content: Content) -> dict[Numbers, Array]:
     """The stored factor of all scales, with the same products: itself, or its inverse."""
-    if not factors:
+    wanted = group.form.factor
+    if wanted is None:
         if content.factor is not None and (content.factor != 1).any():
             raise fault(group.scheme, "has no global scale")
         return {}
-    (wanted,) = factors
     given = np.ones(content.batch, np.float32) if content.factor is None else content.factor
     if content.step == wanted.step:
         return {wanted: given}
