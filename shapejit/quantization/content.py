@@ -55,7 +55,7 @@ def content_of(group: Group) -> Content:
         raise fault(
             group.scheme, "g_idx has an order of its own (act-order), which is kept nowhere else"
         )
-    order, sign, shape = f"*{form.axes}", group.sign, group.sizes(" ".join(form.axes))
+    order, sign, shape = f"*{form.axes}", group.sign, group.stored_shape
     factor = form.factor if group.has(form.factor) else None
     scales = multiplied(group, form.scales[:1] if form.factor else form.scales)
     scale, counts = _ordered(scales, order)

@@ -133,6 +133,7 @@ class Row:
     such weights. The name in the unquantised model is the prefix and `weight`; after the separator
     "_", the prefix alone. `stacks`: whether readers take stacked experts as one weight ("too"), or
     nothing else ("only"); `arrays`: scales of whole weights are arrays of one element for them.
+    `library` is the package that decodes, if kernels do not.
     """
 
     name: str
@@ -148,6 +149,7 @@ class Row:
     weight: str = "weight"
     stacks: str = ""
     arrays: bool = False
+    library: str = ""
 
     @property
     def words(self) -> frozenset[str]:

@@ -59,7 +59,7 @@ def _by_gguf(name: str, size: int, nbytes: int) -> Row:
     (form,) = row.forms
     codes = Numbers("weight", "N K", "float32", read=read_by_gguf(name.upper()))
     scale = Numbers("weight", "N/N K/K", "float32", read=one)
-    return replace(row, forms=(replace(form, codes=codes, scales=(scale,)),))
+    return replace(row, forms=(replace(form, codes=codes, scales=(scale,)),), library="gguf")
 
 
 # fmt: off

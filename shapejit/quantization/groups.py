@@ -66,6 +66,11 @@ class Group:
         return self.sizes(self.form.result) if self.result is None else self.result
 
     @property
+    def stored_shape(self) -> tuple[int, ...]:
+        """The shape of the weight as it is stored: (out, in) last, or flat."""
+        return self.sizes(" ".join(self.form.axes))
+
+    @property
     def order(self) -> NDArray[np.int64] | None:
         """The group of each input, if `g_idx` is not in order (GPTQ's act-order); else None.
 
