@@ -234,11 +234,12 @@ ROWS = (
                   Part("scales", _SINGLES, "N K/g", flat=True),
                   Part("zero_points|qzeros", kinds, dims, optional=True, flat=True)),
                  Numbers("B", "N K", "uint{b}", "onnx:matmulnbits"), (Numbers("scales", "N K/g"),),
-                 Numbers("zero_points", "N K/g", "uint{b}", _ROW_OF_ZEROS),
+                 Numbers("zero_points", "N K/g", *packed),
                  zero="half", result="K N", usual={"b": 4}, rule=rules.by_signed_absmax,
                  chosen={"g": 32},
                  assumption="how many inputs there are: all of whole blocks are taken")
-            for kinds, dims in (("uint8", "N K/g*b/8"), (_SINGLES, "N K/g"))
+            for kinds, dims, packed in (("uint8", "N K/g*b/8", ("uint{b}", _ROW_OF_ZEROS)),
+                                        (_SINGLES, "N K/g", ()))
         ), separators="._", operator="com.microsoft.MatMulNBits"),
     Row("bnb:int8", "bitsandbytes", "bitsandbytes, functional.py, int8_vectorwise_dequant", (
         Form((Part("weight", "int8", "N K"), Part("SCB", "float32", "N"),

@@ -179,7 +179,7 @@ def _zeros_of(
 ) -> Array:
     """Zeros of a part, in a dtype that can hold the values exactly."""
     name, kinds = part.kinds[0], part.kinds
-    if held and (_floats(group, held[0], name) or not (held[0].format or held[0].dtype)):
+    if held and not (held[0].format or held[0].dtype):
         x = values[held[0]]
         name = next((k for k in [x.dtype.name, *kinds] if k in kinds and _exact(x, k)), "")
         if not name:
@@ -198,11 +198,6 @@ def takes_all(group: Group, key: str, nbytes: int) -> bool:
     return bits == 8 * nbytes
 
 
-def _floats(group: Group, numbers: Numbers, kind: object) -> bool:
-    """Whether these are zero points that other forms pack, but that are floats here."""
-    return numbers is group.form.zeros and dtype(kind).kind == "float"
-
-
 def _exact(x: Array, name: str) -> bool:
     """Whether a dtype can represent all the numbers."""
     with np.errstate(all="ignore"):
@@ -213,16 +208,14 @@ def _exact(x: Array, name: str) -> bool:
 
 def put(group: Group, numbers: Numbers, x: Array) -> None:
     """Write numbers, (out, in) last, to their places in parts made by `laid_out`."""
-    into, kind = group.tensors[numbers.part].numpy(), group.kind(numbers)
-    floats = _floats(group, numbers, into.dtype)
-    packed, wanted = bool(numbers.format) and not floats, into.dtype if floats else kind.codes
-    if x.dtype != wanted and not (packed and x.dtype == np.uint8):
+    into, wanted = group.tensors[numbers.part].numpy(), group.kind(numbers).codes
+    if x.dtype != wanted and not (numbers.format and x.dtype == np.uint8):
         if not _exact(x, wanted.name):
             text = f"{numbers.part} is {wanted}, which does not hold {x.dtype} exactly"
             raise fault(group.scheme, text)
         x = x.astype(wanted)
     x = np.ascontiguousarray(x.swapaxes(-1, -2) if axes_of(numbers.dims) == "KN" else x)
-    if not packed:
+    if not numbers.format:
         into[...] = x.reshape(-1).view(into.dtype).reshape(into.shape)
         return
     place = np.zeros(into.shape[::-1], into.dtype) if numbers.swapped else into
