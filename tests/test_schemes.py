@@ -674,6 +674,15 @@ def test_bad_arguments():
         sj.schemes.detect([1])
 
 
+@pytest.mark.parametrize("shape", [(0, 4, 1), (2, 0, 1), (2, 4, 0), (4, 0), (0, 1)])
+@pytest.mark.parametrize("rounding", ["once", "reference"])
+def test_weights_without_elements_are_decoded(shape, rounding):
+    *lead, rows, blocks = shape
+    parts = {"blocks": np.zeros((*shape, 16), np.uint8), "scales": np.zeros(shape, np.uint8)}
+    decoded = sj.schemes["mxfp4:gpt-oss"].decode(parts, rounding=rounding)
+    assert decoded.shape == (*lead, 32 * blocks, rows)
+
+
 @pytest.mark.parametrize("bits", [5, 7])
 @pytest.mark.parametrize("kernels", [True, False])
 @pytest.mark.parametrize("columns", [96, 90])
