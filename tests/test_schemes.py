@@ -683,6 +683,16 @@ def test_weights_without_elements_are_decoded(shape, rounding):
     assert decoded.shape == (*lead, 32 * blocks, rows)
 
 
+def test_weights_without_elements_are_converted():
+    rows = sj.schemes["fp8:channel"].encode(np.zeros((0, 64), np.float32))
+    assert sj.schemes["fp8:channel"].convert(rows, "fp8:block")["weight"].shape == (0, 64)
+    with pytest.raises(sj.FormatError, match=r"no scale for a weight of \(0, 64\)"):
+        sj.schemes["fp8:channel"].convert(rows, "fp8:tensor")
+    experts = sj.schemes["nvfp4:comfyui"].encode(np.zeros((0, 64, 64), np.float32))
+    made = sj.schemes["nvfp4:comfyui"].convert(experts, "nvfp4:modelopt")
+    assert made["weight"].shape == (0, 64, 32)
+
+
 @pytest.mark.parametrize("bits", [5, 7])
 @pytest.mark.parametrize("kernels", [True, False])
 @pytest.mark.parametrize("columns", [96, 90])

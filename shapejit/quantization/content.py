@@ -93,7 +93,7 @@ def codes_of(group: Group) -> Array:
 def _of_each(group: Group, factor: Numbers) -> Array:
     """The factor of all scales, one per expert even if all are equal."""
     given = group.tensors[factor.part].numpy()
-    return given if given.size > 1 else np.broadcast_to(given.reshape(()), group.batch)
+    return given if given.size != 1 else np.broadcast_to(given.reshape(()), group.batch)
 
 
 def _ordered(numbers: Axes, order: str) -> tuple[Tensor, tuple[int, ...]]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..arrays.tensor import Tensor, asarray
 from ..dtypes.table import dtype
-from ..errors import FormatError
+from ..errors import FormatError, shape_text
 from ..packings.repacking import store_codes
 from . import sizes
 from .content import Content
@@ -120,7 +120,7 @@ def _factor(group: Group, content: Content) -> dict[Numbers, Array]:
     with np.errstate(all="ignore"):
         made = (np.float32(1) / given).astype(np.float32)
         scale = content.scale.astype(np.float32)
-        shape = (-1, *(1,) * len(content.blocks)) if given.size > 1 else ()
+        shape = (-1, *(1,) * len(content.blocks)) if given.size != 1 else ()
         first, other = given.reshape(shape), made.reshape(shape)
         times, over = (first, other) if content.step == "*" else (other, first)
         same = np.array_equal(scale * times, scale / over, equal_nan=True)
@@ -216,6 +216,10 @@ def put(group: Group, numbers: Numbers, x: Array) -> None:
         x = x.astype(wanted)
     x = np.ascontiguousarray(x.swapaxes(-1, -2) if axes_of(numbers.dims) == "KN" else x)
     if not numbers.format:
+        if x.size != into.size:
+            raise fault(
+                group.scheme, f"has no scale for a weight of {shape_text(group.stored_shape)}"
+            )
         into[...] = x.reshape(-1).view(into.dtype).reshape(into.shape)
         return
     place = np.zeros(into.shape[::-1], into.dtype) if numbers.swapped else into
