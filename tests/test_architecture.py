@@ -319,7 +319,7 @@ for view in (x, x.T):
     assert made.tiles or made.spots is not None and made.table is not None
 decoded = []
 decoding.unready = lambda *asked: ()
-runs.run_decode = lambda plan, target: decoded.append(plan)
+runs.Decoding.run = lambda self: decoded.append(self.plan)
 scheme = sj.schemes["gguf:q8_0"]
 scheme.decode(scheme.encode(np.ones((64, 64), np.float32)), dtype="float32")
 (plan,) = decoded

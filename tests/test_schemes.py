@@ -668,8 +668,48 @@ def test_bad_arguments():
         sj.schemes["gguf:q6_k"].encode(np.zeros((1, 256), np.float32))
     with pytest.raises(sj.DTypeError):
         sj.schemes["gguf:q8_0"].encode(np.zeros((4, 32), np.int8))
+    with pytest.raises(sj.FormatError, match="whole units"):  # 1000 bits are no whole words
+        sj.schemes["mlx"].encode(np.ones((2, 200), np.float32), bits=5, group_size=40)
     with pytest.raises(sj.DTypeError):
         sj.schemes.detect([1])
+
+
+@pytest.mark.parametrize("shape", [(0, 4, 1), (2, 0, 1), (2, 4, 0), (4, 0), (0, 1)])
+@pytest.mark.parametrize("rounding", ["once", "reference"])
+def test_weights_without_elements_are_decoded(shape, rounding):
+    *lead, rows, blocks = shape
+    parts = {"blocks": np.zeros((*shape, 16), np.uint8), "scales": np.zeros(shape, np.uint8)}
+    decoded = sj.schemes["mxfp4:gpt-oss"].decode(parts, rounding=rounding)
+    assert decoded.shape == (*lead, 32 * blocks, rows)
+
+
+def test_weights_without_elements_are_converted():
+    rows = sj.schemes["fp8:channel"].encode(np.zeros((0, 64), np.float32))
+    assert sj.schemes["fp8:channel"].convert(rows, "fp8:block")["weight"].shape == (0, 64)
+    with pytest.raises(sj.FormatError, match=r"no scale for a weight of \(0, 64\)"):
+        sj.schemes["fp8:channel"].convert(rows, "fp8:tensor")
+    experts = sj.schemes["nvfp4:comfyui"].encode(np.zeros((0, 64, 64), np.float32))
+    made = sj.schemes["nvfp4:comfyui"].convert(experts, "nvfp4:modelopt")
+    assert made["weight"].shape == (0, 64, 32)
+
+
+@pytest.mark.parametrize("bits", [5, 7])
+@pytest.mark.parametrize("kernels", [True, False])
+@pytest.mark.parametrize("columns", [96, 90])
+def test_rows_of_compressed_tensors_are_streams_of_bits(bits, kernels, columns):
+    scheme, half = sj.schemes["int4:compressed-tensors"], 1 << (bits - 1)
+    x = rng().standard_normal((6, columns)).astype(np.float32)
+    with patience.force_kernels() if kernels else patience.force_numpy():
+        parts = scheme.encode(x, bits=bits, group_size=columns // 3, scale_dtype="float32")
+        decoded = scheme.decode(parts, dtype="float32")
+    scale = parts["weight_scale"].numpy().repeat(columns // 3, axis=1)
+    codes = np.clip(np.rint(x / scale) + half, 0, 2 * half - 1).astype(np.uint8)
+    ones = np.unpackbits(codes[..., None], axis=-1, count=bits, bitorder="little")
+    stream = np.packbits(ones.reshape(6, -1), axis=-1, bitorder="little")
+    words = np.zeros((6, -(-columns * bits // 32) * 4), np.uint8)
+    words[:, : stream.shape[1]] = stream
+    assert parts["weight_packed"].numpy().view(np.uint8).tobytes() == words.tobytes()
+    check_same(decoded, (codes.astype(np.float32) - half) * scale)
 
 
 @pytest.mark.parametrize("scheme", ["mxfp4:gpt-oss", "gptq"])

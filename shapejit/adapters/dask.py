@@ -22,12 +22,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate, pairwise
+from math import lcm
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays.tensor import Tensor
+from ..arrays.tensor import Tensor, asarray
 from ..dtypes.table import DType, fixed_width
 from ..errors import DTypeError, FormatError, ReshapeError, about, shape_text
 from ..operations import casts, codes, views
@@ -63,12 +64,12 @@ def reshape(x: Any, shape: Sequence[int] | int | Request, *, packed: object = No
     >>> reshape(da.ones((6, 4), chunks=2), (8, 3)).shape
     (8, 3)
     """
-    x, per = _checked(x, packed)
+    x, kind = _checked(x, packed)
     request = shape if is_a(shape, Request) else views.array_request(shape, "reshape")
-    target = target_shape(x.shape if per == 1 else (*x.shape[:-1], x.shape[-1] * per), request)
-    if per > 1:  # row-major and in whole bytes, elements move as their bytes do
-        _check_bytes(target, packed)
-        target = (*target[:-1], target[-1] // per)
+    target = target_shape(_shape(x, kind), request)
+    if kind is not None:  # row-major and in whole bytes, elements move as their bytes do
+        _check_bytes(target, kind)
+        target = (*target[:-1], target[-1] // _per(kind))
     if 0 in target:
         return array.zeros(target, dtype=x.dtype, chunks=-1)
     try:
@@ -87,11 +88,9 @@ def permute_dims(x: Any, axes: Sequence[int], *, packed: object = None) -> Any:
     >>> permute_dims(da.ones((2, 30, 4), chunks=10), (1, 2, 0)).chunks
     ((10, 10, 10), (4,), (2,))
     """
-    x, per = _checked(x, packed)
+    x, kind = _checked(x, packed)
     order = permutation(axes, x.shape)
-    if per > 1 and order[-1] != x.ndim - 1:
-        return _packed(_unpacked(x, packed).transpose(order), packed)
-    return x.transpose(order)
+    return _moved(x, kind, lambda x: x.transpose(order), x.ndim - 1 not in order[-1:])
 
 
 def flip(x: Any, *, axis: int | Sequence[int] | None = None, packed: object = None) -> Any:
@@ -103,12 +102,10 @@ def flip(x: Any, *, axis: int | Sequence[int] | None = None, packed: object = No
     >>> flip(da.arange(5, chunks=2)).compute()
     array([4, 3, 2, 1, 0])
     """
-    x, per = _checked(x, packed)
+    x, kind = _checked(x, packed)
     given = range(x.ndim) if axis is None else one_or_several(axis, "axis", "flip")
     axes = normal_axes(given, x.ndim, "flip")
-    if per > 1 and x.ndim - 1 in axes:
-        return _packed(array.flip(_unpacked(x, packed), axes), packed)
-    return array.flip(x, axes) if axes else x
+    return _moved(x, kind, lambda x: array.flip(x, axes) if axes else x, x.ndim - 1 in axes)
 
 
 def cast(
@@ -130,14 +127,16 @@ def cast(
     >>> str(cast(x, "float8_e4m3fn").dtype), cast(x, "int4", pack=True).compute()
     ('float8_e4m3fn', array([[225, 119]], dtype=uint8))
     """
-    x = _values(x, packed)
-    settings: dict[str, Any] = {"saturate": saturate, "round_mode": round_mode}
-    target = fixed_width(dtype)
+    x, kind = _checked(x, packed)
+    target, per = fixed_width(dtype), _per(kind)
+    apart = _per(target) if pack else 1
+    how: dict[str, Any] = {"dtype": target.name, "saturate": saturate, "round_mode": round_mode}
+    sample = casts.cast(_sample(x, kind), **how)  # checks them
     if pack:
-        _per(target)  # checks it
-    sample = casts.cast(np.empty(0, x.dtype), target, **settings)  # checks them
-    made = _mapped(partial(casts.cast, dtype=target.name, **settings), [x], sample.dtype)
-    return _packed(made, target) if pack else made
+        _check_bytes(_shape(x, kind), target)
+        x = _merged(x, {x.ndim - 1: lcm(per, apart) // per})
+    work = partial(_cast, kind, pack, how)
+    return _mapped(work, [x], np.dtype(np.uint8) if pack else sample.dtype, (per, apart))
 
 
 def dequantize(
@@ -162,30 +161,37 @@ def dequantize(
     >>> made.chunks, made[3].compute()[::32].tolist()
     (((2, 2), (32, 32)), [6.0, 7.0])
     """
-    x = _values(x, packed)
+    x, kind = _checked(x, packed)
     if isinstance(scale, int | float) and not isinstance(scale, np.generic):
         casts.dequantize(np.empty(0, np.int8), scale)  # checks it
         scale = np.float32(float(scale))
     operands = [_operand(given) for given in (scale, zero_point) if given is not None]
     scales, *zeros = operands
-    blocks = blocks_of(block_shape, x.shape, scales.shape)
-    sample = np.empty((0,) * x.ndim, x.dtype)
-    made = casts.dequantize(sample, np.ones((), scales.dtype), dtype=dtype).dtype
+    shape, per, last = _shape(x, kind), _per(kind), x.ndim - 1
+    blocks = blocks_of(block_shape, shape, scales.shape)
+    made = casts.dequantize(_sample(x, kind), np.ones((), scales.dtype), dtype=dtype).dtype
     if zeros and zeros[0].shape not in ((), scales.shape):
         given = f"zero_point has shape {shape_text(zeros[0].shape)}"
         wanted = f"scale {shape_text(scales.shape)}: it is a scalar, or has one number per scale"
         raise ReshapeError(f"{given}, {wanted}")
-    if 0 in x.shape:
-        return array.zeros(x.shape, dtype=made, chunks=-1)
+    if 0 in shape:
+        return array.zeros(shape, dtype=made, chunks=-1)
     several = {axis: blocks[axis] for axis, n in enumerate(scales.shape) if n > 1}
-    x = _merged(x, several)
-    cut = {axis: tuple(-(-n // block) for n in x.chunks[axis]) for axis, block in several.items()}
+    items = {axis: per if axis == last else 1 for axis in several}  # elements
+    x = _merged(
+        x, {axis: lcm(block, items[axis]) // items[axis] for axis, block in several.items()}
+    )
+    cut = {
+        axis: tuple(-(-n * items[axis] // block) for n in x.chunks[axis])
+        for axis, block in several.items()
+    }
     operands = [each.rechunk(cut) if each.ndim else each for each in operands]
-    return _mapped(partial(_dequantized, made.name, blocks or None), [x, *operands], made)
+    work = partial(_dequantized, kind, made.name, blocks or None)
+    return _mapped(work, [x, *operands], made, (per, 1))
 
 
-def _checked(x: Any, packed: object = None) -> tuple[Any, int]:
-    """A dask array of known chunks, none of which is empty beside others; its elements per item."""
+def _checked(x: Any, packed: object = None) -> tuple[Any, DType | None]:
+    """A dask array of known chunks, none of which is empty beside others; what it packs, if any."""
     if not isinstance(x, array.Array):
         raise DTypeError(f"expected a dask array, not {type(x).__name__}; dask.array.asarray(x)")
     with about("chunks"):
@@ -195,11 +201,12 @@ def _checked(x: Any, packed: object = None) -> tuple[Any, int]:
     if any(0 in sizes and len(sizes) > 1 for sizes in x.chunks):
         x = x.rechunk(tuple(tuple(filter(None, sizes)) or (0,) for sizes in x.chunks))
     if packed is None:
-        return x, 1
+        return x, None
     kind = fixed_width(packed)
     if x.dtype != np.uint8 or not x.ndim:
         raise DTypeError(f"packed {kind} lies in an array of uint8 of 1 dim or more, not {x.dtype}")
-    return x, _per(kind)
+    _per(kind)  # checks it
+    return x, kind
 
 
 def _operand(given: Any) -> Any:
@@ -209,8 +216,10 @@ def _operand(given: Any) -> Any:
     return array.from_array(np.asarray(unwrapped(given)), chunks=-1)
 
 
-def _per(kind: DType) -> int:
-    """The elements of a byte."""
+def _per(kind: DType | None) -> int:
+    """The elements of a byte; 1 for those that are not packed (None)."""
+    if kind is None:
+        return 1
     if not kind.packed:
         raise DTypeError(f"{kind} is not packed: its elements have whole bytes")
     if 8 % kind.bits:
@@ -218,9 +227,13 @@ def _per(kind: DType) -> int:
     return 8 // kind.bits
 
 
-def _check_bytes(shape: Shape, packed: object) -> None:
+def _shape(x: Any, kind: DType | None) -> Shape:
+    """The shape of the elements."""
+    return (*x.shape[:-1], *(n * _per(kind) for n in x.shape[-1:]))
+
+
+def _check_bytes(shape: Shape, kind: DType) -> None:
     """Raise FormatError unless the last dim of packed elements fills whole bytes."""
-    kind = fixed_width(packed)
     if not shape or shape[-1] % _per(kind):
         raise FormatError(
             f"the last dim of {shape_text(shape)} does not fill whole bytes: "
@@ -228,32 +241,21 @@ def _check_bytes(shape: Shape, packed: object) -> None:
         )
 
 
-def _values(x: Any, packed: object) -> Any:
-    """Elements to compute with; those of a float that ml_dtypes lacks as float32."""
-    x, _ = _checked(x, packed)
-    if packed is None:
-        return x
-    kind = fixed_width(packed)
-    named = kind.numpy is not None or kind.kind == "integer"
-    return _unpacked(x, packed, kind.codes if named else np.dtype(np.float32))
+def _sample(x: Any, kind: DType | None) -> NDArray[Any]:
+    """No elements, of the dtype to compute with; of a float that ml_dtypes lacks as float32."""
+    named = kind is None or kind.numpy is not None or kind.kind == "integer"
+    dtype = x.dtype if kind is None else kind.codes if named else np.float32
+    return np.empty((0,) * x.ndim, dtype)
 
 
-def _unpacked(x: Any, packed: object, dtype: np.dtype[Any] | None = None) -> Any:
-    """Packed elements, a byte each, or as `dtype`."""
-    kind = fixed_width(packed)
-    sizes = {x.ndim - 1: tuple(n * _per(kind) for n in x.chunks[-1])}
-    made = kind.codes if dtype is None else dtype
-    return _mapped(partial(_as_elements, kind.name, made), [x], made, sizes)
-
-
-def _packed(x: Any, packed: object) -> Any:
-    """Elements packed along the last dim."""
-    kind = fixed_width(packed)
-    per = _per(kind)
-    _check_bytes(x.shape, packed)
-    x = _merged(x, {x.ndim - 1: per})
-    sizes = {x.ndim - 1: tuple(n // per for n in x.chunks[-1])}
-    return _mapped(partial(_as_bytes, kind.name), [x], np.dtype(np.uint8), sizes)
+def _moved(x: Any, kind: DType | None, move: Callable[[Any], Any], splits: bool) -> Any:
+    """What `move` makes of an array; if that `splits` bytes, of its elements, a byte each."""
+    if kind is None or not splits:
+        return move(x)
+    raw = f"uint{kind.bits}"
+    made = move(cast(x, raw, packed=raw))
+    _check_bytes(made.shape, kind)
+    return cast(made, raw, pack=True)
 
 
 def _merged(x: Any, steps: Mapping[int, int]) -> Any:
@@ -268,40 +270,46 @@ def _merged(x: Any, steps: Mapping[int, int]) -> Any:
 
 
 def _mapped(
-    work: Callable[..., Any],
-    arrays: Sequence[Any],
-    dtype: np.dtype[Any],
-    sizes: Mapping[int, Shape] | None = None,
+    work: Callable[..., Any], arrays: Sequence[Any], dtype: np.dtype[Any], per: tuple[int, int]
 ) -> Any:
     """An array whose chunks are `work` of those of the first one and of its operands.
 
-    `sizes` are those of the result's chunks along dims that change. Dims of size 1 of an operand
-    are for all chunks.
+    `per` are the elements of each item in the last dim, before and after. Dims of size 1 of an
+    operand are for all chunks.
     """
     axes = tuple(range(arrays[0].ndim))
     pairs = [each for x in arrays for each in (x, axes if x.ndim else ())]
+    before, after = per
+    sizes = {axes[-1]: tuple(n * before // after for n in arrays[0].chunks[-1])} if axes else None
     return array.blockwise(
         work, axes, *pairs, dtype=dtype, align_arrays=False, adjust_chunks=sizes,
         meta=np.empty((0,) * len(axes), dtype),
     )  # fmt: skip
 
 
-def _as_elements(kind: str, dtype: np.dtype[Any], chunk: NDArray[Any]) -> NDArray[Any]:
-    """The elements of a packed chunk."""
-    shape = (*chunk.shape[:-1], chunk.shape[-1] * _per(fixed_width(kind)))
-    t = Tensor.frombuffer(views.ascontiguous(chunk), kind, shape)
-    return t.unpack() if dtype == t.dtype.codes else t.cast(dtype).numpy()
+def _elements(kind: DType | None, chunk: NDArray[Any]) -> Any:
+    """The elements of a chunk, packed ones as a Tensor over its bytes."""
+    if kind is None:
+        return chunk
+    return Tensor.frombuffer(views.ascontiguous(chunk), kind, _shape(chunk, kind))
 
 
-def _as_bytes(kind: str, chunk: NDArray[Any]) -> NDArray[np.uint8]:
-    """The elements of a chunk, packed."""
-    t = codes.pack(chunk, kind)
-    return codes.memory(t).reshape(*t.shape[:-1], t.shape[-1] * t.dtype.bits // 8)
+def _cast(
+    kind: DType | None, pack: bool, how: Mapping[str, Any], chunk: NDArray[Any]
+) -> NDArray[Any]:
+    """The elements of a chunk, cast, and packed then or not."""
+    x = _elements(kind, chunk)
+    made: Any = casts.cast(asarray(x) if pack else x, **how)
+    if pack:
+        return codes.memory(made).reshape(*made.shape[:-1], made.shape[-1] * made.dtype.bits // 8)
+    return np.asarray(made.numpy() if is_a(made, Tensor) else made)
 
 
 def _dequantized(
-    dtype: str, blocks: Shape | None, chunk: NDArray[Any], scale: NDArray[Any], zero: Any = None
-) -> NDArray[Any]:
+    kind: DType | None, dtype: str, blocks: Shape | None,
+    chunk: NDArray[Any], scale: NDArray[Any], zero: Any = None,
+) -> NDArray[Any]:  # fmt: skip
     """The values of a chunk of codes, which has whole blocks or lies in one."""
-    made = casts.dequantize(chunk, scale, zero_point=zero, block_shape=blocks, dtype=dtype)
-    return np.asarray(made)
+    x = _elements(kind, chunk)
+    made = casts.dequantize(x, scale, zero_point=zero, block_shape=blocks, dtype=dtype)
+    return np.asarray(made.numpy() if is_a(made, Tensor) else made)

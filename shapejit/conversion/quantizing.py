@@ -29,8 +29,6 @@ from .tensors import Rule, Tensors, each
 from .weights import PartOf, Whole, settings_of
 
 _SAMPLE_ROWS = 128  # of a weight of zeros, which is encoded to find the shapes of parts
-# Schemes of compressed-tensors, whose scales of whole weights are arrays of one element.
-_ARRAYS = ("fp8:tensor", "nvfp4:compressed-tensors")
 # Projections that inference engines fuse, with one global scale.
 _FUSED = (("q_proj", "k_proj", "v_proj"), *FUSED_GATES)
 
@@ -90,19 +88,18 @@ def quantise(r: Rule, tensors: Tensors, target: str) -> bool:
 
 def _unfit(name: str, change: Change, scheme: Scheme, plans: dict[Any, _Planned]) -> str:
     """The reason why readers do not accept a tensor in this scheme; "" if they do."""
-    rank, stacks = len(change.shape), scheme.name == "mxfp4:gpt-oss"
-    blocks = scheme.row.file_type is not None or scheme.name == "mlx"
+    rank, stacks = len(change.shape), scheme.row.stacks
     if rank < 2:
         return "a vector"
     if not prod(change.shape):
         return "without elements"
     if rank > 3:
         return f"of {rank} dims"
-    if rank == 3 and not (stacks or blocks):
+    if rank == 3 and not stacks:
         return "stacked experts: --unstack, and --split gate from up, before this rule"
-    if stacks and rank == 2:
+    if stacks == "only" and rank == 2:
         return f"{scheme.name} is of stacked experts"
-    if name.rpartition(".")[2] != "weight" and not stacks:
+    if name.rpartition(".")[2] != "weight" and stacks != "only":
         return "not called weight"
     try:
         if change.shape not in plans:
@@ -148,7 +145,7 @@ def _parts(
         part = PartOf(kind, shape, whole, key, plan.settings)
         name = part_name(scheme.row, base.name, key)
         made = Change.of(name, part)
-        yield made.then(_in_array) if not shape and scheme.name in _ARRAYS else made
+        yield made.then(_in_array) if not shape and scheme.row.arrays else made
 
 
 def _in_array(t: Tensor) -> Tensor:
@@ -157,8 +154,8 @@ def _in_array(t: Tensor) -> Tensor:
 
 def _has_factor(plan: _Planned) -> bool:
     """Whether the scheme has a global scale."""
-    form = plan.group.form
-    return any(form.part(n.part).key in plan.parts and not n.dims for n in form.scales[1:])
+    factor = plan.group.form.factor
+    return factor is not None and factor.part in plan.parts
 
 
 def _shared(chosen: Mapping[str, Change]) -> dict[str, Callable[[], float]]:

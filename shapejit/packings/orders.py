@@ -37,6 +37,8 @@ _TOKEN = re.compile(
     r"(?P<back>-?)(?P<name>[a-z])(?:\*(?P<step>[\d.]+))?|@(?P<skip>[\d.]+)|[()\[\]_1]"
 )
 
+BY_BIT = (5, 7)  # widths that no kernel reads or writes in one piece
+
 Factor = tuple[int, int]  # size, stride (bits)
 
 
@@ -77,6 +79,14 @@ class PlaneLayout(NamedTuple):
     def padded(self) -> Layout:
         """The Layout of all factors, including padding."""
         return self._layout([factor for dim in self.dims for factor in dim])
+
+    @property
+    def planes(self) -> list[PlaneLayout]:
+        """The plane itself, or one for each bit where no kernel reads elements of its width."""
+        if self.bits not in BY_BIT:
+            return [self]
+        bits = range(self.bits)
+        return [self._replace(bits=1, low=self.low + k, offset=self.offset + k) for k in bits]
 
     def layout(self, shape: Sequence[int]) -> Layout | None:
         """The Layout of a tensor of `shape`; None if a dim ends within a factor."""

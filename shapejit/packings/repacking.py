@@ -26,6 +26,7 @@ from ..operations import views
 from ..runtime.launches import address_of
 from ..shapes.dims import common
 from ..shapes.layout import Layout, checked_shape, in_target_order
+from .orders import BY_BIT, PlaneLayout
 from .packing import Packing, StoredLayout
 from .rows import formats
 
@@ -201,9 +202,14 @@ def codes_of(memory: Bytes, src: StoredLayout, rows: tuple[int, ...]) -> NDArray
         memory = views.ascontiguous(units).reshape(-1).view(np.uint8)
     codes: Any = None
     for part in src.parts:
-        plane = Tensor.unchecked(memory, dtype_named(f"uint{part.bits}"), part.padded)
         sizes = [prod(n for n, _ in dim) for dim in part.dims]
-        whole = plane.ascontiguous().unpack().view(np.uint8).reshape(sizes)
+        if part.bits in BY_BIT:
+            whole = np.zeros(sizes, np.uint8)
+            places = in_target_order(_in_bits(part.padded), _in_bits(_in_items(part, 8)))
+            _copy(memory, whole.reshape(-1), *places, 1, 0)
+        else:
+            plane = Tensor.unchecked(memory, dtype_named(f"uint{part.bits}"), part.padded)
+            whole = plane.ascontiguous().unpack().view(np.uint8).reshape(sizes)
         some = whole[tuple(slice(size) for size in src.logical)]
         some <<= np.uint8(part.low)
         codes = some if codes is None else np.bitwise_or(codes, some, out=codes)
@@ -222,14 +228,25 @@ def store_codes(codes: NDArray[Any], into: Bytes, dst: StoredLayout) -> None:
     for part in dst.parts:
         plane = np.zeros([prod(n for n, _ in dim) for dim in part.dims], codes.dtype)
         plane[tuple(slice(size) for size in dst.logical)] = codes >> part.low
-        dense = Layout.row_major(part.padded.shape, each)
-        seen = Layout.of(dense.shape, dense.strides, 0, part.bits)
-        layouts = in_target_order(seen, part.padded)
-        pitch = each if dst.pitch > dst.bits else part.bits
+        layouts = in_target_order(_in_bits(_in_items(part, each)), _in_bits(part.padded))
+        pitch = each if dst.pitch > dst.bits else layouts[1].bits
         _copy(plane.reshape(-1).view(np.uint8), memory, *layouts, pitch, 0)
     if dst.words:
         units = into.view(dst.unit).reshape(dst.words.shape).transpose(dst.words.axes)
         units[...] = memory.view(dst.unit).reshape(units.shape)
+
+
+def _in_items(part: PlaneLayout, pitch: int) -> Layout:
+    """Codes in the low bits of items of `pitch` bits, row-major."""
+    dense = Layout.row_major(part.padded.shape, pitch)
+    return Layout.of(dense.shape, dense.strides, 0, part.bits)
+
+
+def _in_bits(layout: Layout) -> Layout:
+    """Elements of a width that no kernel copies, as bits."""
+    if layout.bits not in BY_BIT:
+        return layout
+    return Layout.of((*layout.shape, layout.bits), (*layout.strides, 1), layout.offset, 1)
 
 
 def proved(row: Packing) -> bool:

@@ -14,6 +14,7 @@ from .groups import Group
 
 # Bands that are not contiguous in a part are so many times as large.
 APART = 16
+EXPERTS = "E"  # the axis of stacked experts
 
 
 class Slice(NamedTuple):
@@ -55,17 +56,15 @@ def bands(
     Rows are indices of the decoded weight's dim 0, or of `axis` ("N"); bands have multiples of
     `unit` rows. Stacked experts come first. If the form allows no bands, one band has all rows.
     """
-    if group.batch:
-        return _of_experts(group, limit, begin, end)
-    axis = axis or group.form.result[0]
+    axis = EXPERTS if group.batch else axis or group.form.result[0]
     slices = sliced(group, axis)
-    rows = group.known.get(axis, prod(group.shape[:1]))
+    rows = group.batch[0] if group.batch else group.known.get(axis, prod(group.shape[:1]))
     row = prod(group.shape) // max(1, rows)
     if not slices or not rows or not row:
         return [Band(0, rows, group, {})]
     if any(at for at, _ in slices.values()):
         limit *= APART
-    unit = lcm(unit, *(unit_of(token, group.known) for _, token in slices.values()))
+    unit = lcm(1 if group.batch else unit, *(unit_of(t, group.known) for _, t in slices.values()))
     step = max(1, limit // row // unit) * unit
     last = rows if end is None else min(rows, -(-end // unit) * unit)
     return [
@@ -90,27 +89,18 @@ def _rows(
     for key, (at, token) in slices.items():
         first, last = (count(token, group.known, axis, n) for n in (begin, end))
         made[key] = Slice(at, first, last - first)
-    return Band(begin, end, replace(group, known={**group.known, axis: end - begin}), made)
-
-
-def _of_experts(group: Group, limit: int, begin: int, end: int | None) -> list[Band]:
-    """Bands of whole experts, which are stacked along dim 0."""
-    last, rest = group.batch[0] if end is None else end, group.batch[1:]
-    stacked = [k for k, t in group.tensors.items() if t.shape[: len(group.batch)] == group.batch]
-    step = max(1, limit // max(1, prod(group.shape[1:])))
-    return [
-        Band(
-            at,
-            min(at + step, last),
-            replace(group, batch=(min(step, last - at), *rest)),
-            {key: Slice(0, at, min(step, last - at)) for key in stacked},
-        )
-        for at in range(begin, last, step)
-    ]
+    known, batch = {**group.known, axis: end - begin}, group.batch
+    if axis == EXPERTS:
+        batch = end - begin, *batch[1:]
+    return Band(begin, end, replace(group, known=known, batch=batch), made)
 
 
 def sliced(group: Group, axis: str) -> dict[str, tuple[int, str]] | None:
     """The dim of each part along `axis`, and its size; None if bands are impossible."""
+    if axis == EXPERTS:
+        rank = len(group.batch)
+        stacked = (key for key, t in group.tensors.items() if t.shape[:rank] == group.batch)
+        return dict.fromkeys(stacked, (0, axis))
     if axis == "n" or group.order is not None:
         return None
     used, found = {each.part for each in group.form.numbers}, dict[str, tuple[int, str]]()

@@ -8,17 +8,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ..arrays.tensor import Tensor, asarray
+from ..arrays.tensor import Tensor
 from ..errors import FormatError
 from ..runtime.ndarrays import is_mapping
 
 if TYPE_CHECKING:
     from .content import Content
-    from .forms import Numbers
     from .groups import Group
 
 Known = dict[str, Any]
+Array = NDArray[Any]
 
 
 def json_of(t: Tensor, name: str) -> Mapping[str, Any]:
@@ -53,8 +54,7 @@ def group_index(tensors: Mapping[str, Tensor]) -> Known:
 
 def quant_state(tensors: Mapping[str, Tensor]) -> Known:
     """Block sizes and the shape from the JSON that bitsandbytes adds to a weight."""
-    (name,) = (name for name in tensors if ".quant_state." in name)
-    made = json_of(tensors[name], name)
+    name, made = _quant_state(tensors)
     sizes = {"blocksize": "g", "nested_blocksize": "h", "shape": "shape"}
     if "weight.nested_absmax" not in tensors:
         del sizes["nested_blocksize"]
@@ -64,14 +64,19 @@ def quant_state(tensors: Mapping[str, Tensor]) -> Known:
     return {sizes[key]: made[key] for key in sizes}
 
 
-def nested_absmax(group: Group, numbers: Numbers) -> tuple[Tensor, str]:
+def _quant_state(tensors: Mapping[str, Tensor]) -> tuple[str, Mapping[str, Any]]:
+    """The name and the content of bitsandbytes' JSON."""
+    (name,) = (name for name in tensors if ".quant_state." in name)
+    return name, json_of(tensors[name], name)
+
+
+def nested_absmax(group: Group) -> Array:
     """The scales of bitsandbytes' double quantisation: rounded after the product, then the sum."""
     codes, values, scales = (
         group.tensors[name].numpy().reshape(-1)
         for name in ("weight.absmax", "weight.nested_quant_map", "weight.nested_absmax")
     )
-    (name,) = (name for name in group.tensors if ".quant_state." in name)
-    offset = json_of(group.tensors[name], name).get("nested_offset", 0.0)
+    offset = _quant_state(group.tensors)[1].get("nested_offset", 0.0)
     if not isinstance(offset, int | float):
         raise FormatError(f"nested_offset is a number, not {offset!r}")
     made = values[codes]
@@ -79,13 +84,13 @@ def nested_absmax(group: Group, numbers: Numbers) -> tuple[Tensor, str]:
     whole[: made.size] = made
     with np.errstate(all="ignore"):
         made = whole.reshape(scales.size, -1) * scales[:, None] + np.float32(offset)
-    return asarray(made.reshape(-1)[: codes.size]), "n"
+    return np.asarray(made.reshape(-1)[: codes.size])
 
 
-def read_by_gguf(name: str) -> Callable[[Group, Numbers], tuple[Tensor, str]]:
+def read_by_gguf(name: str) -> Callable[[Group], Array]:
     """A decoder of a GGUF type by the gguf package, to float32."""
 
-    def read(group: Group, numbers: Numbers) -> tuple[Tensor, str]:
+    def read(group: Group) -> Array:
         try:
             gguf = import_module("gguf")
         except ImportError:
@@ -95,37 +100,36 @@ def read_by_gguf(name: str) -> Callable[[Group, Numbers], tuple[Tensor, str]]:
         kind = gguf.GGMLQuantizationType[name]
         with np.errstate(all="ignore"):
             made = gguf.quants.dequantize(group.tensors["weight"].numpy(), kind)
-        return asarray(np.ascontiguousarray(made, np.float32)), "*" * len(group.batch) + "NK"
+        return np.ascontiguousarray(made, np.float32)
 
     return read
 
 
-def times_row_scale(group: Group, numbers: Numbers) -> tuple[Tensor, str]:
+def times_row_scale(group: Group) -> Array:
     """bitsandbytes' int8: codes times the largest magnitude of their row, rounded once."""
     codes, most = (group.tensors[name].numpy() for name in ("weight", "SCB"))
     with np.errstate(all="ignore"):
-        made = codes.astype(np.float32) * most[..., None]
-    return asarray(made), "*" * len(group.batch) + "NK"
+        made: Array = codes.astype(np.float32) * most[..., None]
+    return made
 
 
-def one_127th(group: Group, numbers: Numbers) -> tuple[Tensor, str]:
+def one_127th(group: Group) -> Array:
     """bitsandbytes' factor in place of a division by 127."""
-    return asarray(np.full((1, 1), 7.874015718698502e-3, np.float32)), "NK"
+    return one(group) * np.float32(7.874015718698502e-3)
 
 
-def from_the_middle(group: Group, numbers: Numbers) -> tuple[Tensor, str]:
-    """A zero point that is stored relative to the middle of unsigned codes."""
-    half = 1 << (group.bits(group.form.codes) - 1)
-    zero = group.tensors[numbers.part].numpy().reshape(1, 1).astype(np.int16) + half
+def from_the_middle(group: Group) -> Array:
+    """compressed-tensors' zero point that is stored relative to the middle of unsigned codes."""
+    name, half = "weight_zero_point", 1 << (group.bits(group.form.codes) - 1)
+    zero = group.tensors[name].numpy().reshape(1, 1).astype(np.int16) + half
     if not 0 <= zero.item() < 2 * half:
-        raise FormatError(f"{numbers.part} is {zero.item() - half}: not from {-half} to {half - 1}")
-    return asarray(zero.astype(np.uint8)), "NK"
+        raise FormatError(f"{name} is {zero.item() - half}: not from {-half} to {half - 1}")
+    return zero.astype(np.uint8)
 
 
-def one(group: Group, numbers: Numbers) -> tuple[Tensor, str]:
+def one(group: Group) -> Array:
     """A scale of 1 for all."""
-    rank = len(group.batch)
-    return asarray(np.ones((*group.batch, 1, 1), np.float32)), "*" * rank + "NK"
+    return np.ones((*group.batch, 1, 1), np.float32)
 
 
 def comfy_format(name: str) -> Callable[[Mapping[str, Tensor]], Known]:

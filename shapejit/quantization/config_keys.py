@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import quoted
 from ..runtime.ndarrays import is_mapping
-from .configuration import KEYS, descriptions, groups_of
+from .configuration import KEYS, WHOLE, Declared, groups_of
 from .rows import ROWS
 
 __all__ = ["unknown_keys", "unknown_values"]
@@ -85,39 +85,41 @@ _KNOWN = {*" ".join(_HARMLESS.values()).split(), *_VALUES, *_LAYOUTS, *_EMPTY, *
 _ALONE = ("quant_method", "quant_algo", "checkpoint_format", "packing_format", "pack_dtype")
 
 
-def unknown_keys(config: Mapping[str, Any]) -> list[str]:
+def unknown_keys(said: Declared) -> list[str]:
     """A warning for each key of a quantisation config that is not known.
 
-    >>> unknown_keys({"quantization_config": {"quant_method": "fp8", "shuffle": True}})
+    >>> from .configuration import declared
+    >>> config = {"quantization_config": {"quant_method": "fp8", "shuffle": True}}
+    >>> unknown_keys(declared(config))
     ["the key 'shuffle' of quantization_config is unknown: weights are read without it"]
     """
     found = {
         f"the key {quoted(str(key))} of {where} is unknown: weights are read without it"
-        for where, section in _described(config)
-        if section is not config
+        for where, section in _described(said)
+        if where != WHOLE
         for key, value in section.items()
         if key not in _KNOWN and not _is_module(key, value)
     }
     return sorted(found)
 
 
-def unknown_values(config: Mapping[str, Any]) -> str:
+def unknown_values(said: Declared) -> str:
     """The first value of a quantisation config that is not understood, as a reason; "" if none.
 
-    >>> unknown_values({"quantization_config": {"actorder": "random"}})
+    >>> from .configuration import declared
+    >>> unknown_values(declared({"quantization_config": {"actorder": "random"}}))
     "quantization_config says actorder 'random', which is not understood"
     """
-    for where, section in _described(config):
+    for where, section in _described(said):
         for key, value in section.items():
-            own = section is not config or key in _ALONE
-            if own and not _is_understood(key, value):
+            if (where != WHOLE or key in _ALONE) and not _is_understood(key, value):
                 return f"{where} says {key} {quoted(str(value))}, which is not understood"
     return ""
 
 
-def _described(config: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _described(said: Declared) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The descriptions of weights and where they are, those of groups, too."""
-    for where, section in descriptions(config).items():
+    for where, section in said.sections.items():
         yield where, section
         for name, group in groups_of(section).items():
             yield f"{where}.config_groups.{name}", group

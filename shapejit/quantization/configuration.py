@@ -16,6 +16,7 @@ KEYS = ("quantization_config", "compression_config", "quantization")
 CONFIG = "config.json"
 QUANTIZER_CONFIG_FILES = ("quant_config.json", "quantize_config.json", "hf_quant_config.json")
 _PARTS = ("_config", *QUANTIZER_CONFIG_FILES)
+WHOLE = "the config"
 COMFY = "_quantization_metadata"  # of ComfyUI's files: JSON in a string
 # The keys of config.json for each setting that `Scheme.decode` takes.
 _SETTINGS = {
@@ -37,10 +38,10 @@ class Declared:
     """The facts in a config: words that name methods, layouts by key, and settings of weights.
 
     `settings` apply to all weights; there are several for several groups of weights. `modules` have
-    settings of their own.
+    settings of their own. `sections` are all descriptions of weights, by where they are.
     """
 
-    config: Mapping[str, Any] = field(compare=False)
+    sections: Mapping[str, Mapping[str, Any]] = field(compare=False)
     words: frozenset[str]
     layouts: Mapping[str, frozenset[str]]
     settings: tuple[Mapping[str, Any], ...]
@@ -68,7 +69,7 @@ class Declared:
         >>> declared({"quantization_config": {"fmt": "E4M3"}}).texts("fmt")
         {'e4m3': 'quantization_config'}
         """
-        found = ((where, each.get(key)) for where, each in descriptions(self.config).items())
+        found = ((where, each.get(key)) for where, each in self.sections.items())
         return {str(value).lower(): where for where, value in found if value not in (None, "")}
 
     def cache_scales(self, names: Iterable[str]) -> set[str]:
@@ -78,9 +79,7 @@ class Declared:
         >>> said.cache_scales(["q.weight", "q.k_scale"])
         {'q.k_scale'}
         """
-        if not any(
-            section.get(key) for section in descriptions(self.config).values() for key in _CACHE
-        ):
+        if not any(section.get(key) for section in self.sections.values() for key in _CACHE):
             return set()
         return {name for name in names if name.rpartition(".")[2] in _CACHE_SCALES}
 
@@ -132,7 +131,8 @@ def declared(config: Mapping[str, Any]) -> Declared:
     """The facts in config.json, the files of quantisers beside it, or ComfyUI's metadata."""
     words, modules = set[str](), dict[str, Mapping[str, Any]]()
     settings, layouts = list[Mapping[str, Any]](), dict[str, set[str]]()
-    for section in descriptions(config).values():
+    found = _descriptions(config)
+    for where, section in found.items():
         producer = section.get("producer")
         if is_mapping(producer) and "name" in producer:
             words.add(str(producer["name"]).lower())
@@ -149,32 +149,30 @@ def declared(config: Mapping[str, Any]) -> Declared:
                 if text and not number and not (of_model and key in _OF_MODELS):
                     layouts.setdefault(key, set()).add(text)
         for entries in filter(is_mapping, (section, section.get("extra_config"))):
-            found = ((name, _settings(x)) for name, x in entries.items() if is_mapping(x))
-            modules |= {name: each for name, each in found if each}
-    affine = (each for path, each in sections(config).items() if path[-1] == KEYS[2])
-    if any("group_size" in each and "quant_algo" not in each for each in affine):
-        words.add("mlx")
+            given = ((name, _settings(x)) for name, x in entries.items() if is_mapping(x))
+            modules |= {name: each for name, each in given if each}
+        affine = where.rpartition(".")[2] == KEYS[2] and "quant_algo" not in section
+        if affine and "group_size" in section:
+            words.add("mlx")
     if any("weight_block_size" in each for each in settings):
         words.add("block")
     if COMFY in config:
         words.add("comfyui")
     texts = {key: frozenset(each) for key, each in layouts.items()}
-    return Declared(config, frozenset(words), texts, tuple(settings) or ({},), modules)
+    return Declared(found, frozenset(words), texts, tuple(settings) or ({},), modules)
 
 
-def descriptions(config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def _descriptions(config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """All descriptions of weights by where they are, the config itself last.
 
     These are its sections, and the files of quantisers.
 
-    >>> [*descriptions({"text_config": {"quantization": {}}, "quant_config.json": {}})]
+    >>> [*_descriptions({"text_config": {"quantization": {}}, "quant_config.json": {}})]
     ['text_config.quantization', 'quant_config.json', 'the config']
     """
     found = {".".join(path): section for path, section in sections(config).items()}
     found |= {name: config[name] for name in QUANTIZER_CONFIG_FILES if name in config}
-    return {where: each for where, each in found.items() if is_mapping(each)} | {
-        "the config": config
-    }
+    return {where: each for where, each in found.items() if is_mapping(each)} | {WHOLE: config}
 
 
 def groups_of(section: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

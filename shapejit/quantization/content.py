@@ -55,31 +55,29 @@ def content_of(group: Group) -> Content:
         raise fault(
             group.scheme, "g_idx has an order of its own (act-order), which is kept nowhere else"
         )
-    order, kind, bits = f"*{form.axes}", group.kind(form.codes), group.width(form.codes)
-    shape, signed = group.sizes(" ".join(form.axes)), group.integers and kind.signed
-    factors = [other for other in form.scales[1:] if group.has(other)]
-    lone = len(factors) == 1 and not factors[0].dims
-    scales = multiplied(group, form.scales[:1] if lone or not factors else form.scales)
+    order, sign, shape = f"*{form.axes}", group.sign, group.stored_shape
+    factor = form.factor if group.has(form.factor) else None
+    scales = multiplied(group, form.scales[:1] if form.factor else form.scales)
     scale, counts = _ordered(scales, order)
     each = (*group.batch, *counts[len(group.batch) :])  # one of all experts is that of each
     zeros = zero_points(group)
     if isinstance(zeros, Axes):
         zeros = _ordered(zeros, order)[0].unpack().reshape(counts)
-        if signed:
-            zeros = zeros.view(np.uint8) ^ np.uint8(128)
-    elif signed:
-        zeros = (zeros or 0) + (1 << (bits - 1))
+        if sign:
+            zeros = zeros.view(np.uint8) ^ np.uint8(sign)
+    elif sign:
+        zeros = (zeros or 0) + sign
     offset = _ordered(multiplied(group, form.offset), order)[0].unpack() if form.offset else None
     return Content(
         shape=shape,
         result=group.result,
         codes=None,
-        bits=bits,
+        bits=group.width(form.codes),
         values=group.values,
         blocks=group.blocks,
         scale=np.broadcast_to(scale.unpack().reshape(counts), each),
-        factor=_of_each(group, factors[0]) if lone else None,
-        step=factors[0].step if lone else "*",
+        factor=None if factor is None else _of_each(group, factor),
+        step="*" if factor is None else factor.step,
         zeros=zeros,
         offset=None if offset is None else offset.reshape(counts),
     )
@@ -89,15 +87,13 @@ def codes_of(group: Group) -> Array:
     """The codes of a weight as bytes, which count from 0 on."""
     codes, shape = _ordered(group.numbers(group.form.codes), f"*{group.form.axes}")
     raw = np.ascontiguousarray(codes.unpack()).view(np.uint8).reshape(shape)
-    if group.integers and group.kind(group.form.codes).signed:
-        raw = raw ^ np.uint8(1 << (group.width(group.form.codes) - 1))
-    return raw
+    return raw ^ np.uint8(group.sign) if group.sign else raw
 
 
 def _of_each(group: Group, factor: Numbers) -> Array:
     """The factor of all scales, one per expert even if all are equal."""
     given = group.tensors[factor.part].numpy()
-    return given if given.size > 1 else np.broadcast_to(given.reshape(()), group.batch)
+    return given if given.size != 1 else np.broadcast_to(given.reshape(()), group.batch)
 
 
 def _ordered(numbers: Axes, order: str) -> tuple[Tensor, tuple[int, ...]]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
 from ..errors import quoted
 from .configuration import Declared
 from .groups import Group
@@ -37,10 +35,8 @@ def contradictions(found: Sequence[Found], said: Declared) -> Iterator[str]:
 
 def _factor(group: Group) -> float | None:
     """The global scale of a weight, if it has one."""
-    for numbers in group.form.scales[1:]:
-        if group.has(numbers) and group.tensors[numbers.part].size == 1:
-            return float(np.asarray(group.tensors[numbers.part].numpy()).reshape(-1)[0])
-    return None
+    t = group.tensors.get(group.form.factor.part) if group.form.factor else None
+    return None if t is None or t.size != 1 else float(t.numpy().item())
 
 
 def _of_one(found: Found, group: Group, factor: float | None, said: Declared) -> Iterator[str]:

@@ -23,6 +23,8 @@ def decode(group: Group, kind: DType, out: Any, between: DType | None = None) ->
     """The weight as `kind`: in float32 until the last step, or rounded to `between` before sums."""
     shape = group.shape
     target: Tensor = outputs.target(out, kind, shape, list(group.tensors.values()))[0]
+    if not target.size:
+        return target
     into = target if group.result is None else target.reshape(group.sizes(group.form.result))
     work = decoding(group, into) if between is None or not group.form.rounds else None
     kinds = () if work is None else unready(kind_named("decode", work.names), lambda: work.names)

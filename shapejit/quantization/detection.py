@@ -117,7 +117,7 @@ class _Tensors:
 def detected(given: Mapping[str, Any], said: Declared) -> Detected:
     """`detect` with the facts of a config."""
     made, used, tensors = Detected(), set[str](), _Tensors(given)
-    doubt = unknown_values(said.config)
+    doubt = unknown_values(said)
     nodes: Sequence[WeightNode] = getattr(given, "weight_nodes", ())
     by_tensor = {name: node for node in nodes for name in node.tensors.values()}
     by_tensor |= {node.codes: node for node in nodes}
@@ -146,20 +146,27 @@ def detected(given: Mapping[str, Any], said: Declared) -> Detected:
             made.unclear.append(Unclear((name,), (), _alone(name, given[name])))
     made.warnings = [*contradictions(made, said)]
     if made or made.unclear:
-        made.warnings += unknown_keys(said.config)
+        made.warnings += unknown_keys(said)
     return made
 
 
 @lru_cache(maxsize=256)
-def _candidates(last: str) -> list[tuple[Row, list[Form]]]:
-    """The forms of each scheme whose codes may have a name with this last component."""
+def _candidates(last: str) -> list[tuple[Row, list[tuple[Form, str]]]]:
+    """The forms of each scheme whose codes may have a name with this last component.
+
+    With what the last component of other parts' names begins with. Codes with the name of a module
+    alone are not called weight.
+    """
     made = [
-        (row, [form for form in row.forms if beginnings(last, form.parts[0], row.separators)])
+        (row, [
+            (form, base)
+            for form in row.forms
+            if form.codes.part or last != "weight"
+            for base in beginnings(last, form.parts[0], row.separators)
+        ])
         for row in ROWS
         if row.file_type is None
-    ]
-    if last == "weight":  # codes that have the name of a module alone
-        made = [(row, [form for form in forms if form.codes.part]) for row, forms in made]
+    ]  # fmt: skip
     return [(row, forms) for row, forms in made if forms]
 
 
@@ -174,15 +181,17 @@ def _fits(name: str, tensors: _Tensors, said: Declared, node: WeightNode | None)
             if row.file_type == kind.name:
                 yield _fit_of_type(name, row, tensors, said)
         return
-    for row, forms in _candidates(name.rpartition(".")[2]):
+    stem = name[: name.rfind(".") + 1]
+    for row, forms in _candidates(name.removeprefix(stem)):
         if node is not None and row.operator:
             continue
         reasons = list[_Fit]()
-        for form in forms:
-            named = _named(name, form, tensors, row.separators)
-            if named is None:
+        for form, begin in forms:
+            base = stem + begin
+            named, missing = companions(form, name, base, tensors.names)
+            if missing is not None or not _may_be(name, form, named, tensors):
                 continue
-            made = _fit(row, form, *named, tensors, said)
+            made = _fit(row, form, base[: base.rfind(".") + 1], named, tensors, said)
             if made.found:
                 yield made
                 break
@@ -195,20 +204,13 @@ def _fits(name: str, tensors: _Tensors, said: Declared, node: WeightNode | None)
                 yield _fit_of_node(row, node, tensors)
 
 
-def _named(
-    name: str, form: Form, tensors: _Tensors, separators: str
-) -> tuple[str, dict[str, str]] | None:
-    """The beginning of the names of all parts beside codes of this name, and these names."""
-    for base, missing, named in companions(form, name, separators, tensors.names):
-        if missing is not None:
-            continue
-        # A single number is no table, as other forms have.
-        single = [part.key for part in form.parts if part.dims == "1" and not part.optional]
-        if any(tensors.look(named[key]).ndim > 1 for key in single):
-            continue
-        if form.codes.part or tensors.look(name).dtype.name in form.parts[0].kinds:
-            return base[: base.rfind(".") + 1], named
-    return None
+def _may_be(name: str, form: Form, named: Mapping[str, str], tensors: _Tensors) -> bool:
+    """Whether parts of these names, with codes of this name, may be those of a form."""
+    # A single number is no table, as other forms have.
+    single = (part.key for part in form.parts if part.dims == "1" and not part.optional)
+    if any(tensors.look(named[key]).ndim > 1 for key in single):
+        return False
+    return bool(form.codes.part) or tensors.look(name).dtype.name in form.parts[0].kinds
 
 
 def _fit_of_type(name: str, row: Row, tensors: _Tensors, said: Declared) -> _Fit:

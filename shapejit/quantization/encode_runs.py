@@ -125,7 +125,8 @@ class Encoder:
         with np.errstate(all="ignore"):
             if self.rule.factor is not None:
                 factor = np.asarray(self.rule.factor(most))
-                put(group, group.form.scales[1], factor.reshape(group.batch))
+                assert group.form.factor is not None
+                put(group, group.form.factor, factor.reshape(group.batch))
                 return factor
             made = self.rule.by_numpy(rules.Blocks(most[:, None], (1, 1)), self.wanted)
         put(group, group.form.scales[0], made.scale)
@@ -144,8 +145,7 @@ def encoder(group: Group, x: Tensor, rule: rules.Rule, wanted: Wanted) -> Encode
         return None
     codes, scales = planes[0][0].permuted(f"*{form.axes}").tensor, _scales(group)
     made = _encoding(group, x, wanted, rule.for_kernels(wanted))
-    # The one scale of a weight is known before its codes.
-    fixed = (tall, wide) == (rows, columns) and rows > 1 and rule is rules.by_absmax
+    fixed = (tall, wide) == (rows, columns) and rows > 1 and rule.of_largest
     weights = batch if fixed or rule.factor or rows % tall else 1
     total, apart = x.size // weights, None
     if fixed:

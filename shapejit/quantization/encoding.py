@@ -68,7 +68,7 @@ def _meant(
 
 def _encoder(group: Group, t: Tensor, wanted: Wanted) -> Encoder | None:
     """The Encoder of weights of this shape and dtype; None if there is none."""
-    form, shape = group.form, group.sizes(" ".join(group.form.axes))
+    form, shape = group.form, group.stored_shape
     zeros = form.zeros is not None and not form.part(form.zeros.part).optional
     if not form.rule.name or not wanted.symmetric or zeros:
         return None
@@ -87,9 +87,9 @@ def _by_numpy(group: Group, t: Tensor, wanted: Wanted) -> Parts:
     x = np.ascontiguousarray(cast(t, "float32").numpy())
     if not np.isfinite(x).all():
         raise fault(group.scheme, "stores no infinities and NaNs")
-    sizes_ = group.sizes(" ".join(group.form.axes))
-    if x.shape != sizes_:
-        x = np.pad(x, [(0, whole - n) for n, whole in zip(x.shape, sizes_, strict=True)])
+    shape = group.stored_shape
+    if x.shape != shape:
+        x = np.pad(x, [(0, whole - n) for n, whole in zip(x.shape, shape, strict=True)])
     made = laid_out(group.scheme, group.form, encoded(group, x, wanted), group.known)
     return Parts(made.tensors, made.settings)
 

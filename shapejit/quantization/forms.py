@@ -47,7 +47,7 @@ class Numbers(NamedTuple):
     has. `step` is what is done with the product of the scales before: times this one ("*"),
     times its negative ("-"), or divided by it ("/"). `table` has
     the values of codes that are not numbers by themselves. `read` makes numbers that are
-    computed from several parts.
+    computed from several parts, as an array with stacked experts first.
     """
 
     part: str
@@ -56,11 +56,11 @@ class Numbers(NamedTuple):
     format: str | Packing | None = None
     step: str = "*"
     table: tuple[float, ...] = ()
-    read: Callable[[Any, Numbers], Any] | None = None
+    read: Callable[[Any], Any] | None = None  # of a Group
     swapped: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Form:
     """One way in which a scheme stores a weight: `(codes - zero) * scale + offset`.
 
@@ -105,6 +105,11 @@ class Form:
         return "*" + "".join(size[0] for size in self.result.split())
 
     @property
+    def factor(self) -> Numbers | None:
+        """The factor of all scales (a global scale), if there is one."""
+        return next((numbers for numbers in self.scales[1:] if not numbers.dims), None)
+
+    @property
     def numbers(self) -> tuple[Numbers, ...]:
         """Those of a weight's codes, scales, offsets and zero points."""
         return (self.codes, *self.scales, *self.offset, *filter(None, (self.zeros,)))
@@ -126,7 +131,9 @@ class Row:
     settings that each implies. `separators` may stand between a prefix and the name of a part.
     `file_type` is the type of such tensors in a GGUF file, `operator` the ONNX operator that takes
     such weights. The name in the unquantised model is the prefix and `weight`; after the separator
-    "_", the prefix alone.
+    "_", the prefix alone. `stacks`: whether readers take stacked experts as one weight ("too"), or
+    nothing else ("only"); `arrays`: scales of whole weights are arrays of one element for them.
+    `library` is the package that decodes, if kernels do not.
     """
 
     name: str
@@ -140,6 +147,9 @@ class Row:
     file_type: str | None = None
     operator: str = ""
     weight: str = "weight"
+    stacks: str = ""
+    arrays: bool = False
+    library: str = ""
 
     @property
     def words(self) -> frozenset[str]:

@@ -26,7 +26,9 @@ def _row(name: str, size: int, nbytes: int, codes: str, order: str | Packing,
     kind = name.removeprefix("gguf:").removesuffix(":gguf").upper()
     weight = Part("weight", "uint8", f"N K/{size}*{nbytes}")
     form = Form((weight, *parts), Numbers("weight", "N K", codes, order), scales, **rest)
-    return Row(name, "", f"gguf-py, gguf/quants.py, class {kind}", (form,), file_type=kind)
+    return Row(
+        name, "", f"gguf-py, gguf/quants.py, class {kind}", (form,), file_type=kind, stacks="too"
+    )
 
 
 def _beside(step: int, skip: int, kind: str = "float16", size: int = 32) -> Numbers:
@@ -57,7 +59,7 @@ def _by_gguf(name: str, size: int, nbytes: int) -> Row:
     (form,) = row.forms
     codes = Numbers("weight", "N K", "float32", read=read_by_gguf(name.upper()))
     scale = Numbers("weight", "N/N K/K", "float32", read=one)
-    return replace(row, forms=(replace(form, codes=codes, scales=(scale,)),))
+    return replace(row, forms=(replace(form, codes=codes, scales=(scale,)),), library="gguf")
 
 
 # fmt: off

@@ -66,6 +66,11 @@ class Group:
         return self.sizes(self.form.result) if self.result is None else self.result
 
     @property
+    def stored_shape(self) -> tuple[int, ...]:
+        """The shape of the weight as it is stored: (out, in) last, or flat."""
+        return self.sizes(" ".join(self.form.axes))
+
+    @property
     def order(self) -> NDArray[np.int64] | None:
         """The group of each input, if `g_idx` is not in order (GPTQ's act-order); else None.
 
@@ -125,8 +130,13 @@ class Group:
     def code_bias(self) -> int:
         """What is added to codes, which count from 0 on, where they are stored."""
         codes = self.form.codes
-        bias = self.stored(codes).bias if codes.format else 0
-        return bias + (1 << (self.bits(codes) - 1)) * (self.integers and self.kind(codes).signed)
+        return self.sign + (self.stored(codes).bias if codes.format else 0)
+
+    @property
+    def sign(self) -> int:
+        """The sign bit of codes, 0 if they have none: with it turned, they count from 0 on."""
+        codes = self.form.codes
+        return (1 << (self.bits(codes) - 1)) * (self.integers and self.kind(codes).signed)
 
     def check_width(self) -> None:
         """Raise FormatError unless codes have a width that their packing has."""
@@ -149,23 +159,15 @@ class Group:
     def numbers(self, numbers: Numbers) -> Axes:
         """A view of the numbers; if there is none, codes of a byte each."""
         if numbers.read is not None:
-            return Axes(*numbers.read(self, numbers))
-        t, kind = self.tensors[numbers.part], self.kind(numbers)
-        shape, names = self.sizes(numbers.dims), self._names(numbers)
-        if numbers.format is None:
-            if t.dtype is not kind:
-                t = Tensor.frombuffer(memory(t), kind, t.shape)
-            if t.size == 1:
-                return Axes(t.reshape((1,) * len(shape)), names)
-            return Axes(_begin(t, shape).reshape(shape), names)
-        data, stored = self._memory(numbers)
-        if self.bits(numbers) != kind.bits:
-            return Axes(asarray(_stream(data, shape, self.bits(numbers))), names)
-        if stored.layout is None:
-            codes = np.ascontiguousarray(codes_of(data, stored, shape))
-            read = kind if kind.bits == 8 else CODES
-            return Axes(Tensor.frombuffer(codes, read, shape), names)
-        return Axes(Tensor(data, kind, stored.layout), self._axes(numbers, stored.parts[0]))
+            return Axes(asarray(numbers.read(self)), self._names(numbers))
+        planes, kind = self.planes(numbers) or [], self.kind(numbers)
+        if len(planes) == 1:
+            (plane, axes), _ = planes[0]
+            return Axes(Tensor.unchecked(plane.buffer, kind, plane.layout), axes)
+        shape, (data, stored) = self.sizes(numbers.dims), self._memory(numbers)
+        codes = np.ascontiguousarray(codes_of(data, stored, shape))
+        read = kind if kind.bits == 8 else CODES
+        return Axes(Tensor.frombuffer(codes, read, shape), self._names(numbers))
 
     def planes(self, numbers: Numbers) -> list[tuple[Axes, int]] | None:
         """The planes of the numbers: a view of some of their bits, and the lowest of these.
@@ -175,16 +177,25 @@ class Group:
         if numbers.read is not None:
             return None
         if numbers.format is None:
-            return [(self.numbers(numbers), 0)]
+            return [(self._elements(numbers), 0)]
         data, stored = self._memory(numbers)
         made = list[tuple[Axes, int]]()
-        for part in stored.parts:
+        for part in (plane for each in stored.parts for plane in each.planes):
             layout = part.layout(stored.logical)
             if layout is None or stored.words:
                 return None
             plane = Tensor.unchecked(data, replace(CODES, bits=part.bits), layout)
             made.append((Axes(plane, self._axes(numbers, part)), part.low))
         return made
+
+    def _elements(self, numbers: Numbers) -> Axes:
+        """The elements of a part, which are the numbers; of more than there are, the first."""
+        t, kind, shape = self.tensors[numbers.part], self.kind(numbers), self.sizes(numbers.dims)
+        if t.dtype is not kind:
+            t = Tensor.frombuffer(memory(t), kind, t.shape)
+        one = (1,) * len(shape)
+        t = t.reshape(one) if t.size == 1 else _begin(t, shape).reshape(shape)
+        return Axes(t, self._names(numbers))
 
     def stored(self, numbers: Numbers) -> StoredLayout:
         """How packed numbers are stored. Raises FormatError for blocks that the format lacks."""
@@ -219,13 +230,6 @@ class Group:
             return formats[numbers.format.format_map(self.known)]
         assert numbers.format is not None
         return numbers.format
-
-
-def _stream(data: Any, shape: tuple[int, ...], bits: int) -> NDArray[np.uint8]:
-    """Codes of any width from rows of whole words, least significant bits first."""
-    ones = np.unpackbits(data.reshape(prod(shape[:-1]), -1), axis=-1, bitorder="little")
-    ones = ones[:, : shape[-1] * bits].reshape(*shape, bits)
-    return np.packbits(ones, axis=-1, bitorder="little")[..., 0]
 
 
 def _begin(t: Tensor, shape: tuple[int, ...]) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -15,7 +16,9 @@ from ..shapes.request import integers
 from . import sizes
 from .forms import Form, Part, Row
 from .groups import Group, any_of, fault
-from .naming import companions
+from .naming import beginnings, companions
+
+Shape = tuple[int, ...]
 
 _LETTERS = {"N": " rows", "K": " columns", "b": " bits"}  # of the weight, of a code
 _SHARED = re.compile(
@@ -57,7 +60,8 @@ def _keys(form: Form, parts: Mapping[str, Tensor]) -> tuple[dict[str, str], list
     """The given keys of the parts of a form, by the keys of the form, or what is missing."""
     wanted: Part | None = None
     for name in sorted(parts, key=len):
-        for _, missing, keys in companions(form, name, "._", parts):
+        for base in beginnings(name, form.parts[0], "._"):
+            keys, missing = companions(form, name, base, parts)
             if missing is None:
                 return keys, []
             wanted = wanted or missing
@@ -86,43 +90,47 @@ def fitted(
     if result is not None:
         result = checked_shape(result, "shape", scheme)
         found["n"] = prod(result)
-    group = Group(scheme, form, tensors, *_sizes(scheme, form, tensors, found), result)
+    shapes = tuple((name, t.shape) for name, t in tensors.items())
+    known, batch = _sizes(scheme, form, shapes, tuple(found.items()))
+    group = Group(scheme, form, tensors, known, batch, result)
     group.check_width()
     if form.codes.format and group.packing(form.codes).blocks:
         group.stored(form.codes)
     return group
 
 
+@lru_cache(maxsize=256)  # the weights of a checkpoint have few shapes
 def _sizes(
-    scheme: str, form: Form, tensors: Mapping[str, Tensor], settings: Mapping[str, int]
-) -> tuple[dict[str, int], tuple[int, ...]]:
+    scheme: str, form: Form, shapes: tuple[tuple[str, Shape], ...],
+    settings: tuple[tuple[str, int], ...],
+) -> tuple[Mapping[str, int], Shape]:  # fmt: skip
     """The sizes that fit all parts, and the dims of stacked experts before them."""
     dims = {part.key: part.dims.split() for part in form.parts if part.dims != "?"}
-    shaped = {name: (t, dims[name]) for name, t in tensors.items() if name in dims}
-    codes, rank = tensors[form.codes.part], len(dims[form.codes.part])
-    batch = codes.shape[: max(0, codes.ndim - rank)]
+    shaped = {name: (shape, dims[name]) for name, shape in shapes if name in dims}
+    codes, wanted = shaped[form.codes.part]
+    batch = codes[: max(0, len(codes) - len(wanted))]
     pairs = [
         (size, n)
-        for t, wanted in shaped.values()
-        for size, n in zip(wanted, t.shape[len(batch) :], strict=False)
-        if t.ndim == len(batch) + len(wanted)
+        for shape, wanted in shaped.values()
+        for size, n in zip(wanted, shape[len(batch) :], strict=False)
+        if len(shape) == len(batch) + len(wanted)
     ]
     pairs.sort(key=lambda pair: bool(_SHARED.search(pair[0])))
     known = _solved(pairs, dict(settings), form.usual)
     free = {part.key for part in form.parts if part.flat}
-    for name, (t, wanted) in shaped.items():
+    for name, (shape, wanted) in shaped.items():
         fit = [sizes.value(size, known) for size in wanted]
         if None in fit:
             open_ = " ".join(wanted)
-            raise fault(scheme, f"{name} has shape {shape_text(t.shape)}: {open_} is unclear, "
+            raise fault(scheme, f"{name} has shape {shape_text(shape)}: {open_} is unclear, "
                                 f"known are {known}")  # fmt: skip
         whole = (*batch, *(size for size in fit if size is not None))
-        flat = name in free and t.ndim <= 1 and t.size == prod(whole)
-        if t.shape != whole and not flat and (wanted or t.size not in (1, prod(batch))):
+        flat = name in free and len(shape) <= 1 and prod(shape) == prod(whole)
+        if shape != whole and not flat and (wanted or prod(shape) not in (1, prod(batch))):
             raise fault(
                 scheme,
                 f"{name} must have shape {shape_text(whole)}{_sizes_text(wanted, known)}, "
-                f"not {shape_text(t.shape)}",
+                f"not {shape_text(shape)}",
             )
     return known, batch
 

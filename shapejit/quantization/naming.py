@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Sequence
 
 from .forms import Form, Part, Row
 
@@ -57,23 +57,21 @@ def beginnings(codes: str, part: Part, separators: str) -> list[str]:
 
 
 def companions(
-    form: Form, codes: str, separators: str, names: Container[str]
-) -> Iterator[tuple[str, Part | None, dict[str, str]]]:
-    """What may stand beside codes of this name: a beginning, and the names of all parts that exist
-    by their keys, codes first; or a part that is missing.
+    form: Form, codes: str, base: str, names: Container[str]
+) -> tuple[dict[str, str], Part | None]:
+    """The names of the parts beside codes of this name, by their keys, codes first.
+
+    They begin with `base`. If a part is missing, it is returned, too.
     """
     first, *others = form.parts
-    for base in beginnings(codes, first, separators):
-        found = {first.key: codes}
-        for part in others:
-            name = beside(base, part, names)
-            if name is not None:
-                found[part.key] = name
-            elif not part.optional:
-                yield base, part, {}
-                break
-        else:
-            yield base, None, found
+    found = {first.key: codes}
+    for part in others:
+        name = beside(base, part, names)
+        if name is not None:
+            found[part.key] = name
+        elif not part.optional:
+            return found, part
+    return found, None
 
 
 def part_name(row: Row, weight: str, key: str) -> str:

@@ -50,8 +50,6 @@ def zero_points(group: Group) -> Any:
     form = group.form
     if form.zeros is None or not group.has(form.zeros):
         return 1 << (group.bits(form.codes) - 1) if form.zero == "half" else form.zero
-    if group.tensors[form.zeros.part].dtype.kind == "float":
-        return group.numbers(form.zeros._replace(dtype="", format=None))
     found = group.numbers(form.zeros)
     bias = group.packing(form.zeros).bias if form.zeros.format else 0
     if not bias:

@@ -123,7 +123,7 @@ ROWS = (
         _fp8(Part("weight_scale|qscale_weight", _SINGLES, ""), "N/N K/K", rounds="scales",
              tells=computed.comfy_format("float8_e4m3fn"), rule=rules.by_absmax),
         _fp8(Part("weight_scale_inv", _SINGLES, "1", flat=True), "N/N K/K"),
-        _fused(Part("weight_scale", _SINGLES, ""), "N/N K/K", rounds="scales"))),
+        _fused(Part("weight_scale", _SINGLES, ""), "N/N K/K", rounds="scales")), arrays=True),
     Row("int8:compressed-tensors", "compressed-tensors",
         "compressed-tensors, compressors, IntQuantizationCompressor", tuple(
         Form((Part("weight", "int8", "N K"), Part("weight_scale", _FLOATS, dims, flat=not grouped),
@@ -159,7 +159,7 @@ ROWS = (
         _scaled(Part("blocks", "uint8", "N K/32 16"),
                 Numbers("blocks", "N K", _E2M1, "gpt-oss:blocks"),
                 Part("scales", f"uint8|{_E8M0}", "N K/32"), _E8M0, result="K N"),), separators="._",
-        weight=""),
+        weight="", stacks="only"),
     Row("nvfp4:modelopt", "modelopt",
         "nvidia-modelopt, torch/quantization/qtensor/nvfp4_tensor.py, NVFP4QTensor.dequantize",
         (*_nvfp4("weight", _INPUT, Numbers("weight_scale_2", ""), zero=-0.0,
@@ -173,7 +173,8 @@ ROWS = (
     Row("nvfp4:compressed-tensors", "compressed-tensors",
         "compressed-tensors, compressors, NVFP4PackedCompressor",
         _nvfp4("weight_packed", Part("input_global_scale", "float32", "?", optional=True),
-               Numbers("weight_global_scale", "", step="/"), rule=rules.by_two_inverses)),
+               Numbers("weight_global_scale", "", step="/"), rule=rules.by_two_inverses),
+        arrays=True),
     Row("nvfp4:comfyui", "comfyui",
         "comfy-kitchen, backends/eager/quantization.py, dequantize_nvfp4", (
         Form((Part("weight", "uint8", "N K/2"),
@@ -233,11 +234,12 @@ ROWS = (
                   Part("scales", _SINGLES, "N K/g", flat=True),
                   Part("zero_points|qzeros", kinds, dims, optional=True, flat=True)),
                  Numbers("B", "N K", "uint{b}", "onnx:matmulnbits"), (Numbers("scales", "N K/g"),),
-                 Numbers("zero_points", "N K/g", "uint{b}", _ROW_OF_ZEROS),
+                 Numbers("zero_points", "N K/g", *packed),
                  zero="half", result="K N", usual={"b": 4}, rule=rules.by_signed_absmax,
                  chosen={"g": 32},
                  assumption="how many inputs there are: all of whole blocks are taken")
-            for kinds, dims in (("uint8", "N K/g*b/8"), (_SINGLES, "N K/g"))
+            for kinds, dims, packed in (("uint8", "N K/g*b/8", ("uint{b}", _ROW_OF_ZEROS)),
+                                        (_SINGLES, "N K/g", ()))
         ), separators="._", operator="com.microsoft.MatMulNBits"),
     Row("bnb:int8", "bitsandbytes", "bitsandbytes, functional.py, int8_vectorwise_dequant", (
         Form((Part("weight", "int8", "N K"), Part("SCB", "float32", "N"),
@@ -257,7 +259,7 @@ ROWS = (
                   rule=rules.by_absmax_or_zero if scale == _E4M3 else rules.by_upper_power)
           for bits, codes, dims, scale in (
               (4, _E2M1, "N K/32", _E8M0), (4, _E2M1, "N K/16", _E4M3), (8, _E4M3, "N K/32", _E8M0)
-          )))),
+          ))), stacks="too"),
     *GGUF_ROWS,
 )
 # fmt: on

@@ -88,7 +88,8 @@ class Rule(NamedTuple):
 
     `more` is the number that kernels need, too; None: the scale of blocks of zeros is 2 / top.
     `factor` is the factor of all scales, given the largest magnitude of all, if there is one;
-    scales are multiplied by it, or divided (`step`).
+    scales are multiplied by it, or divided (`step`). `of_largest`: the scale of a block depends on
+    its largest magnitude alone, so that the one scale of a weight is known before its codes.
     """
 
     by_numpy: Callable[[Blocks, Wanted], Coded]
@@ -96,6 +97,7 @@ class Rule(NamedTuple):
     more: float | None = 0.0
     factor: Callable[[Array], Array] | None = None
     step: str = "*"
+    of_largest: bool = False
 
     def for_kernels(self, wanted: Wanted) -> encodings.Rule:
         """The rule as kernels know it."""
@@ -286,7 +288,7 @@ def _inverse_level(top: Array) -> Array:
     return np.where(top == 0, ONE, np.float32(2688) / _instead(top, 1))
 
 
-by_absmax = Rule(_absmax, "most")
+by_absmax = Rule(_absmax, "most", of_largest=True)
 by_power = Rule(_power, "power", 1)
 # compressed-tensors' MX: the next power from 7/8 of it on
 by_closest_power = Rule(partial(_power, up_from=0.875), "power", 0.875)

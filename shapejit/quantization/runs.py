@@ -6,7 +6,7 @@ on a stage in the cache; then their codes are: see `kernels.decodes`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,16 +16,18 @@ from ..arrays.tensor import Tensor
 from ..dtypes.table import dtype
 from ..engine.addresses import place_of
 from ..engine.converting import number_of
+from ..engine.execution import conversion_code
 from ..kernels.numbers import Conversion
 from ..operations.casts import cast
+from ..planning import thresholds
 from ..planning.casts import VECTOR
 from ..planning.decode_plans import MOST, DecodePlan, Operand, Step, StoredNumbers, decode_plan
 from ..planning.units import units_of
-from ..runtime.kernel_names import Name
-from ..runtime.launches import address_of
+from ..runtime.kernel_names import Code, Name
+from ..runtime.kernels import address
+from ..runtime.launches import SHARE, Addresses, Launch, address_of, launch_of, run_launch
 from ..shapes.layout import Layout
 from . import sizes
-from .decode_launches import decode_names, run_decode
 from .forms import Numbers
 from .groups import Axes, Group
 from .operands import multiplied, zero_points
@@ -39,10 +41,39 @@ class UnfitError(Exception):
 
 
 class Decoding(NamedTuple):
-    """A decoder of one weight, and the kernels that it needs."""
+    """A decoder of one weight to the address `place`; its `plan` has addresses in what is `kept`.
 
-    names: tuple[Name, ...]
-    run: Callable[[], None]
+    `codes` are the functions that read the units of each step, if any, and convert its numbers.
+    """
+
+    plan: DecodePlan
+    place: int
+    kept: Sequence[Any]
+    codes: tuple[Sequence[Code | None], Sequence[Code]]
+
+    @property
+    def names(self) -> tuple[Name, ...]:
+        """The kernels that it needs."""
+        return self._launch(np.empty((0, 0), np.int64), 0).names
+
+    def run(self) -> None:
+        """Decode the weight, row-major; the caller keeps the memory at `place` alive."""
+        plan, nbytes = self.plan, self.plan.total * self.plan.itemsize
+        readers, converts = ([address(code) if code else 0 for code in each] for each in self.codes)
+        places, count = np.array([[0], [self.place]], np.int64), -(-plan.total // plan.length)
+        shares = nbytes // SHARE if nbytes >= thresholds.PARALLEL_FROM else 1
+        launch, streamed = self._launch(*plan.table(readers, converts)), _streamed(plan)
+        run_launch(launch, streamed, places, count, count, shares, 0)
+
+    def _launch(self, table: Addresses, stage: int) -> Launch:
+        plan, (readers, converts) = self.plan, self.codes
+        arguments = table, plan.total, plan.length, plan.itemsize
+        others = tuple(filter(None, (*readers, *converts)))
+        return launch_of("decodes.decode_runs", arguments, stage, staged=True, others=others)
+
+
+def _streamed(plan: DecodePlan) -> bool:
+    return plan.total * plan.itemsize >= thresholds.STREAM_FROM
 
 
 def decoding(group: Group, target: Tensor) -> Decoding | None:
@@ -57,11 +88,11 @@ def decoding(group: Group, target: Tensor) -> Decoding | None:
     if plan is None:
         return None
 
-    def run() -> None:
-        assert program.kept is not None  # the plan has the addresses of what lies there
-        run_decode(plan, place)
-
-    return Decoding(decode_names(plan), run)
+    sources = (step.source.units for step in plan.steps)
+    readers = [units and Code("unit_generator", units.unit) for units in sources]
+    *before, last = (step.conversion for step in plan.steps)
+    converts = *map(conversion_code, before), conversion_code(last, _streamed(plan))
+    return Decoding(plan, place, program.kept, (readers, converts))
 
 
 class _Program:
@@ -113,14 +144,14 @@ class _Program:
             factors = self._stored(other, factors.per // source.per)
         if over and not _divides(self.group.numbers(other).tensor):
             raise UnfitError
-        minus = self._constant(-1.0, self.total, 1) if negative else None
-        factor = self._floats(factors, minus)
+        if negative:
+            factor = self._taken(factors, "dequantize", self._constant(-1.0, self.total, 1))
+        else:
+            factor = self._floats(factors)
         return self._taken(source, "quantize" if over else "dequantize", factor)
 
-    def _floats(self, source: StoredNumbers, factor: Operand | None = None) -> Operand:
-        """Numbers in float32, times a factor if there is any."""
-        if factor is not None:
-            return self._taken(source, "dequantize", factor)
+    def _floats(self, source: StoredNumbers) -> Operand:
+        """Numbers in float32."""
         if source.units is None and source.number == _NUMBER:
             return Operand(source.address, 4, source.per)
         return self._taken(source, "cast", None)

@@ -74,8 +74,7 @@ class Scheme:
         >>> sj.schemes["awq"].library, sj.schemes["gguf:iq4_nl"].library
         ('', 'gguf')
         """
-        read = any(form.codes.read is not None for form in self.row.forms)
-        return "gguf" if read and self.row.file_type is not None else ""
+        return self.row.library
 
     @property
     def encodes(self) -> bool:

@@ -70,7 +70,7 @@ def _moved(source: Group, target: Group, begin: int) -> bool:
     sides = list[Tensor]()
     for group in (source, target):
         planes = group.planes(group.form.codes) or []
-        if len(planes) != 1 or group.bits(group.form.codes) != group.kind(group.form.codes).bits:
+        if len(planes) != 1:
             return False
         seen = planes[0][0].permuted(f"*{source.form.axes}")
         sides.append(seen.tensor)

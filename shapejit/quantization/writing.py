@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..arrays.tensor import Tensor, asarray
 from ..dtypes.table import dtype
-from ..errors import FormatError
+from ..errors import FormatError, shape_text
 from ..packings.repacking import store_codes
 from . import sizes
 from .content import Content
@@ -43,7 +43,7 @@ def is_written(form: Form) -> bool:
     They cannot if numbers are computed from several parts, or scales have two levels of blocks.
     """
     read = any(each.read is not None for each in form.numbers)
-    levels = any(factor.dims for factor in form.scales[1:]) or len(form.offset) > 1
+    levels = len(form.scales) > 1 + bool(form.factor) or len(form.offset) > 1
     return not (read or levels) and bool(form.codes.part)
 
 
@@ -59,12 +59,12 @@ def laid_out(scheme: str, form: Form, content: Content, known: Mapping[str, int]
     sized = _sized(form, content, known)
     group = Group(scheme, form, {}, sized, content.batch, content.result)
     _check_codes(group, content)
-    scale, *factors = form.scales
-    values = {scale: content.scale, **_factor(group, content, factors)}
+    scale = form.scales[0]
+    values = {scale: content.scale, **_factor(group, content)}
     found = _zeros(group, content)
     if found is not None and form.zeros is not None:
-        signed = group.kind(form.codes).signed
-        values[form.zeros] = (found ^ np.uint8(128)).view(np.int8) if signed else found
+        sign = group.sign
+        values[form.zeros] = (found ^ np.uint8(sign)).view(np.int8) if sign else found
     if content.offset is not None:
         values[form.offset[0]] = content.offset
     group = replace(group, tensors=_parts(group, content, values))
@@ -107,20 +107,20 @@ def _words(values: Any, widths: Sequence[int]) -> str:
     return values if isinstance(values, str) else f"one of {len(values)} values"
 
 
-def _factor(group: Group, content: Content, factors: list[Numbers]) -> dict[Numbers, Array]:
+def _factor(group: Group, content: Content) -> dict[Numbers, Array]:
     """The stored factor of all scales, with the same products: itself, or its inverse."""
-    if not factors:
+    wanted = group.form.factor
+    if wanted is None:
         if content.factor is not None and (content.factor != 1).any():
             raise fault(group.scheme, "has no global scale")
         return {}
-    (wanted,) = factors
     given = np.ones(content.batch, np.float32) if content.factor is None else content.factor
     if content.step == wanted.step:
         return {wanted: given}
     with np.errstate(all="ignore"):
         made = (np.float32(1) / given).astype(np.float32)
         scale = content.scale.astype(np.float32)
-        shape = (-1, *(1,) * len(content.blocks)) if given.size > 1 else ()
+        shape = (-1, *(1,) * len(content.blocks)) if given.size != 1 else ()
         first, other = given.reshape(shape), made.reshape(shape)
         times, over = (first, other) if content.step == "*" else (other, first)
         same = np.array_equal(scale * times, scale / over, equal_nan=True)
@@ -134,11 +134,11 @@ def _factor(group: Group, content: Content, factors: list[Numbers]) -> dict[Numb
 
 def _zeros(group: Group, content: Content) -> Array | None:
     """The zero points to store; None if the form needs none."""
-    form, kind = group.form, group.kind(group.form.codes)
+    form = group.form
     if content.values != "integer":
         return None
     half = 1 << (content.bits - 1)
-    usual = half if form.zero == "half" or kind.signed else form.zero or 0
+    usual = half if form.zero == "half" or group.sign else form.zero or 0
     given = np.asarray(content.zeros if content.zeros is not None else 0)
     if (given == usual).all():
         optional = form.zeros is None or form.part(form.zeros.part).optional
@@ -169,10 +169,9 @@ def _parts(group: Group, content: Content, values: Mapping[Numbers, Array]) -> d
 
 def put_codes(group: Group, codes: Array) -> None:
     """Write codes as bytes, which count from 0 on, into parts made by `laid_out`."""
-    numbers, kind = group.form.codes, group.kind(group.form.codes)
-    if group.integers and kind.signed:
-        codes = codes ^ np.uint8(1 << (group.width(numbers) - 1))
-    put(group, numbers, codes.view(kind.codes))
+    numbers = group.form.codes
+    codes = codes ^ np.uint8(group.sign) if group.sign else codes
+    put(group, numbers, codes.view(group.kind(numbers).codes))
 
 
 def _zeros_of(
@@ -180,7 +179,7 @@ def _zeros_of(
 ) -> Array:
     """Zeros of a part, in a dtype that can hold the values exactly."""
     name, kinds = part.kinds[0], part.kinds
-    if held and (_floats(group, held[0], name) or not (held[0].format or held[0].dtype)):
+    if held and not (held[0].format or held[0].dtype):
         x = values[held[0]]
         name = next((k for k in [x.dtype.name, *kinds] if k in kinds and _exact(x, k)), "")
         if not name:
@@ -199,11 +198,6 @@ def takes_all(group: Group, key: str, nbytes: int) -> bool:
     return bits == 8 * nbytes
 
 
-def _floats(group: Group, numbers: Numbers, kind: object) -> bool:
-    """Whether these are zero points that other forms pack, but that are floats here."""
-    return numbers is group.form.zeros and dtype(kind).kind == "float"
-
-
 def _exact(x: Array, name: str) -> bool:
     """Whether a dtype can represent all the numbers."""
     with np.errstate(all="ignore"):
@@ -214,33 +208,24 @@ def _exact(x: Array, name: str) -> bool:
 
 def put(group: Group, numbers: Numbers, x: Array) -> None:
     """Write numbers, (out, in) last, to their places in parts made by `laid_out`."""
-    into, kind = group.tensors[numbers.part].numpy(), group.kind(numbers)
-    floats = _floats(group, numbers, into.dtype)
-    packed, wanted = bool(numbers.format) and not floats, into.dtype if floats else kind.codes
-    if x.dtype != wanted and not (packed and x.dtype == np.uint8):
+    into, wanted = group.tensors[numbers.part].numpy(), group.kind(numbers).codes
+    if x.dtype != wanted and not (numbers.format and x.dtype == np.uint8):
         if not _exact(x, wanted.name):
             text = f"{numbers.part} is {wanted}, which does not hold {x.dtype} exactly"
             raise fault(group.scheme, text)
         x = x.astype(wanted)
     x = np.ascontiguousarray(x.swapaxes(-1, -2) if axes_of(numbers.dims) == "KN" else x)
-    if not packed:
+    if not numbers.format:
+        if x.size != into.size:
+            raise fault(
+                group.scheme, f"has no scale for a weight of {shape_text(group.stored_shape)}"
+            )
         into[...] = x.reshape(-1).view(into.dtype).reshape(into.shape)
         return
     place = np.zeros(into.shape[::-1], into.dtype) if numbers.swapped else into
-    memory, bits = place.reshape(-1).view(np.uint8), group.bits(numbers)
-    if bits != kind.bits:  # 5 and 7 bits
-        _pack_stream(x.reshape(-1, x.shape[-1], 1), memory, bits)
-    else:
-        stored, raw = group.stored(numbers), x.view(f"u{x.itemsize}")
-        if bits <= 8:
-            raw = raw + np.uint8(stored.bias) & np.uint8((1 << bits) - 1)
-        store_codes(raw, memory, stored)
+    stored, raw, bits = group.stored(numbers), x.view(f"u{x.itemsize}"), group.bits(numbers)
+    if bits <= 8:
+        raw = raw + np.uint8(stored.bias) & np.uint8((1 << bits) - 1)
+    store_codes(raw, place.reshape(-1).view(np.uint8), stored)
     if place is not into:
         into[...] = place.T
-
-
-def _pack_stream(rows: Array, memory: Array, bits: int) -> None:
-    """Codes of any width as rows of whole words, least significant bits first."""
-    ones = np.unpackbits(rows, axis=-1, count=bits, bitorder="little").reshape(len(rows), -1)
-    packed = np.packbits(ones, axis=-1, bitorder="little")
-    memory.reshape(len(rows), -1)[:, : packed.shape[1]] = packed
