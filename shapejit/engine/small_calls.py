@@ -22,7 +22,6 @@ from ..kernels.constants import MAX_RANK
 from ..kernels.object_layouts import (
     ASKED,
     DEPTH,
-    EMPTY,
     ENTRY,
     FIRST_ROUTE,
     INCREF,
@@ -30,6 +29,7 @@ from ..kernels.object_layouts import (
     MOVER,
     NBYTES,
     NDARRAY,
+    NEW_ARRAY,
     NONE,
     OUT_KIND,
     PLACES_AT,
@@ -38,8 +38,8 @@ from ..kernels.object_layouts import (
     REACH_LOW,
     RESULT_DTYPE,
     ROUTE_WORDS,
-    ROUTES,
     SHIFT,
+    SLOT_COUNT,
     SOURCE_BEGIN,
     SWITCH,
     TARGET_BEGIN,
@@ -59,7 +59,7 @@ from .patience import SWITCH as NUMPY_FORCED, by_numpy
 
 SLOTS = 1024
 ROUTE_BYTES = 2048  # of one Route, about
-PYARRAY_EMPTY = 184  # the index of that function in NumPy's C API
+NEW_FROM_DESCR = 94  # the index of PyArray_NewFromDescr in NumPy's C API
 POSITIONS = MAX_RANK + 8  # words that a small plan's loops need
 
 
@@ -83,12 +83,12 @@ class Routes:
         """Let compiled code find a Route for arrays like `x`."""
         own = called(array_structs.SLOT_OF)(x, asked, self.table)
         slot = own ^ 1 if own in self._kept and own ^ 1 not in self._kept else own
-        self.table[FIRST_ROUTE + slot] = _address(route.words)
+        self.table[FIRST_ROUTE // 8 + slot] = _address(route.words)
         self._kept[slot] = route
 
     def clear(self) -> None:
         """Forget all Routes."""
-        self.table[FIRST_ROUTE:] = 0
+        self.table[FIRST_ROUTE // 8 :] = 0
         self._kept.clear()
 
 
@@ -114,7 +114,7 @@ def _begin() -> None:
 def _constants() -> tuple[int, ...]:
     """The first words of a table, see `object_layouts`; all 0 if the JIT is off."""
     if not array_structs.verified():
-        return (0,) * ROUTES
+        return (0,) * (SLOT_COUNT // 8)
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
     functions = pointer(np._core._multiarray_umath._ARRAY_API, None)  # type: ignore[attr-defined]  # not in NumPy's stubs
@@ -125,9 +125,9 @@ def _constants() -> tuple[int, ...]:
         TUPLE: id(tuple),
         INT: id(int),
         INCREF: ctypes.cast(ctypes.pythonapi.Py_IncRef, ctypes.c_void_p).value,
-        EMPTY: ctypes.c_void_p.from_address(functions + 8 * PYARRAY_EMPTY).value,
+        NEW_ARRAY: ctypes.c_void_p.from_address(functions + 8 * NEW_FROM_DESCR).value,
     }
-    return tuple(words[at] or 0 for at in range(ROUTES))
+    return tuple(words[at] or 0 for at in range(0, SLOT_COUNT, 8))
 
 
 class SmallRoute(NamedTuple):

@@ -34,8 +34,8 @@ WHOLE_WORDS = PLAN + HEAD + 3 * MAX_RANK
     PLACES_AT, SHIFT, SOURCE_BEGIN, TARGET_BEGIN, UNITS_OF_WORK, DEPTH,
 ) = range(0, 128, 8)  # fmt: skip
 ROUTE_WORDS = 16
-# Words of a table of Routes: not 0 at this address switches all off; Python's None, the types of
-# ndarrays, tuples and ints, Py_IncRef and PyArray_Empty; how many slots there are, each of which
-# has a Route's address or 0.
-SWITCH, NONE, NDARRAY, TUPLE, INT, INCREF, EMPTY, ROUTES, FIRST_ROUTE = range(9)
+# The same of a table of Routes: not 0 at this address switches all off; Python's None, the types of
+# ndarrays, tuples and ints, Py_IncRef and PyArray_NewFromDescr; how many slots there are, each of
+# which has a Route's address or 0.
+SWITCH, NONE, NDARRAY, TUPLE, INT, INCREF, NEW_ARRAY, SLOT_COUNT, FIRST_ROUTE = range(0, 72, 8)
 AHEAD = 12  # objects ahead that are prefetched: they are scattered in memory
