@@ -13,6 +13,7 @@ from ..dtypes.promotion import AnyDtype
 from ..dtypes.table import DType
 from ..planning import thresholds
 from ..runtime import result_memory
+from ..runtime.cpu_caches import PAGE
 from ..runtime.launches import SHARE, Addresses, run_launch
 from ..shapes.layout import Layout
 from . import small_calls
@@ -50,70 +51,91 @@ class CheckedCall:
     def weight(self) -> int:
         """A bound on the bytes of its tables."""
         found = {way for way, _ in self.ways if way}
-        return ENTRY + sum(way.weight for way in found) + 2 * ROUTE_BYTES
+        stage = 3 * PAGE if self.nbytes >= result_memory.FROM else 0  # of a Route's own
+        return ENTRY + sum(way.weight for way in found) + 2 * ROUTE_BYTES + stage
 
     def __call__(self, x: Any, out: Any) -> Any:
         """The result, as `out` or new; None if `out` does not fit, or the kernel became ready."""
         kind: Any = self.dtype
-        target, shape, row = out, self.layout.shape, type(kind) is DType and kind
+        target, row = out, type(kind) is DType and kind
         if row:
-            kind, shape, x = _BYTE, (self.nbytes,), x.buffer
+            x = x.buffer
             if out is not None:
                 if type(out) is not Tensor or out.dtype is not row or out.layout != self.layout:
                     return None
                 target = out.buffer
         small = self.small[out is None]
-        if small is None:
-            made, fresh = target, target is None
-            if fresh:
-                # `new_array`, inlined without checks: it is a large part of a small call.
-                large = self.nbytes >= result_memory.FROM
-                memory, fresh = (large and result_memory.kept().take(self.nbytes)) or (None, True)
-                new = memory is None  # np.empty takes half of the time
-                made = np.empty(shape, kind) if new else np.ndarray(shape, kind, memory)
-                if row:
-                    made[-1] = 0
-            elif not (
-                type(made) is np.ndarray
-                and made.dtype is kind
-                and made.shape == shape
-                and made.flags.carray
-                and not np.may_share_memory(x, made)
-            ):
-                return None
-            way, _ = self.ways[fresh]
-            if not isinstance(way, Work):
-                if way is None or (way.kind and way.kind.kernels_ready(way.names)):
-                    return None
-                start = now()
-                self.move(x, made, self.source)
-                spent(start, *filter(None, (way.kind,)))
-            elif way.kind.ready:
-                source = 8 * x.__array_interface__["data"][0] + self.source + way.source
-                begin = 8 * made.__array_interface__["data"][0] + way.target
-                shift = 0 if way.launch.bits else 3
-                places = np.array([[source >> shift], [begin >> shift]], np.int64)
-                shares, streamed = max(1, way.nbytes // SHARE), way.streaming and not fresh
-                run_launch(way.launch, streamed, places, way.units, way.units, shares, way.depth)
-                if self.nbytes < thresholds.NO_PLAN_MAX_BYTES and shares == 1 and not streamed:
-                    self._learn(x, made, way, target is None)
-            else:
-                return None
-        else:
-            made = small_calls.run_found(x, target, small.words, TABLE)
-        if made is None or not row:
-            return made
-        return Tensor.unchecked(made, row, self.layout) if out is None else out
+        done = None if small is None else small_calls.run_found(x, target, small.words, TABLE)
+        if done is None:
+            done = self._run(x, target)
+        if done is None or not row:
+            return done
+        return Tensor.unchecked(done, row, self.layout) if out is None else out
 
-    def _learn(self, x: NDArray[Any], made: NDArray[Any], way: Work, new: bool) -> None:
-        """Let compiled code do the same, with a `new` result or an `out`, if it can."""
-        work: Work | Addresses = way
+    def _run(self, x: NDArray[Any], out: Any) -> Any:
+        """The same of ndarrays (of Tensors, their bytes), by a kernel on any threads or by NumPy."""
+        kind, shape, made, fresh = self.dtype, self.layout.shape, out, out is None
+        if isinstance(kind, DType):
+            kind, shape = _BYTE, (self.nbytes,)
+        large = self.nbytes >= result_memory.FROM
+        if fresh:
+            # `new_array`, inlined without checks: it is a large part of a short call.
+            memory, fresh = (large and result_memory.kept().take(self.nbytes)) or (None, True)
+            new = memory is None  # np.empty takes half of the time
+            made = np.empty(shape, kind) if new else np.ndarray(shape, kind, memory)
+            if kind is _BYTE:
+                made[-1] = 0  # packed elements may leave bits of the last byte
+            small = self.small[False]
+            if large and small is not None:
+                done = small_calls.run_found(x, made, small.words, TABLE)
+                if done is not None:
+                    return done
+        elif not (
+            type(made) is np.ndarray
+            and made.dtype is kind
+            and made.shape == shape
+            and made.flags.carray
+            and not np.may_share_memory(x, made)
+        ):
+            return None
+        way, _ = self.ways[fresh]
+        if not isinstance(way, Work):
+            if way is None or (way.kind and way.kind.kernels_ready(way.names)):
+                return None
+            start = now()
+            self.move(x, made, self.source)
+            spent(start, *filter(None, (way.kind,)))
+        elif way.kind.ready:
+            source = 8 * x.__array_interface__["data"][0] + self.source + way.source
+            begin = 8 * made.__array_interface__["data"][0] + way.target
+            shift = 0 if way.launch.bits else 3
+            places = np.array([[source >> shift], [begin >> shift]], np.int64)
+            shares, streamed = max(1, way.nbytes // SHARE), way.streaming and not fresh
+            run_launch(way.launch, streamed, places, way.units, way.units, shares, way.depth)
+            if shares == 1 and not streamed:
+                self._learn(x, made, way, out is None, large)
+        else:
+            return None
+        return made
+
+    def _learn(
+        self, x: NDArray[Any], made: NDArray[Any], way: Work, new: bool, large: bool
+    ) -> None:
+        """Let compiled code do the same, with a `new` result or an `out`, if it can.
+
+        A `large` new one has memory of its own by then, as an `out` has.
+        """
+        plan: Work | Addresses = way
+        at = new and not large
+        if self.small[at] is not None or (large and way.launch.stage > PAGE):
+            return
         if way.kind is COPY_EACH and not self.source:
-            work = way.launch.arguments[1]  # a small plan, without the rest of the launch
+            plan = way.launch.arguments[1]  # a small plan, without the rest of the launch
         result = made.dtype if self.ways[True][0] else None  # else new results are views
-        small = small_route(x, made, work, result, self.seen, self.asked, self.source)
-        self.small[new] = small
-        if small is not None and self.asked is not None and not isinstance(self.dtype, DType):
+        small = small_route(x, made, plan, result, self.seen, self.asked, self.source, large)
+        self.small[at] = small
+        found = small is not None and self.asked is not None and not large
+        if found and not isinstance(self.dtype, DType):
             KNOWN.put(x, self.asked, small)
 
 

@@ -2,7 +2,8 @@
 
 For an ndarray of one kind (dtype, shape, strides), and what is asked for, a Route holds the small
 plan or the kernel that runs, and the kind of the result. Compiled code finds it by the array's
-struct, allocates the result if no `out` is given, and runs. It holds the GIL, so no lock is needed.
+struct, allocates the result if no `out` is given, and runs. It holds the GIL, so no lock is needed;
+Routes for large arrays do not, but run once at a time.
 
 What is *asked* for is None (a copy), a target shape (a tuple of ints), the name of a dtype (an
 interned str), or an object that stands for a Program.
@@ -36,14 +37,17 @@ from ..kernels.object_layouts import (
     PLAN_AT,
     REACH_HIGH,
     REACH_LOW,
+    RESTORE_THREAD,
     RESULT_DTYPE,
     ROUTE_WORDS,
+    SAVE_THREAD,
     SHIFT,
     SLOT_COUNT,
     SOURCE_BEGIN,
     SWITCH,
     TARGET_BEGIN,
     TUPLE,
+    UNHELD,
     UNITS_OF_WORK,
     X_KIND,
 )
@@ -124,10 +128,16 @@ def _constants() -> tuple[int, ...]:
         NDARRAY: id(np.ndarray),
         TUPLE: id(tuple),
         INT: id(int),
-        INCREF: ctypes.cast(ctypes.pythonapi.Py_IncRef, ctypes.c_void_p).value,
+        INCREF: _function(ctypes.pythonapi.Py_IncRef),
+        SAVE_THREAD: _function(ctypes.pythonapi.PyEval_SaveThread),
+        RESTORE_THREAD: _function(ctypes.pythonapi.PyEval_RestoreThread),
         NEW_ARRAY: ctypes.c_void_p.from_address(functions + 8 * NEW_FROM_DESCR).value,
     }
     return tuple(words[at] or 0 for at in range(0, SLOT_COUNT, 8))
+
+
+def _function(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 class SmallRoute(NamedTuple):
@@ -145,13 +155,14 @@ def small_route(
     layout: Layout,
     asked: object = None,
     source: int = 0,
+    unheld: bool = False,
 ) -> SmallRoute | None:
     """The Route by which `x` became `out`, for what is `asked`; None if its kernel is not ready.
 
     It is a small plan or the Work of kernels that are ready, which one thread runs without
     streaming. `made` is the dtype of new results, None if an `out` must be given. The elements are
     at `layout`, counted from the first byte of `x`; the offsets of a Work count from `source` bits
-    after that.
+    after that. An `unheld` Route, of a Work, lets others have the GIL: only `run_found` may run it.
     """
     with by_numpy(SMALL_CALLS):  # or its kernels may never be loaded
         if array_structs.kernel(array_structs.RUN_ROUTE) is None:
@@ -179,13 +190,16 @@ def small_route(
         }  # fmt: skip
         if isinstance(work, Work):
             shift = 3 if work.launch.bits else 0
-            stage, stage_at = _stage_of(work.launch.stage) if work.launch.staged else (None, 0)
+            stage, stage_at = None, 0
+            if work.launch.staged:
+                own = stage_memory if unheld else _stage_of
+                stage, stage_at = own(work.launch.stage)
             kept = *kept, stage
             span = SPAN + work.depth
             words |= {
                 ENTRY: address(work.launch.entry), SHIFT: shift, UNITS_OF_WORK: work.units,
                 SOURCE_BEGIN: source + work.source >> 3 - shift,
-                TARGET_BEGIN: work.target >> 3 - shift, DEPTH: span,
+                TARGET_BEGIN: work.target >> 3 - shift, DEPTH: span, UNHELD: int(unheld),
             }  # fmt: skip
             works_at = places_at + 16
             starts = places_at, 2, 1, works_at, WORK, works_at + 8 * WORK, span, stage_at

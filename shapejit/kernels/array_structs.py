@@ -49,7 +49,10 @@ from .object_layouts import (
     RANK,
     REACH_HIGH,
     REACH_LOW,
+    RESTORE_THREAD,
     RESULT_DTYPE,
+    RUNNING,
+    SAVE_THREAD,
     SHAPE,
     SHIFT,
     SIGN_BITS,
@@ -60,6 +63,7 @@ from .object_layouts import (
     TARGET_BEGIN,
     TUPLE,
     TYPE,
+    UNHELD,
     UNITS_OF_WORK,
     X_KIND,
 )
@@ -182,7 +186,10 @@ def run_route(x: Address, out: Address, asked: Address, table: Address) -> int:
 
 @kernel
 def run_found(x: Address, out: Address, route: Address, table: Address) -> int:
-    """`run_route` with the Route in an ndarray, which is known to be for arrays like `x`."""
+    """`run_route` with the Route in an ndarray, which is known to be for arrays like `x`.
+
+    Only this may let others have the GIL: the caller owns the Route.
+    """
     return int(follow(x, out, load_address(route + DATA), load_address(table + DATA)))
 
 
@@ -196,7 +203,7 @@ def no_result(routes: Address) -> int:
 @kernel
 def follow(x: Address, out: Address, route: Address, routes: Address) -> int:
     """`run_route` with the Route at an address."""
-    if word(load_address(routes + SWITCH)) != 0:
+    if word(load_address(routes + SWITCH)) != 0 or word(route + RUNNING) != 0:
         return int(no_result(routes))
     target, source = out, load_address(x + DATA)
     if number_of(out) == word(routes + NONE):
@@ -236,7 +243,14 @@ def follow(x: Address, out: Address, route: Address, routes: Address) -> int:
     store(work + 8 * TOTAL, word(route + UNITS_OF_WORK))
     store(work + 8 * SHARES, 1)
     store(span + 8 * OWNER, 1)
+    if word(route + UNHELD) == 0:
+        call(word(route + ENTRY), (word(route + PLAN_AT),))
+        return int(number_of(target))
+    store(route + RUNNING, 1)
+    state = call(word(routes + SAVE_THREAD), (0,))
     call(word(route + ENTRY), (word(route + PLAN_AT),))
+    call(word(routes + RESTORE_THREAD), (state,))
+    store(route + RUNNING, 0)
     return int(number_of(target))
 
 

@@ -267,11 +267,8 @@ def nearest_words(words: Values, made: Conversion) -> Values:
     return finished(codes, _lost(words), words.view("i2"), made)
 
 
-def whole_words(words: Values, odd: Values, number: Number) -> Values:
-    """Convert words to integers: truncated, clamped to the range, 0 for NaN.
-
-    `words` are truncated, `odd` rounded to odd; some NaNs are recognised only by the latter.
-    """
+def whole_words(words: Values, number: Number) -> Values:
+    """Convert bfloat16 to integers: truncated, clamped to the range, 0 for NaN."""
     exponent, digits = _parts_of(words)
     top = number.bits - 1 if number.kind == "int" else number.bits
     values = digits >> (127 + FRACTION - exponent).view("u2")
@@ -283,7 +280,7 @@ def whole_words(words: Values, odd: Values, number: Number) -> Values:
         values = (values ^ minus) - np.where(over, 0, minus)
     else:
         values = values & ~minus
-    codes = np.where(_lost(odd), 0, values).astype("u1")
+    codes = np.where(_lost(words), 0, values).astype("u1")
     return codes & ((1 << number.bits) - 1) if number.bits < 8 else codes
 
 
