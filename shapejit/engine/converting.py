@@ -59,8 +59,9 @@ def cast_conversion(
         arithmetic = 0
     else:
         exact = src.bits <= 16 or (src.bits == 32 and src.kind == "float")
-        direct = dst.kind == "float" and dst.bits == 32 and src.bits == 64 and src.kind in whole
-        arithmetic = 32 if exact or direct else 64
+        integers = src.kind in whole and dst.kind == "float"
+        once = integers and (dst.bits == 32 or (src.bits == 32 and dst.bits < 32))
+        arithmetic = 32 if exact or once else 64
     if dst.bits != 8 or dst.kind != "float":
         saturate = True
     return Conversion(src, dst, arithmetic, saturate=saturate, round_mode=round_mode)

@@ -68,8 +68,8 @@ def decoded(codes: Values, made: Conversion, read: Read) -> Values:
     if number.kind in INTEGERS:
         values = integers(codes, number)
         direct = made.step != "cast" or made.target.bits >= made.arithmetic
-        if number.bits == made.arithmetic == 64 and not direct:
-            values = _to_odd_53(values)
+        if number.bits == made.arithmetic and not direct:
+            values = _to_odd(values)
     elif number.bits >= 32:
         values = codes.view(f"f{number.nbytes}")
     else:
@@ -77,11 +77,13 @@ def decoded(codes: Values, made: Conversion, read: Read) -> Values:
     return values.astype(floats, copy=False)
 
 
-def _to_odd_53(values: Values) -> Values:
-    """64-bit integers rounded to odd in 53 bits, so that a later rounding is exact."""
-    bits, low = values.view("u8"), (1 << 11) - 1
-    cut = bits & ((1 << 64) - 1 - low) | (bits & low != 0).astype("u8") << 11
-    least = 1 << 53
+def _to_odd(values: Values) -> Values:
+    """Integers rounded to odd in the bits of a float as wide, so that a later rounding is exact."""
+    size = values.dtype.itemsize
+    kept, unsigned = 53 if size == 8 else 24, f"u{size}"
+    lost = 8 * size - kept
+    bits, low, least = values.view(unsigned), (1 << lost) - 1, 1 << kept
+    cut = bits & ((1 << 8 * size) - 1 - low) | (bits & low != 0).astype(unsigned) << lost
     large = bits + least >= 2 * least if values.dtype.kind == "i" else bits >= least
     return np.where(large, cut, bits).view(values.dtype)
 
