@@ -73,7 +73,7 @@ class CheckedCall:
         return Tensor.unchecked(done, row, self.layout) if out is None else out
 
     def _run(self, x: NDArray[Any], out: Any) -> Any:
-        """The same of ndarrays (of Tensors, their bytes), by a kernel on any threads or by NumPy."""
+        """The same of ndarrays (of Tensors, their bytes), by a kernel on threads, or by NumPy."""
         kind, shape, made, fresh = self.dtype, self.layout.shape, out, out is None
         if isinstance(kind, DType):
             kind, shape = _BYTE, (self.nbytes,)

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from ..kernels.constants import MAX_RANK
 from ..kernels.object_layouts import (
     ASKED,
+    CONVERTED,
     DEPTH,
     ENTRY,
     FIRST_ROUTE,
@@ -204,6 +205,12 @@ def small_route(
             works_at = places_at + 16
             starts = places_at, 2, 1, works_at, WORK, works_at + 8 * WORK, span, stage_at
             memory[begins[3] : begins[3] + WORDS] = starts
+            if work.converts is not None:
+                function, count = work.converts
+                words |= {
+                    ENTRY: address(function), CONVERTED: count,
+                    SOURCE_BEGIN: source + work.source >> 3, TARGET_BEGIN: work.target >> 3,
+                }  # fmt: skip
         for at, word in words.items():
             memory[at // 8] = word
         _begin()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from ..runtime.jobs import OWNER, SHARES, TOTAL, UNITS, WORK
 from .calls import call
 from .constants import MAX_RANK
+from .conversions import convert
 from .jit import Address, Numbers, inlined, kernel
 from .memory import (
     address_of,
@@ -25,6 +26,7 @@ from .object_layouts import (
     AHEAD,
     ASKED,
     CONTIGUOUS_WRITEABLE,
+    CONVERTED,
     DATA,
     DEPTH,
     DESCR,
@@ -227,8 +229,13 @@ def follow(x: Address, out: Address, route: Address, routes: Address) -> int:
             return int(no_result(routes))
         call(word(routes + INCREF), (out,))
     begin, places = load_address(target + DATA), load_address(route + PLACES_AT)
+    nowhere, count = pointer(0), word(route + CONVERTED)
+    if count != 0:
+        first, to = source + word(route + SOURCE_BEGIN), begin + word(route + TARGET_BEGIN)
+        convert(word(route + ENTRY), first, to, count, count, nowhere, 0, nowhere, 0)
+        return int(number_of(target))
     if word(route + ENTRY) == 0:
-        plan, nowhere = load_address(route + PLAN_AT), pointer(0)
+        plan = load_address(route + PLAN_AT)
         put(source, begin, plan, places, nowhere, nowhere, 0, word(route + MOVER))
         return int(number_of(target))
     # The places of one tensor, then work and span, as for threads that run the entry.

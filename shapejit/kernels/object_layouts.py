@@ -29,12 +29,14 @@ WHOLE_WORDS = PLAN + HEAD + 3 * MAX_RANK
 # the result; a kernel's address, or 0 for a small plan; the kernel's table, or the plan, and the
 # plane mover; the places of both and what else a kernel needs, or the positions of loops; what is
 # added to shifted addresses; units of work, words of `span`; whether others may have the GIL while
-# the kernel runs, and whether it runs.
+# the kernel runs, and whether it runs; how many elements the function at ENTRY converts in one run,
+# or 0.
 (
     X_KIND, OUT_KIND, ASKED, RESULT_DTYPE, REACH_LOW, REACH_HIGH, NBYTES, ENTRY, PLAN_AT, MOVER,
     PLACES_AT, SHIFT, SOURCE_BEGIN, TARGET_BEGIN, UNITS_OF_WORK, DEPTH, UNHELD, RUNNING,
-) = range(0, 144, 8)  # fmt: skip
-ROUTE_WORDS = 18
+    CONVERTED,
+) = range(0, 152, 8)  # fmt: skip
+ROUTE_WORDS = 19
 # The same of a table of Routes: not 0 at this address switches all off; Python's None, the types of
 # ndarrays, tuples and ints; Py_IncRef, PyArray_NewFromDescr, PyEval_SaveThread and RestoreThread;
 # how many slots there are, each of which has a Route's address or 0.

@@ -63,10 +63,10 @@ def cast(
     """
     key: tuple[object, ...] | None = None
     if saturate is True and round_mode is NEAREST and type(dtype) is str:
-        dtype = intern(dtype)
         done = small_calls.run(x, out, dtype, TABLE)
         if done is not None:
             return done
+        dtype = intern(dtype)  # Routes know one string of each name
         if type(x) is np.ndarray:
             x = x[...]  # another thread may give `x` another shape
             key = x.dtype, x.shape, x.strides, "cast", dtype
