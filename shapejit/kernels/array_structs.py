@@ -205,7 +205,7 @@ def no_result(routes: Address) -> int:
 @kernel
 def follow(x: Address, out: Address, route: Address, routes: Address) -> int:
     """`run_route` with the Route at an address."""
-    if word(load_address(routes + SWITCH)) != 0 or word(route + RUNNING) != 0:
+    if word(load_address(routes + SWITCH)) | word(route + RUNNING) != 0:
         return int(no_result(routes))
     target, source = out, load_address(x + DATA)
     if number_of(out) == word(routes + NONE):
@@ -229,14 +229,15 @@ def follow(x: Address, out: Address, route: Address, routes: Address) -> int:
             return int(no_result(routes))
         call(word(routes + INCREF), (out,))
     begin, places = load_address(target + DATA), load_address(route + PLACES_AT)
-    nowhere, count = pointer(0), word(route + CONVERTED)
-    if count != 0:
-        first, to = source + word(route + SOURCE_BEGIN), begin + word(route + TARGET_BEGIN)
-        convert(word(route + ENTRY), first, to, count, count, nowhere, 0, nowhere, 0)
-        return int(number_of(target))
+    nowhere = pointer(0)
     if word(route + ENTRY) == 0:
         plan = load_address(route + PLAN_AT)
         put(source, begin, plan, places, nowhere, nowhere, 0, word(route + MOVER))
+        return int(number_of(target))
+    count = word(route + CONVERTED)
+    if count != 0:
+        first, to = source + word(route + SOURCE_BEGIN), begin + word(route + TARGET_BEGIN)
+        convert(word(route + ENTRY), first, to, count, count, nowhere, 0, nowhere, 0)
         return int(number_of(target))
     # The places of one tensor, then work and span, as for threads that run the entry.
     shift = word(route + SHIFT)

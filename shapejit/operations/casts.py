@@ -66,7 +66,11 @@ def cast(
         done = small_calls.run(x, out, dtype, TABLE)
         if done is not None:
             return done
-        dtype = intern(dtype)  # Routes know one string of each name
+        given, dtype = dtype, intern(dtype)  # Routes know one string of each name
+        if dtype is not given:
+            done = small_calls.run(x, out, dtype, TABLE)
+            if done is not None:
+                return done
         if type(x) is np.ndarray:
             x = x[...]  # another thread may give `x` another shape
             key = x.dtype, x.shape, x.strides, "cast", dtype
