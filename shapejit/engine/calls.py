@@ -20,25 +20,21 @@ from . import small_calls
 from .addresses import layout_of
 from .execution import COPY_EACH, Work
 from .patience import now, spent
-from .routes import ENTRY, FOUND, Move, Route
+from .routes import ENTRY, FOUND, Done
 from .small_calls import KNOWN, ROUTE_BYTES, TABLE, SmallRoute, small_route
-
-Way = tuple[Work | Route | None, object]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class CheckedCall:
     """A call whose arguments need no checks; the result has a `dtype` and a row-major `layout`.
 
-    `ways` are that into memory that was used before, and that into fresh memory: the kernel, or the
-    Route whose kernel is not ready, for which NumPy `moves` the arrays; and what owns the memory
-    that it reads beside arrays. The elements are at `seen`, counted from the data pointer of the
-    source; `source` is the number of bits to the place that offsets count from. `small`, which is
-    filled later, are the ways that compiled code runs by itself.
+    `done` is what did it into memory that was used before, and into fresh memory. The elements are
+    at `seen`, counted from the data pointer of the source; `source` is the number of bits to the
+    place that offsets count from. `small`, which is filled later, are the Routes that compiled code
+    runs by itself.
     """
 
-    ways: tuple[Way, Way]
-    move: Move
+    done: tuple[Done | None, Done | None]
     seen: Layout
     source: int
     dtype: AnyDtype
@@ -50,7 +46,7 @@ class CheckedCall:
     @property
     def weight(self) -> int:
         """A bound on the bytes of its tables."""
-        found = {way for way, _ in self.ways if way}
+        found = {done.way for done in self.done if done}
         stage = 3 * PAGE if self.nbytes >= result_memory.FROM else 0  # of a Route's own
         return ENTRY + sum(way.weight for way in found) + 2 * ROUTE_BYTES + stage
 
@@ -74,8 +70,10 @@ class CheckedCall:
 
     def _run(self, x: NDArray[Any], out: Any) -> Any:
         """The same of ndarrays (of Tensors, their bytes), by a kernel on threads, or by NumPy."""
-        kind, shape, made, fresh = self.dtype, self.layout.shape, out, out is None
-        if isinstance(kind, DType):
+        kind: Any = self.dtype
+        shape, made, fresh = self.layout.shape, out, out is None
+        packed = isinstance(kind, DType)
+        if packed:
             kind, shape = _BYTE, (self.nbytes,)
         large = self.nbytes >= result_memory.FROM
         if fresh:
@@ -83,8 +81,8 @@ class CheckedCall:
             memory, fresh = (large and result_memory.kept().take(self.nbytes)) or (None, True)
             new = memory is None  # np.empty takes half of the time
             made = np.empty(shape, kind) if new else np.ndarray(shape, kind, memory)
-            if kind is _BYTE:
-                made[-1] = 0  # packed elements may leave bits of the last byte
+            if packed:
+                made[-1] = 0  # of which elements may leave bits
             small = self.small[False]
             if large and small is not None:
                 done = small_calls.run_found(x, made, small.words, TABLE)
@@ -98,12 +96,15 @@ class CheckedCall:
             and not np.may_share_memory(x, made)
         ):
             return None
-        way, _ = self.ways[fresh]
+        known = self.done[fresh]
+        if known is None:
+            return None
+        way, move, _ = known
         if not isinstance(way, Work):
-            if way is None or (way.kind and way.kind.kernels_ready(way.names)):
+            if way.kind and way.kind.kernels_ready(way.names):
                 return None
             start = now()
-            self.move(x, made, self.source)
+            move(x, made, self.source)
             spent(start, *filter(None, (way.kind,)))
         elif way.kind.ready:
             source = 8 * x.__array_interface__["data"][0] + self.source + way.source
@@ -123,20 +124,20 @@ class CheckedCall:
     ) -> None:
         """Let compiled code do the same, with a `new` result or an `out`, if it can.
 
-        A `large` new one has memory of its own by then, as an `out` has.
+        A `large` new one has memory by then, as an `out` has.
         """
-        plan: Work | Addresses = way
-        at = new and not large
-        if self.small[at] is not None or (large and way.launch.stage > PAGE):
+        at, each = new and not large, way.kind is COPY_EACH
+        if self.small[at] is not None or (large and (each or way.launch.stage > PAGE)):
             return
-        if way.kind is COPY_EACH and not self.source:
-            plan = way.launch.arguments[1]  # a small plan, without the rest of the launch
-        result = made.dtype if self.ways[True][0] else None  # else new results are views
-        small = small_route(x, made, plan, result, self.seen, self.asked, self.source, large)
+        work: Work | Addresses = way
+        if each and not self.source:
+            work = way.launch.arguments[1]  # a small plan, without the rest of the launch
+        result = made.dtype if self.done[True] else None  # else new results are views
+        small = small_route(x, made, work, result, self.seen, self.asked, self.source, large)
         self.small[at] = small
-        found = small is not None and self.asked is not None and not large
-        if found and not isinstance(self.dtype, DType):
-            KNOWN.put(x, self.asked, small)
+        if small is None or self.asked is None or large or isinstance(self.dtype, DType):
+            return
+        KNOWN.put(x, self.asked, small)
 
 
 _BYTE = np.dtype(np.uint8)
@@ -154,35 +155,32 @@ def key_of(x: Any, *asked: object) -> tuple[object, ...] | None:
 
 def keep(
     key: object,
-    way: Work | Route,
-    move: Move,
+    done: Done,
     x: NDArray[Any] | Tensor,
     made: Any,
     fresh: bool,
-    alive: object = None,
     asked: object = None,
     new: bool = True,
 ) -> None:
     """Let later calls with this key do what was just done to `x`, which became `made`.
 
-    A large result is in `fresh` memory, or not: the kernel may differ. NumPy `moves` arrays until
-    the kernel of a Route is ready. `alive` owns what both read beside arrays. Compiled code finds
-    small ndarrays by what is `asked`, see `small_calls`. Unless `new`, an `out` must be given.
+    A large result is in `fresh` memory, or not: the kernel may differ. Compiled code finds small
+    ndarrays by what is `asked`, see `small_calls`. Unless `new`, an `out` must be given.
     """
     if isinstance(x, Tensor):
         seen, source, bits = x.layout, x.layout.offset & ~7, made.dtype.bits
     else:
         seen, source, bits = layout_of(x), 0, 8 * made.itemsize
     before: CheckedCall | None = FOUND.get(key)
-    used, untouched = before.ways if before else ((None, None),) * 2
+    used, untouched = before.done if before else (None, None)
     both = made.nbytes < thresholds.STREAM_FROM  # else the kernel differs
     if new and (fresh or both):
-        untouched = way, alive
+        untouched = done
     if not fresh or both:
-        used = way, alive
+        used = done
     layout = Layout.row_major(made.shape, bits)
-    done = move, seen, source, made.dtype, layout, made.nbytes, asked
-    FOUND.put(key, CheckedCall((used, untouched), *done))
+    kind = seen, source, made.dtype, layout, made.nbytes, asked
+    FOUND.put(key, CheckedCall((used, untouched), *kind))
 
 
 def follow(key: object, x: Any, out: Any) -> Any:

@@ -24,8 +24,7 @@ from ..runtime.launches import address_of
 from ..shapes.layout import Layout
 from . import numpy_fallback
 from .addresses import byte_of
-from .execution import Work
-from .routes import Move, Route, casts, moves, run
+from .routes import Done, casts, moves, run
 
 Array = NDArray[Any] | Tensor
 
@@ -144,10 +143,10 @@ class Operands:
 
 def convert(
     source: Array, target: Array, conversion: Conversion, operands: Operands | None, fresh: bool
-) -> tuple[Work | Route, Move] | None:
+) -> Done | None:
     """Convert the elements of `source` into the row-major `target` of the same shape.
 
-    Returns what did all of it, as `keep` takes it.
+    Returns what did all of it.
     """
     if source.size == 0:
         return None
@@ -170,7 +169,7 @@ def convert(
         return None
     plain = isinstance(source, np.ndarray) and isinstance(target, np.ndarray)
     move = numpy_fallback.assignment(conversion) if plain else None
-    return way, move or moves(route, begins)
+    return Done(way, move or moves(route, begins))
 
 
 def parts_of(layout: Layout) -> Layout:

@@ -139,7 +139,7 @@ def hash_of(x: Address, asked: Address, routes: Address) -> int:
     else:
         mixed += number_of(asked) >> 4
     mixed ^= mixed >> 17
-    return (mixed ^ mixed >> 7) & (word(routes + SLOT_COUNT) - 1)
+    return int((mixed ^ mixed >> 7) & (word(routes + SLOT_COUNT) - 1))
 
 
 @kernel
@@ -199,7 +199,7 @@ def run_found(x: Address, out: Address, route: Address, table: Address) -> int:
 def no_result(routes: Address) -> int:
     """A new reference to None."""
     call(word(routes + INCREF), (word(routes + NONE),))
-    return word(routes + NONE)
+    return int(word(routes + NONE))
 
 
 @kernel

@@ -244,7 +244,8 @@ def _result(
     target, fresh = outputs.target(out, wanted, source.shape, (source, *given))
     done = convert(source, target, conversion, operands, fresh)
     if key is not None and done and target.dtype is wanted:
-        keep(key, *done, source, target, fresh, operands if by_value else None, asked=asked)
+        done = done._replace(alive=operands if by_value else None)
+        keep(key, done, source, target, fresh, asked)
     return target if out is None else out
 
 
