@@ -47,7 +47,7 @@ class CheckedCall:
     def weight(self) -> int:
         """A bound on the bytes of its tables."""
         found = {done.way for done in self.done if done}
-        stage = 3 * PAGE if self.nbytes >= result_memory.FROM else 0  # of a Route's own
+        stage = 3 * PAGE if self.nbytes >= thresholds.RESULT_MEMORY_FROM else 0  # of a Route's own
         return ENTRY + sum(way.weight for way in found) + 2 * ROUTE_BYTES + stage
 
     def __call__(self, x: Any, out: Any) -> Any:
@@ -75,7 +75,7 @@ class CheckedCall:
         packed = isinstance(kind, DType)
         if packed:
             kind, shape = _BYTE, (self.nbytes,)
-        large = self.nbytes >= result_memory.FROM
+        large = self.nbytes >= thresholds.RESULT_MEMORY_FROM
         if fresh:
             # `new_array`, inlined without checks: it is a large part of a short call.
             memory, fresh = (large and result_memory.kept().take(self.nbytes)) or (None, True)

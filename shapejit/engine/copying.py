@@ -16,7 +16,6 @@ from ..arrays.tensor import Tensor
 from ..kernels.constants import MAX_RANK
 from ..planning import planner, thresholds
 from ..planning.small_plans import small_plan
-from ..runtime import result_memory
 from ..runtime.cpu_caches import LINE
 from ..runtime.launches import address_of
 from . import array_structs
@@ -87,7 +86,7 @@ def _copy_array(
     if way is not None:
         keep(key, Done(way, assign), x, target, fresh)
     elif type(target) is np.ndarray:
-        new = bool(asked or not x.flags.c_contiguous) and x.nbytes < result_memory.FROM
+        new = bool(asked or not x.flags.c_contiguous) and x.nbytes < thresholds.RESULT_MEMORY_FROM
         layout, made = layout_of(x), x.dtype if new else None
         small = small_route(x, target, small_plan(layout), made, layout, asked)
         if small is not None:

@@ -15,7 +15,6 @@ from ..runtime.cpu_caches import LINE
 from ..runtime.kernel_names import Call
 from ..runtime.kernels import called
 from ..runtime.launches import Addresses
-from ..runtime.result_memory import FROM
 from . import array_structs
 from .copying import is_numpys
 from .outputs import new_array
@@ -53,7 +52,7 @@ def join(parts: tuple[Any, ...], axis: int, new: bool, out: Any) -> Any:
     if not how:
         return None
     target = out
-    if out is None and how.rows * how.run * len(parts) < FROM:
+    if out is None and how.rows * how.run * len(parts) < thresholds.RESULT_MEMORY_FROM:
         target = np.empty(how.shape, how.dtype)  # a quarter of the time of `new_array`
     elif out is None:
         target, _ = new_array(how.dtype, how.shape)

@@ -22,7 +22,6 @@ from ..engine.patience import Kind, by_numpy, now, spent
 from ..errors import DTypeError, ReshapeError
 from ..kernels.constants import MAX_RANK
 from ..planning import planner, thresholds
-from ..runtime import result_memory
 from ..runtime.launches import Addresses
 from ..shapes.layout import Layout, normal_axes
 from ..shapes.request import integers
@@ -84,7 +83,7 @@ def _by_numpy(parts: tuple[Any, ...], axis: int, new: bool, out: Any) -> Any:
     start, unready = now(), () if fast_joins.ready() else (fast_joins.KIND,)
     # A kernel is faster at what is strided, or put between others.
     runs = axis == 0 and all(x.flags.c_contiguous for x in parts)
-    below = result_memory.FROM if runs or not alike else thresholds.NUMPY_BELOW
+    below = thresholds.RESULT_MEMORY_FROM if runs or not alike else thresholds.NUMPY_BELOW
     if unready:
         below = thresholds.PLAN_ON_FIRST_USE_FROM
     if sum([x.nbytes for x in parts]) >= below:

@@ -56,6 +56,14 @@ SCALARS_BELOW: Annotated[
         "0: copies 1.0, casts 5.8 to 22",
     ),
 ] = 16 * KIB
+RESULT_MEMORY_FROM: Annotated[
+    int,
+    Threshold(
+        "bytes",
+        "new results reuse the memory of freed ones, and kernels run without the GIL",
+        "never: 0.5 to 2 MiB 1.0, from 4 MiB on 1.4 to 2.2 (Sapphire Rapids)",
+    ),
+] = 512 * KIB
 # How a Plan is run.
 PARALLEL_FROM: Annotated[
     int,

@@ -29,8 +29,6 @@ from .workers import WORKER_IDLE, when_idle
 
 VARIABLE = "SHAPEJIT_RESULT_CACHE"
 DEFAULT_PART = 32  # by default, 1 / DEFAULT_PART of the memory that the process may use is kept
-# Bytes: malloc keeps smaller blocks itself, and our 3 us would matter.
-FROM = 512 * 1024
 # Bytes of a huge page, whose fault takes as long as those of five pages of 4 KiB.
 HUGE = 2 * 1024 * 1024
 # Block sizes per power of two; and the number of larger sizes that may be reused.
@@ -75,11 +73,12 @@ class ResultMemory:
         return sum(map(mul, blocks, map(len, blocks.values())))
 
     def take(self, nbytes: int) -> tuple[Bytes, bool] | None:
-        """Memory of at least `nbytes` bytes, and whether it is fresh; None for sizes not kept here.
+        """Memory of at least `nbytes` bytes, and whether it is fresh; None for more than are kept.
 
-        It belongs to the caller as long as it, or any view of it, is alive.
+        It belongs to the caller as long as it, or any view of it, is alive. Small blocks are better
+        left to malloc, which keeps them itself: this takes 3 us.
         """
-        if not FROM <= nbytes <= self.most:
+        if nbytes > self.most:
             return None
         now = monotonic()
         if now > self._looked + SECONDS:
