@@ -165,9 +165,9 @@ def encoded(values: Values, made: Conversion, narrow: Round) -> Values:
 def clamped(values: Values, number: Number) -> Values:
     """Convert to integers: truncated, clamped to the range, 0 for NaN."""
     low, high = number.range
-    if number.bits <= 16:  # floats have both ends
+    if number.bits < 8 * values.dtype.itemsize - 8:  # floats have both ends
         values = np.clip(rarely(np.isnan(values), 0.0, values), float(low), float(high))
-        codes = values.astype("i4").view("u4")
+        codes = values.astype("u4" if low == 0 and number.bits == 32 else "i4").view("u4")
     else:
         # No float is beyond the ends that lies between them and the next power of two.
         above, below = float(high + 1), float(low)
