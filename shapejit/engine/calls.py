@@ -47,7 +47,7 @@ class CheckedCall:
     def weight(self) -> int:
         """A bound on the bytes of its tables."""
         found = {done.way for done in self.done if done}
-        stage = 3 * PAGE if self.nbytes >= thresholds.RESULT_MEMORY_FROM else 0  # of a Route's own
+        stage = 6 * PAGE if self.nbytes >= thresholds.NO_PLAN_MAX_BYTES else 0  # of two Routes
         return ENTRY + sum(way.weight for way in found) + 2 * ROUTE_BYTES + stage
 
     def __call__(self, x: Any, out: Any) -> Any:
@@ -124,18 +124,20 @@ class CheckedCall:
     ) -> None:
         """Let compiled code do the same, with a `new` result or an `out`, if it can.
 
-        A `large` new one has memory by then, as an `out` has.
+        A `large` new one has memory by then, as an `out` has. Others have the GIL meanwhile, unless
+        it takes microseconds.
         """
         at, each = new and not large, way.kind is COPY_EACH
-        if self.small[at] is not None or (large and (each or way.launch.stage > PAGE)):
+        unheld = self.nbytes >= thresholds.NO_PLAN_MAX_BYTES
+        if self.small[at] is not None or (unheld and (each or way.launch.stage > PAGE)):
             return
         work: Work | Addresses = way
         if each and not self.source:
             work = way.launch.arguments[1]  # a small plan, without the rest of the launch
         result = made.dtype if self.done[True] else None  # else new results are views
-        small = small_route(x, made, work, result, self.seen, self.asked, self.source, large)
+        small = small_route(x, made, work, result, self.seen, self.asked, self.source, unheld)
         self.small[at] = small
-        if small is None or self.asked is None or large or isinstance(self.dtype, DType):
+        if small is None or self.asked is None or unheld or isinstance(self.dtype, DType):
             return
         KNOWN.put(x, self.asked, small)
 

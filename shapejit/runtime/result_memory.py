@@ -195,7 +195,7 @@ when_idle.append(lambda: kept().forget_old())
 def set_result_cache(nbytes: int, /) -> int:
     """Set the most bytes that freed results may keep for new ones; return the old limit.
 
-    The memory of a result of 512 KiB or more is reused after it was dropped, which saves its page
+    The memory of a result of 2 MiB or more is reused after it was dropped, which saves its page
     faults. Memory that is not reused within about ten seconds is returned to the system, at the
     next call at the latest. 0 turns that off, and frees unused memory at once. The default is
     1/32 of the memory that the process may use, or the environment variable
