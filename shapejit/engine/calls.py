@@ -20,7 +20,7 @@ from . import small_calls
 from .addresses import layout_of
 from .execution import COPY_EACH, Work
 from .patience import now, spent
-from .routes import ENTRY, FOUND, Done
+from .routes import ENTRY, FOUND, Done, Move, Route
 from .small_calls import KNOWN, ROUTE_BYTES, TABLE, SmallRoute, small_route
 
 
@@ -53,90 +53,80 @@ class CheckedCall:
     def __call__(self, x: Any, out: Any) -> Any:
         """The result, as `out` or new; None if `out` does not fit, or the kernel became ready."""
         kind: Any = self.dtype
-        target, row = out, type(kind) is DType and kind
+        made, shape, row = out, self.layout.shape, type(kind) is DType and kind
         if row:
-            x = x.buffer
+            kind, shape, x = _BYTE, (self.nbytes,), x.buffer
             if out is not None:
                 if type(out) is not Tensor or out.dtype is not row or out.layout != self.layout:
                     return None
-                target = out.buffer
+                made = out.buffer
         small = self.small[out is None]
-        done = None if small is None else small_calls.run_found(x, target, small.words, TABLE)
+        done = None if small is None else small_calls.run_found(x, made, small.words, TABLE)
         if done is None:
-            done = self._run(x, target)
-        if done is None or not row:
+            fresh = out is None
+            if fresh:
+                # `new_array`, inlined without checks: it is a large part of a short call.
+                large = self.nbytes >= thresholds.RESULT_MEMORY_FROM
+                memory, fresh = (large and result_memory.kept().take(self.nbytes)) or (None, True)
+                new = memory is None  # np.empty takes half of the time
+                made = np.empty(shape, kind) if new else np.ndarray(shape, kind, memory)
+                if row:
+                    made[-1] = 0
+            elif not (
+                type(made) is np.ndarray
+                and made.dtype is kind
+                and made.shape == shape
+                and made.flags.carray
+                and not np.may_share_memory(x, made)
+            ):
+                return None
+            known, done = self.done[fresh], made
+            if known is None:
+                return None
+            way = known.way
+            if not isinstance(way, Work):
+                if not self._moved(way, known.move, x, made):
+                    return None
+            elif way.kind.ready:
+                source = 8 * x.__array_interface__["data"][0] + self.source + way.source
+                begin = 8 * made.__array_interface__["data"][0] + way.target
+                shift = 0 if way.launch.bits else 3
+                places = np.array([[source >> shift], [begin >> shift]], np.int64)
+                shares, streamed = max(1, way.nbytes // SHARE), way.streaming and not fresh
+                run_launch(way.launch, streamed, places, way.units, way.units, shares, way.depth)
+                if shares == 1 and not streamed:
+                    self._learn(x, made, way, out is None)
+            else:
+                return None
+        if not row:
             return done
         return Tensor.unchecked(done, row, self.layout) if out is None else out
 
-    def _run(self, x: NDArray[Any], out: Any) -> Any:
-        """The same of ndarrays (of Tensors, their bytes), by a kernel on threads, or by NumPy."""
-        kind: Any = self.dtype
-        shape, made, fresh = self.layout.shape, out, out is None
-        packed = isinstance(kind, DType)
-        if packed:
-            kind, shape = _BYTE, (self.nbytes,)
-        large = self.nbytes >= thresholds.RESULT_MEMORY_FROM
-        if fresh:
-            # `new_array`, inlined without checks: it is a large part of a short call.
-            memory, fresh = (large and result_memory.kept().take(self.nbytes)) or (None, True)
-            new = memory is None  # np.empty takes half of the time
-            made = np.empty(shape, kind) if new else np.ndarray(shape, kind, memory)
-            if packed:
-                made[-1] = 0  # of which elements may leave bits
-            small = self.small[False]
-            if large and small is not None:
-                done = small_calls.run_found(x, made, small.words, TABLE)
-                if done is not None:
-                    return done
-        elif not (
-            type(made) is np.ndarray
-            and made.dtype is kind
-            and made.shape == shape
-            and made.flags.carray
-            and not np.may_share_memory(x, made)
-        ):
-            return None
-        known = self.done[fresh]
-        if known is None:
-            return None
-        way, move, _ = known
-        if not isinstance(way, Work):
-            if way.kind and way.kind.kernels_ready(way.names):
-                return None
-            start = now()
-            move(x, made, self.source)
-            spent(start, *filter(None, (way.kind,)))
-        elif way.kind.ready:
-            source = 8 * x.__array_interface__["data"][0] + self.source + way.source
-            begin = 8 * made.__array_interface__["data"][0] + way.target
-            shift = 0 if way.launch.bits else 3
-            places = np.array([[source >> shift], [begin >> shift]], np.int64)
-            shares, streamed = max(1, way.nbytes // SHARE), way.streaming and not fresh
-            run_launch(way.launch, streamed, places, way.units, way.units, shares, way.depth)
-            if shares == 1 and not streamed:
-                self._learn(x, made, way, out is None, large)
-        else:
-            return None
-        return made
+    def _moved(self, route: Route, move: Move, x: NDArray[Any], made: NDArray[Any]) -> bool:
+        """Fill the result by NumPy; False if the kernel is ready now."""
+        if route.ready:
+            return False
+        start = now()
+        move(x, made, self.source)
+        spent(start, *filter(None, (route.kind,)))
+        return True
 
-    def _learn(
-        self, x: NDArray[Any], made: NDArray[Any], way: Work, new: bool, large: bool
-    ) -> None:
+    def _learn(self, x: NDArray[Any], made: NDArray[Any], way: Work, new: bool) -> None:
         """Let compiled code do the same, with a `new` result or an `out`, if it can.
 
-        A `large` new one has memory by then, as an `out` has. Others have the GIL meanwhile, unless
-        it takes microseconds.
+        It holds the GIL if that takes microseconds, and does not reuse memory of results.
         """
-        at, each = new and not large, way.kind is COPY_EACH
-        unheld = self.nbytes >= thresholds.NO_PLAN_MAX_BYTES
-        if self.small[at] is not None or (unheld and (each or way.launch.stage > PAGE)):
+        each, unheld = way.kind is COPY_EACH, self.nbytes >= thresholds.NO_PLAN_MAX_BYTES
+        if self.small[new] is not None or (unheld and (each or way.launch.stage > PAGE)):
+            return
+        if new and self.nbytes >= thresholds.RESULT_MEMORY_FROM:
             return
         work: Work | Addresses = way
         if each and not self.source:
             work = way.launch.arguments[1]  # a small plan, without the rest of the launch
         result = made.dtype if self.done[True] else None  # else new results are views
         small = small_route(x, made, work, result, self.seen, self.asked, self.source, unheld)
-        self.small[at] = small
+        self.small[new] = small
         if small is None or self.asked is None or unheld or isinstance(self.dtype, DType):
             return
         KNOWN.put(x, self.asked, small)
