@@ -36,7 +36,7 @@ BOXES = {name: getattr(boxes, name) for name in SMALL_BOXES}
 
 # Results of any size lie in memory that was used before, and is full of something else.
 USED_MEMORY = ("parallel", "streamed")
-RESULTS_FROM, TAKE = result_memory.FROM, result_memory.ResultMemory.take
+RESULTS_FROM, TAKE = thresholds.RESULT_MEMORY_FROM, result_memory.ResultMemory.take
 
 
 def use(kind):
@@ -44,7 +44,7 @@ def use(kind):
     vars(thresholds).update(LIMITS[kind])
     cast_planning.tile_of = no_tile if kind == "boxes" else tiles.tile_of
     vars(boxes).update(BOXES)
-    result_memory.FROM = 1 if kind in USED_MEMORY else RESULTS_FROM
+    thresholds.RESULT_MEMORY_FROM = 1 if kind in USED_MEMORY else RESULTS_FROM
     result_memory.ResultMemory.take = take_dirty if kind in USED_MEMORY else TAKE
     forget_plans()
 

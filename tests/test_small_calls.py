@@ -257,3 +257,81 @@ def test_small_casts_of_any_view(dtype):
             assert made.dtype == kind
             assert made.flags.c_contiguous
             assert made.tobytes() == out.tobytes() == view.astype(kind).tobytes()
+
+
+LARGE = {
+    "cast": lambda x, out=None: sj.cast(x, "float64", out=out),
+    "transposed": lambda x, out=None: sj.ascontiguous(x.reshape(600, -1).T, out=out),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+@pytest.mark.parametrize("size", [600 * 100, 600 * 220, 600 * 500, 600 * 1100])
+def test_large_arrays_again_and_again(name, size):
+    """From 0.3 to 5 MiB: new results, kept ones and `out`, which overlaps or is not fit."""
+    call, x = LARGE[name], np.arange(size, dtype=np.float32)
+    right = x.astype(np.float64) if name == "cast" else np.ascontiguousarray(x.reshape(600, -1).T)
+    kept = [call(x) for _ in range(4)]
+    for _ in range(4):
+        x += 1
+        right += 1
+        out = np.empty_like(right)
+        assert call(x, out=out) is out
+        assert out.tobytes() == right.tobytes() == call(x).tobytes()
+    assert all(made.tobytes() == (right - 4).tobytes() for made in kept)
+    before = out.copy()
+    for wrong in (out.T if out.ndim > 1 else out[::-1], out[:-1], out.astype(np.int64)):
+        with pytest.raises(sj.ShapeJitError):
+            call(x, out=wrong)
+    assert out.tobytes() == before.tobytes()
+    memory = np.zeros(right.nbytes + 64, np.uint8)
+    over, source = memory[64:].view(right.dtype), memory[: x.nbytes].view(x.dtype)
+    with pytest.raises(sj.ReshapeError, match="overlaps"):
+        call(source, out=over.reshape(right.shape))
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_threads_share_large_kinds(name):
+    call, wrong, size = LARGE[name], [], 600 * 220
+
+    def work(first):
+        x = np.arange(first, first + size, dtype=np.float32)
+        right = np.ascontiguousarray(x.reshape(600, -1).T)
+        right = x.astype(np.float64) if name == "cast" else right
+        out = np.empty_like(right)
+        for k in range(60):
+            made = call(x, out=out) if k % 2 else call(x)
+            if made.tobytes() != right.tobytes():
+                wrong.append(first)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_names_of_dtypes_that_were_made_at_run_time():
+    x = source()
+    for _ in range(6):
+        made = sj.cast(x, "".join(["flo", "at64"]))
+        assert made.dtype == np.float64
+        assert made.tobytes() == x.astype(np.float64).tobytes()
+
+
+@pytest.mark.parametrize("pair", ["float32 float64", "int8 int16", "float64 float32", "int32 int8"])
+def test_casts_to_any_byte_of_a_line_write_nothing_beside(pair):
+    dtype, to = pair.split()
+    kind = np.dtype(to)
+    for size in (*range(1, 40), 63, 64, 65, 127, 128, 129, 191, 192, 193, 300, 1000, 20000):
+        x = (np.arange(size) % 100).astype(dtype)
+        for shift in (0, 1, 8, 16, 24, 56, 63) if size < 1000 else (0, 8, 17):
+            memory = np.full(size * kind.itemsize + 256, 0xA5, np.uint8)
+            begin = -memory.ctypes.data % 64 + 64 + shift
+            out = memory[begin : begin + size * kind.itemsize].view(kind)
+            for _ in range(2):
+                sj.cast(x, to, out=out)
+            assert out.tobytes() == x.astype(kind).tobytes()
+            assert (memory[:begin] == 0xA5).all()
+            assert (memory[begin + out.nbytes :] == 0xA5).all()

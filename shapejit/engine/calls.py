@@ -13,31 +13,28 @@ from ..dtypes.promotion import AnyDtype
 from ..dtypes.table import DType
 from ..planning import thresholds
 from ..runtime import result_memory
+from ..runtime.cpu_caches import PAGE
 from ..runtime.launches import SHARE, Addresses, run_launch
 from ..shapes.layout import Layout
 from . import small_calls
 from .addresses import layout_of
 from .execution import COPY_EACH, Work
 from .patience import now, spent
-from .routes import ENTRY, FOUND, Move, Route
+from .routes import ENTRY, FOUND, Done, Move, Route
 from .small_calls import KNOWN, ROUTE_BYTES, TABLE, SmallRoute, small_route
-
-Way = tuple[Work | Route | None, object]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class CheckedCall:
     """A call whose arguments need no checks; the result has a `dtype` and a row-major `layout`.
 
-    `ways` are that into memory that was used before, and that into fresh memory: the kernel, or the
-    Route whose kernel is not ready, for which NumPy `moves` the arrays; and what owns the memory
-    that it reads beside arrays. The elements are at `seen`, counted from the data pointer of the
-    source; `source` is the number of bits to the place that offsets count from. `small`, which is
-    filled later, are the ways that compiled code runs by itself.
+    `done` is what did it into memory that was used before, and into fresh memory. The elements are
+    at `seen`, counted from the data pointer of the source; `source` is the number of bits to the
+    place that offsets count from. `small`, which is filled later, are the Routes that compiled code
+    runs by itself.
     """
 
-    ways: tuple[Way, Way]
-    move: Move
+    done: tuple[Done | None, Done | None]
     seen: Layout
     source: int
     dtype: AnyDtype
@@ -49,25 +46,27 @@ class CheckedCall:
     @property
     def weight(self) -> int:
         """A bound on the bytes of its tables."""
-        found = {way for way, _ in self.ways if way}
-        return ENTRY + sum(way.weight for way in found) + 2 * ROUTE_BYTES
+        found = {done.way for done in self.done if done}
+        stage = 6 * PAGE if self.nbytes >= thresholds.NO_PLAN_MAX_BYTES else 0  # of two Routes
+        return ENTRY + sum(way.weight for way in found) + 2 * ROUTE_BYTES + stage
 
     def __call__(self, x: Any, out: Any) -> Any:
         """The result, as `out` or new; None if `out` does not fit, or the kernel became ready."""
         kind: Any = self.dtype
-        target, shape, row = out, self.layout.shape, type(kind) is DType and kind
+        made, shape, row = out, self.layout.shape, type(kind) is DType and kind
         if row:
             kind, shape, x = _BYTE, (self.nbytes,), x.buffer
             if out is not None:
                 if type(out) is not Tensor or out.dtype is not row or out.layout != self.layout:
                     return None
-                target = out.buffer
+                made = out.buffer
         small = self.small[out is None]
-        if small is None:
-            made, fresh = target, target is None
+        done = None if small is None else small_calls.run_found(x, made, small.words, TABLE)
+        if done is None:
+            fresh = out is None
             if fresh:
-                # `new_array`, inlined without checks: it is a large part of a small call.
-                large = self.nbytes >= result_memory.FROM
+                # `new_array`, inlined without checks: it is a large part of a short call.
+                large = self.nbytes >= thresholds.RESULT_MEMORY_FROM
                 memory, fresh = (large and result_memory.kept().take(self.nbytes)) or (None, True)
                 new = memory is None  # np.empty takes half of the time
                 made = np.empty(shape, kind) if new else np.ndarray(shape, kind, memory)
@@ -81,13 +80,13 @@ class CheckedCall:
                 and not np.may_share_memory(x, made)
             ):
                 return None
-            way, _ = self.ways[fresh]
+            known, done = self.done[fresh], made
+            if known is None:
+                return None
+            way = known.way
             if not isinstance(way, Work):
-                if way is None or (way.kind and way.kind.kernels_ready(way.names)):
+                if not self._moved(way, known.move, x, made):
                     return None
-                start = now()
-                self.move(x, made, self.source)
-                spent(start, *filter(None, (way.kind,)))
             elif way.kind.ready:
                 source = 8 * x.__array_interface__["data"][0] + self.source + way.source
                 begin = 8 * made.__array_interface__["data"][0] + way.target
@@ -95,26 +94,42 @@ class CheckedCall:
                 places = np.array([[source >> shift], [begin >> shift]], np.int64)
                 shares, streamed = max(1, way.nbytes // SHARE), way.streaming and not fresh
                 run_launch(way.launch, streamed, places, way.units, way.units, shares, way.depth)
-                if self.nbytes < thresholds.NO_PLAN_MAX_BYTES and shares == 1 and not streamed:
-                    self._learn(x, made, way, target is None)
+                if shares == 1 and not streamed:
+                    self._learn(x, made, way, out is None)
             else:
                 return None
-        else:
-            made = small_calls.run_found(x, target, small.words, TABLE)
-        if made is None or not row:
-            return made
-        return Tensor.unchecked(made, row, self.layout) if out is None else out
+        if not row:
+            return done
+        return Tensor.unchecked(done, row, self.layout) if out is None else out
+
+    def _moved(self, route: Route, move: Move, x: NDArray[Any], made: NDArray[Any]) -> bool:
+        """Fill the result by NumPy; False if the kernel is ready now."""
+        if route.ready:
+            return False
+        start = now()
+        move(x, made, self.source)
+        spent(start, *filter(None, (route.kind,)))
+        return True
 
     def _learn(self, x: NDArray[Any], made: NDArray[Any], way: Work, new: bool) -> None:
-        """Let compiled code do the same, with a `new` result or an `out`, if it can."""
+        """Let compiled code do the same, with a `new` result or an `out`, if it can.
+
+        It holds the GIL if that takes microseconds, and does not reuse memory of results.
+        """
+        each, unheld = way.kind is COPY_EACH, self.nbytes >= thresholds.NO_PLAN_MAX_BYTES
+        if self.small[new] is not None or (unheld and (each or way.launch.stage > PAGE)):
+            return
+        if new and self.nbytes >= thresholds.RESULT_MEMORY_FROM:
+            return
         work: Work | Addresses = way
-        if way.kind is COPY_EACH and not self.source:
+        if each and not self.source:
             work = way.launch.arguments[1]  # a small plan, without the rest of the launch
-        result = made.dtype if self.ways[True][0] else None  # else new results are views
-        small = small_route(x, made, work, result, self.seen, self.asked, self.source)
+        result = made.dtype if self.done[True] else None  # else new results are views
+        small = small_route(x, made, work, result, self.seen, self.asked, self.source, unheld)
         self.small[new] = small
-        if small is not None and self.asked is not None and not isinstance(self.dtype, DType):
-            KNOWN.put(x, self.asked, small)
+        if small is None or self.asked is None or unheld or isinstance(self.dtype, DType):
+            return
+        KNOWN.put(x, self.asked, small)
 
 
 _BYTE = np.dtype(np.uint8)
@@ -132,35 +147,32 @@ def key_of(x: Any, *asked: object) -> tuple[object, ...] | None:
 
 def keep(
     key: object,
-    way: Work | Route,
-    move: Move,
+    done: Done,
     x: NDArray[Any] | Tensor,
     made: Any,
     fresh: bool,
-    alive: object = None,
     asked: object = None,
     new: bool = True,
 ) -> None:
     """Let later calls with this key do what was just done to `x`, which became `made`.
 
-    A large result is in `fresh` memory, or not: the kernel may differ. NumPy `moves` arrays until
-    the kernel of a Route is ready. `alive` owns what both read beside arrays. Compiled code finds
-    small ndarrays by what is `asked`, see `small_calls`. Unless `new`, an `out` must be given.
+    A large result is in `fresh` memory, or not: the kernel may differ. Compiled code finds small
+    ndarrays by what is `asked`, see `small_calls`. Unless `new`, an `out` must be given.
     """
     if isinstance(x, Tensor):
         seen, source, bits = x.layout, x.layout.offset & ~7, made.dtype.bits
     else:
         seen, source, bits = layout_of(x), 0, 8 * made.itemsize
     before: CheckedCall | None = FOUND.get(key)
-    used, untouched = before.ways if before else ((None, None),) * 2
+    used, untouched = before.done if before else (None, None)
     both = made.nbytes < thresholds.STREAM_FROM  # else the kernel differs
     if new and (fresh or both):
-        untouched = way, alive
+        untouched = done
     if not fresh or both:
-        used = way, alive
+        used = done
     layout = Layout.row_major(made.shape, bits)
-    done = move, seen, source, made.dtype, layout, made.nbytes, asked
-    FOUND.put(key, CheckedCall((used, untouched), *done))
+    kind = seen, source, made.dtype, layout, made.nbytes, asked
+    FOUND.put(key, CheckedCall((used, untouched), *kind))
 
 
 def follow(key: object, x: Any, out: Any) -> Any:

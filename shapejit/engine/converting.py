@@ -24,8 +24,7 @@ from ..runtime.launches import address_of
 from ..shapes.layout import Layout
 from . import numpy_fallback
 from .addresses import byte_of
-from .execution import Work
-from .routes import Move, Route, casts, moves, run
+from .routes import Done, casts, moves, run
 
 Array = NDArray[Any] | Tensor
 
@@ -59,8 +58,9 @@ def cast_conversion(
         arithmetic = 0
     else:
         exact = src.bits <= 16 or (src.bits == 32 and src.kind == "float")
-        direct = dst.kind == "float" and dst.bits == 32 and src.bits == 64 and src.kind in whole
-        arithmetic = 32 if exact or direct else 64
+        integers = src.kind in whole and dst.kind == "float"
+        once = integers and (dst.bits == 32 or (src.bits == 32 and dst.bits < 32))
+        arithmetic = 32 if exact or once else 64
     if dst.bits != 8 or dst.kind != "float":
         saturate = True
     return Conversion(src, dst, arithmetic, saturate=saturate, round_mode=round_mode)
@@ -143,10 +143,10 @@ class Operands:
 
 def convert(
     source: Array, target: Array, conversion: Conversion, operands: Operands | None, fresh: bool
-) -> tuple[Work | Route, Move] | None:
+) -> Done | None:
     """Convert the elements of `source` into the row-major `target` of the same shape.
 
-    Returns what did all of it, as `keep` takes it.
+    Returns what did all of it.
     """
     if source.size == 0:
         return None
@@ -169,7 +169,7 @@ def convert(
         return None
     plain = isinstance(source, np.ndarray) and isinstance(target, np.ndarray)
     move = numpy_fallback.assignment(conversion) if plain else None
-    return way, move or moves(route, begins)
+    return Done(way, move or moves(route, begins))
 
 
 def parts_of(layout: Layout) -> Layout:

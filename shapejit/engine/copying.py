@@ -16,7 +16,6 @@ from ..arrays.tensor import Tensor
 from ..kernels.constants import MAX_RANK
 from ..planning import planner, thresholds
 from ..planning.small_plans import small_plan
-from ..runtime import result_memory
 from ..runtime.cpu_caches import LINE
 from ..runtime.launches import address_of
 from . import array_structs
@@ -24,7 +23,7 @@ from .addresses import byte_of, layout_of, place_of
 from .calls import keep
 from .execution import Work
 from .patience import forced
-from .routes import FOUND, NUMPY, WHOLE, Route, compiled, copies, moves, run
+from .routes import FOUND, NUMPY, WHOLE, Done, Route, compiled, copies, moves, run
 from .small_calls import KNOWN, Routes, small_route
 
 
@@ -63,7 +62,7 @@ def copy(
     elif route.ready:
         way = route.work
     if kept:
-        keep(key, way, moves(route), x, target, fresh)
+        keep(key, Done(way, moves(route)), x, target, fresh)
 
 
 def _copy_array(
@@ -85,9 +84,9 @@ def _copy_array(
     if not met or not key or x.dtype is not target.dtype or is_numpys(x.dtype):
         return  # no more calls of this kind will come
     if way is not None:
-        keep(key, way, assign, x, target, fresh)
+        keep(key, Done(way, assign), x, target, fresh)
     elif type(target) is np.ndarray:
-        new = bool(asked or not x.flags.c_contiguous) and x.nbytes < result_memory.FROM
+        new = bool(asked or not x.flags.c_contiguous) and x.nbytes < thresholds.RESULT_MEMORY_FROM
         layout, made = layout_of(x), x.dtype if new else None
         small = small_route(x, target, small_plan(layout), made, layout, asked)
         if small is not None:

@@ -41,7 +41,8 @@ class Work:
 
     `streaming`: it writes past the caches, unless memory is fresh. `source` and `target` are the
     bits to the first element, `nbytes` the bytes moved for one tensor if several threads may share
-    it. `kind` is the kind of work of `patience`.
+    it. `kind` is the kind of work of `patience`. If all elements are converted in one run,
+    `converts` is the function that does that, and their number.
     """
 
     launch: Launch
@@ -54,6 +55,7 @@ class Work:
     weight: int
     kind: Kind
     together: bool = False  # the units are those of all tensors
+    converts: tuple[Code, int] | None = None
 
     def run(self, places: Addresses, tensors: int, fresh: bool) -> None:
         """Run the kernel for `count` tensors at the places of the sources and the targets."""
@@ -199,6 +201,7 @@ def cast_work(plan: CastPlan, conversion: Conversion, fresh: bool) -> Work:
         MAX_RANK + 8,
         plan.weight + WORK_BYTES,
         cast_kind(plan, conversion, fresh),
+        converts=(entry, plan.run_length) if plan.one_run and not plan.tiles else None,
     )
 
 

@@ -21,7 +21,7 @@ from . import array_structs
 from .copying import is_numpys
 from .small_calls import TABLE
 
-JOIN = Call("small_joins.join", ("o", "o", "i", "i", "i", "i", "a", "i", "a"), "o", held=True)
+JOIN = Call("small_joins.join", ("o", "o", *"iiii", "a", "i", "o"), "o", held=True)
 KIND = array_structs.work_of(JOIN)
 
 # NumPy's own functions: for exact ndarrays it need not look for `__array_function__`.

@@ -21,6 +21,7 @@ from ..arrays.tensor import Tensor, is_array
 from ..dtypes.promotion import AnyDtype
 from ..dtypes.table import DType
 from ..errors import DTypeError, ReshapeError, about, shape_text, type_name
+from ..planning import thresholds
 from ..runtime import result_memory
 from ..runtime.ndarrays import array_of, check_possible, is_a, is_sequence, plain, possible
 from ..shapes.layout import Layout
@@ -116,7 +117,7 @@ def new_array(dtype: AnyDtype, shape: tuple[int, ...]) -> tuple[Any, bool]:
         memory, fresh = new_bytes(layout.size * dtype.bits)
         return Tensor.unchecked(memory, dtype, layout), fresh
     nbytes = prod(shape) * dtype.itemsize
-    large = nbytes >= result_memory.FROM and not dtype.hasobject
+    large = nbytes >= thresholds.RESULT_MEMORY_FROM and not dtype.hasobject
     taken = large and possible(shape, dtype.itemsize) and result_memory.kept().take(nbytes)
     buffer, fresh = taken or (None, True)
     try:  # `array_of`, inlined: it matters for small calls

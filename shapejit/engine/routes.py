@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial, wraps
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from numpy.typing import NDArray
 
@@ -235,6 +235,17 @@ def run(
 
 
 Move = Callable[[NDArray[Any], NDArray[Any], int], object]
+
+
+class Done(NamedTuple):
+    """What copied or converted an array: a kernel, or a Route whose kernel is not ready.
+
+    Until it is, NumPy does the same by `move`. `alive` owns what both read beside arrays.
+    """
+
+    way: Work | Route
+    move: Move
+    alive: object = None
 
 
 def moves(route: Route, operands: tuple[int, int] = (0, 0)) -> Move:

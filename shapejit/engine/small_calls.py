@@ -2,7 +2,8 @@
 
 For an ndarray of one kind (dtype, shape, strides), and what is asked for, a Route holds the small
 plan or the kernel that runs, and the kind of the result. Compiled code finds it by the array's
-struct, allocates the result if no `out` is given, and runs. It holds the GIL, so no lock is needed.
+struct, allocates the result if no `out` is given, and runs. It holds the GIL, so no lock is needed;
+Routes for large arrays do not, but run once at a time.
 
 What is *asked* for is None (a copy), a target shape (a tuple of ints), the name of a dtype (an
 interned str), or an object that stands for a Program.
@@ -21,8 +22,8 @@ from numpy.typing import NDArray
 from ..kernels.constants import MAX_RANK
 from ..kernels.object_layouts import (
     ASKED,
+    CONVERTED,
     DEPTH,
-    EMPTY,
     ENTRY,
     FIRST_ROUTE,
     INCREF,
@@ -30,20 +31,24 @@ from ..kernels.object_layouts import (
     MOVER,
     NBYTES,
     NDARRAY,
+    NEW_ARRAY,
     NONE,
     OUT_KIND,
     PLACES_AT,
     PLAN_AT,
     REACH_HIGH,
     REACH_LOW,
+    RESTORE_THREAD,
     RESULT_DTYPE,
     ROUTE_WORDS,
-    ROUTES,
+    SAVE_THREAD,
     SHIFT,
+    SLOT_COUNT,
     SOURCE_BEGIN,
     SWITCH,
     TARGET_BEGIN,
     TUPLE,
+    UNHELD,
     UNITS_OF_WORK,
     X_KIND,
 )
@@ -59,7 +64,7 @@ from .patience import SWITCH as NUMPY_FORCED, by_numpy
 
 SLOTS = 1024
 ROUTE_BYTES = 2048  # of one Route, about
-PYARRAY_EMPTY = 184  # the index of that function in NumPy's C API
+NEW_FROM_DESCR = 94  # the index of PyArray_NewFromDescr in NumPy's C API
 POSITIONS = MAX_RANK + 8  # words that a small plan's loops need
 
 
@@ -83,12 +88,12 @@ class Routes:
         """Let compiled code find a Route for arrays like `x`."""
         own = called(array_structs.SLOT_OF)(x, asked, self.table)
         slot = own ^ 1 if own in self._kept and own ^ 1 not in self._kept else own
-        self.table[FIRST_ROUTE + slot] = _address(route.words)
+        self.table[FIRST_ROUTE // 8 + slot] = _address(route.words)
         self._kept[slot] = route
 
     def clear(self) -> None:
         """Forget all Routes."""
-        self.table[FIRST_ROUTE:] = 0
+        self.table[FIRST_ROUTE // 8 :] = 0
         self._kept.clear()
 
 
@@ -114,7 +119,7 @@ def _begin() -> None:
 def _constants() -> tuple[int, ...]:
     """The first words of a table, see `object_layouts`; all 0 if the JIT is off."""
     if not array_structs.verified():
-        return (0,) * ROUTES
+        return (0,) * (SLOT_COUNT // 8)
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
     functions = pointer(np._core._multiarray_umath._ARRAY_API, None)  # type: ignore[attr-defined]  # not in NumPy's stubs
@@ -124,10 +129,16 @@ def _constants() -> tuple[int, ...]:
         NDARRAY: id(np.ndarray),
         TUPLE: id(tuple),
         INT: id(int),
-        INCREF: ctypes.cast(ctypes.pythonapi.Py_IncRef, ctypes.c_void_p).value,
-        EMPTY: ctypes.c_void_p.from_address(functions + 8 * PYARRAY_EMPTY).value,
+        INCREF: _function(ctypes.pythonapi.Py_IncRef),
+        SAVE_THREAD: _function(ctypes.pythonapi.PyEval_SaveThread),
+        RESTORE_THREAD: _function(ctypes.pythonapi.PyEval_RestoreThread),
+        NEW_ARRAY: ctypes.c_void_p.from_address(functions + 8 * NEW_FROM_DESCR).value,
     }
-    return tuple(words[at] or 0 for at in range(ROUTES))
+    return tuple(words[at] or 0 for at in range(0, SLOT_COUNT, 8))
+
+
+def _function(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 class SmallRoute(NamedTuple):
@@ -145,13 +156,14 @@ def small_route(
     layout: Layout,
     asked: object = None,
     source: int = 0,
+    unheld: bool = False,
 ) -> SmallRoute | None:
     """The Route by which `x` became `out`, for what is `asked`; None if its kernel is not ready.
 
     It is a small plan or the Work of kernels that are ready, which one thread runs without
     streaming. `made` is the dtype of new results, None if an `out` must be given. The elements are
     at `layout`, counted from the first byte of `x`; the offsets of a Work count from `source` bits
-    after that.
+    after that. An `unheld` Route, of a Work, lets others have the GIL: only `run_found` may run it.
     """
     with by_numpy(SMALL_CALLS):  # or its kernels may never be loaded
         if array_structs.kernel(array_structs.RUN_ROUTE) is None:
@@ -179,17 +191,26 @@ def small_route(
         }  # fmt: skip
         if isinstance(work, Work):
             shift = 3 if work.launch.bits else 0
-            stage, stage_at = _stage_of(work.launch.stage) if work.launch.staged else (None, 0)
+            stage, stage_at = None, 0
+            if work.launch.staged:
+                own = stage_memory if unheld else _stage_of
+                stage, stage_at = own(work.launch.stage)
             kept = *kept, stage
             span = SPAN + work.depth
             words |= {
                 ENTRY: address(work.launch.entry), SHIFT: shift, UNITS_OF_WORK: work.units,
                 SOURCE_BEGIN: source + work.source >> 3 - shift,
-                TARGET_BEGIN: work.target >> 3 - shift, DEPTH: span,
+                TARGET_BEGIN: work.target >> 3 - shift, DEPTH: span, UNHELD: int(unheld),
             }  # fmt: skip
             works_at = places_at + 16
             starts = places_at, 2, 1, works_at, WORK, works_at + 8 * WORK, span, stage_at
             memory[begins[3] : begins[3] + WORDS] = starts
+            if work.converts is not None:
+                function, count = work.converts
+                words |= {
+                    ENTRY: address(function), CONVERTED: count,
+                    SOURCE_BEGIN: source + work.source >> 3, TARGET_BEGIN: work.target >> 3,
+                }  # fmt: skip
         for at, word in words.items():
             memory[at // 8] = word
         _begin()

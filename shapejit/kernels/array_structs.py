@@ -9,7 +9,8 @@ from __future__ import annotations
 from ..runtime.jobs import OWNER, SHARES, TOTAL, UNITS, WORK
 from .calls import call
 from .constants import MAX_RANK
-from .jit import Address, Numbers, kernel
+from .conversions import convert
+from .jit import Address, Numbers, inlined, kernel
 from .memory import (
     address_of,
     load_address,
@@ -25,11 +26,11 @@ from .object_layouts import (
     AHEAD,
     ASKED,
     CONTIGUOUS_WRITEABLE,
+    CONVERTED,
     DATA,
     DEPTH,
     DESCR,
     DIGITS,
-    EMPTY,
     ENTRY,
     FIRST_ROUTE,
     FLAGS,
@@ -40,6 +41,7 @@ from .object_layouts import (
     MOVER,
     NBYTES,
     NDARRAY,
+    NEW_ARRAY,
     NONE,
     OTHER,
     OUT_KIND,
@@ -49,17 +51,21 @@ from .object_layouts import (
     RANK,
     REACH_HIGH,
     REACH_LOW,
+    RESTORE_THREAD,
     RESULT_DTYPE,
-    ROUTES,
+    RUNNING,
+    SAVE_THREAD,
     SHAPE,
     SHIFT,
     SIGN_BITS,
+    SLOT_COUNT,
     SOURCE_BEGIN,
     STRIDES,
     SWITCH,
     TARGET_BEGIN,
     TUPLE,
     TYPE,
+    UNHELD,
     UNITS_OF_WORK,
     X_KIND,
 )
@@ -115,8 +121,8 @@ def read_alike(items: Address, count: int, kind: Numbers, flags: int, addresses:
     return count
 
 
-@kernel
-def slot_of(x: Address, asked: Address, routes: Numbers) -> int:
+@inlined
+def hash_of(x: Address, asked: Address, routes: Address) -> int:
     """The slot (of a power of two) of the Route for arrays like `x`, or its neighbour's."""
     mixed, rank = word(x + DESCR) >> 4, half(x + RANK)
     shape, strides = load_address(x + SHAPE), load_address(x + STRIDES)
@@ -125,28 +131,34 @@ def slot_of(x: Address, asked: Address, routes: Numbers) -> int:
         mixed = 31 * mixed + size
         if size != 1:
             mixed = 31 * mixed + word(strides + 8 * k)
-    if word(asked + TYPE) == routes[TUPLE]:
+    if word(asked + TYPE) == word(routes + TUPLE):
         for k in range(word(asked + LENGTH)):
             size = load_address(asked + ITEMS + 8 * k)
-            if word(size + TYPE) == routes[INT]:
+            if word(size + TYPE) == word(routes + INT):
                 mixed = 31 * mixed + small(size)
     else:
         mixed += number_of(asked) >> 4
     mixed ^= mixed >> 17
-    return int((mixed ^ mixed >> 7) & (routes[ROUTES] - 1))
+    return int((mixed ^ mixed >> 7) & (word(routes + SLOT_COUNT) - 1))
 
 
 @kernel
-def is_asked(asked: Address, wanted: Address, routes: Numbers) -> bool:
+def slot_of(x: Address, asked: Address, table: Address) -> int:
+    """`hash_of` with the table of Routes that is in an ndarray."""
+    return int(hash_of(x, asked, load_address(table + DATA)))
+
+
+@kernel
+def is_asked(asked: Address, wanted: Address, routes: Address) -> bool:
     """Whether `asked` is a tuple of these ints, or, if their number is -1, this object."""
     count = word(wanted)
     if count < 0:
         return bool(number_of(asked) == word(wanted + 8))
-    if word(asked + TYPE) != routes[TUPLE] or word(asked + LENGTH) != count:
+    if word(asked + TYPE) != word(routes + TUPLE) or word(asked + LENGTH) != count:
         return False
     for k in range(count):
         size = load_address(asked + ITEMS + 8 * k)
-        if word(size + TYPE) != routes[INT] or not is_small(size):
+        if word(size + TYPE) != word(routes + INT) or not is_small(size):
             return False
         if small(size) != word(wanted + 8 + 8 * k):
             return False
@@ -154,52 +166,55 @@ def is_asked(asked: Address, wanted: Address, routes: Numbers) -> bool:
 
 
 @kernel
-def is_for(route: Address, x: Address, asked: Address, routes: Numbers) -> bool:
-    """Whether there is a Route at this address, and it is for `x` and what is `asked` for."""
-    if route == 0 or not is_like(x, load_address(route + X_KIND), 0):
-        return False
-    return bool(is_asked(asked, load_address(route + ASKED), routes))
-
-
-@kernel
-def run_route(x: Address, out: Address, asked: Address, routes: Numbers) -> int:
+def run_route(x: Address, out: Address, asked: Address, table: Address) -> int:
     """Run the Route for `x` and what is `asked`, into `out`, or into a new array if that is None.
 
     Returns a new reference to the result; to None if there is no Route, or an argument does not fit
     it; 0 if memory ran out (NumPy has set the exception).
     """
-    route = pointer(0)
-    if word(pointer(routes[SWITCH])) == 0 and word(x + TYPE) == routes[NDARRAY]:
-        slot = slot_of(x, asked, routes)
-        route = pointer(routes[FIRST_ROUTE + slot])
-        if not is_for(route, x, asked, routes):
-            route = pointer(routes[FIRST_ROUTE + (slot ^ 1)])
-            if not is_for(route, x, asked, routes):
-                route = pointer(0)
-    return int(follow(x, out, route, routes))
+    routes = load_address(table + DATA)
+    if word(x + TYPE) == word(routes + NDARRAY):
+        slot = hash_of(x, asked, routes)
+        for other in range(2):
+            route = load_address(routes + FIRST_ROUTE + 8 * (slot ^ other))
+            if (
+                route != 0
+                and is_like(x, load_address(route + X_KIND), 0)
+                and is_asked(asked, load_address(route + ASKED), routes)
+            ):
+                return int(follow(x, out, route, routes))
+    return int(no_result(routes))
 
 
 @kernel
-def run_found(x: Address, out: Address, route: Numbers, routes: Numbers) -> int:
-    """`run_route` with a Route that is known to be for arrays like `x`."""
-    return int(follow(x, out, address_of(route), routes))
+def run_found(x: Address, out: Address, route: Address, table: Address) -> int:
+    """`run_route` with the Route in an ndarray, which is known to be for arrays like `x`.
+
+    Only this may let others have the GIL: the caller owns the Route.
+    """
+    return int(follow(x, out, load_address(route + DATA), load_address(table + DATA)))
+
+
+@inlined
+def no_result(routes: Address) -> int:
+    """A new reference to None."""
+    call(word(routes + INCREF), (word(routes + NONE),))
+    return int(word(routes + NONE))
 
 
 @kernel
-def follow(x: Address, out: Address, route: Address, routes: Numbers) -> int:
-    """`run_route` with the Route at an address, or 0."""
-    none, incref = int(routes[NONE]), routes[INCREF]
-    if route == 0 or word(pointer(routes[SWITCH])) != 0:
-        call(incref, (none,))
-        return none
+def follow(x: Address, out: Address, route: Address, routes: Address) -> int:
+    """`run_route` with the Route at an address."""
+    if word(load_address(routes + SWITCH)) | word(route + RUNNING) != 0:
+        return int(no_result(routes))
     target, source = out, load_address(x + DATA)
-    if out == none:
+    if number_of(out) == word(routes + NONE):
         dtype, kind = word(route + RESULT_DTYPE), load_address(route + OUT_KIND)
         if dtype == 0:
-            call(incref, (none,))
-            return none
-        call(incref, (dtype,))
-        target = pointer(call(routes[EMPTY], (word(kind + 16), kind + 24, dtype, 0)))
+            return int(no_result(routes))
+        call(word(routes + INCREF), (dtype,))
+        made = word(routes + NDARRAY), dtype, word(kind + 16), kind + 24, 0, 0, 0, 0
+        target = pointer(call(word(routes + NEW_ARRAY), made))
         if target == 0:
             return 0
         # Packed elements may leave bits of the last byte, which are to be 0.
@@ -211,13 +226,18 @@ def follow(x: Address, out: Address, route: Address, routes: Numbers) -> int:
             before = source + word(route + REACH_HIGH) <= begin
             fit = before or begin + word(route + NBYTES) <= source + word(route + REACH_LOW)
         if not fit:
-            call(incref, (none,))
-            return none
-        call(incref, (out,))
+            return int(no_result(routes))
+        call(word(routes + INCREF), (out,))
     begin, places = load_address(target + DATA), load_address(route + PLACES_AT)
+    nowhere = pointer(0)
     if word(route + ENTRY) == 0:
-        plan, nowhere = load_address(route + PLAN_AT), pointer(0)
+        plan = load_address(route + PLAN_AT)
         put(source, begin, plan, places, nowhere, nowhere, 0, word(route + MOVER))
+        return int(number_of(target))
+    count = word(route + CONVERTED)
+    if count != 0:
+        first, to = source + word(route + SOURCE_BEGIN), begin + word(route + TARGET_BEGIN)
+        convert(word(route + ENTRY), first, to, count, count, nowhere, 0, nowhere, 0)
         return int(number_of(target))
     # The places of one tensor, then work and span, as for threads that run the entry.
     shift = word(route + SHIFT)
@@ -231,7 +251,14 @@ def follow(x: Address, out: Address, route: Address, routes: Numbers) -> int:
     store(work + 8 * TOTAL, word(route + UNITS_OF_WORK))
     store(work + 8 * SHARES, 1)
     store(span + 8 * OWNER, 1)
+    if word(route + UNHELD) == 0:
+        call(word(route + ENTRY), (word(route + PLAN_AT),))
+        return int(number_of(target))
+    store(route + RUNNING, 1)
+    state = call(word(routes + SAVE_THREAD), (0,))
     call(word(route + ENTRY), (word(route + PLAN_AT),))
+    call(word(routes + RESTORE_THREAD), (state,))
+    store(route + RUNNING, 0)
     return int(number_of(target))
 
 

@@ -85,9 +85,7 @@ class _Run:
                 if self.streamed:
                     self._by_lines()
                 else:
-                    whole = count & -WIDEST
-                    self._wide(self.zero, whole)
-                    self._vectors(whole)
+                    self._aligned()
 
     @contextmanager
     def loop(self, count: Values, step: Values | int) -> Iterator[Values]:
@@ -96,18 +94,35 @@ class _Run:
         with Counted(self.builder, count.value, by.value) as index:
             yield count.of(index)
 
+    def _before_line(self, otherwise: Values) -> Values:
+        """How many elements come before a line of the target, or `otherwise` if none begins one."""
+        nbytes, before = self.conversion.target.nbytes, -self.target & LINE - 1
+        found: Values = np.where(before % nbytes == 0, before // nbytes, otherwise)
+        return found
+
+    def _aligned(self) -> None:
+        """Convert all elements, a vector that reaches over the first line before all others.
+
+        Stores across lines take twice the time.
+        """
+        long = self.count >= 2 * WIDEST
+        head: Values = np.where(long, self._before_line(self.zero), 0)
+        with self.builder.if_then((head != 0).value):
+            self._elements(self.zero, WIDEST)
+        whole = self.count - head & -WIDEST
+        self._wide(head, whole)
+        self._vectors(head + whole)
+
     def _by_lines(self) -> None:
         """Convert all elements, and stream those of whole lines of the target."""
-        nbytes, before = self.conversion.target.nbytes, -self.target & LINE - 1
         # If no element begins a line, all come before the first one.
-        found: Values = np.where(before % nbytes == 0, before // nbytes, self.count)
-        head = np.minimum(found, self.count)
+        head = np.minimum(self._before_line(self.count), self.count)
         left = self.count - head
         with self.builder.if_else((left >= WIDEST).value) as (long, short):
             with short:
                 self._vectors(self.zero)
             with long:
-                last = self.target + (self.count * nbytes - 1)
+                last = self.target + (self.count * self.conversion.target.nbytes - 1)
                 with self.builder.if_then((head != 0).value):  # lines that are not written whole
                     llvm.prefetch(self.builder, self.target.value, True)
                     llvm.prefetch(self.builder, last.value, True)

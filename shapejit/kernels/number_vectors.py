@@ -64,10 +64,8 @@ def encoded(values: Values, made: Conversion, codes: Values) -> Values:
             return _cut(odd, made)
         return (numerics.half if HALVES and number.bits == 16 else numerics.rounded)(odd, made)
 
-    whole = number.kind in numerics.INTEGERS and made.arithmetic == 32
-    if whole and _narrows(values.count, number):
-        given = (words, words) if words else cut_words(values)
-        return numerics.whole_words(*given, number)
+    if words and number.kind in numerics.INTEGERS and _narrows(values.count, number):
+        return numerics.whole_words(words, number)
     return numerics.encoded(values, made, narrow)
 
 

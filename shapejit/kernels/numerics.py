@@ -68,8 +68,8 @@ def decoded(codes: Values, made: Conversion, read: Read) -> Values:
     if number.kind in INTEGERS:
         values = integers(codes, number)
         direct = made.step != "cast" or made.target.bits >= made.arithmetic
-        if number.bits == made.arithmetic == 64 and not direct:
-            values = _to_odd_53(values)
+        if number.bits == made.arithmetic and not direct:
+            values = _to_odd(values)
     elif number.bits >= 32:
         values = codes.view(f"f{number.nbytes}")
     else:
@@ -77,11 +77,13 @@ def decoded(codes: Values, made: Conversion, read: Read) -> Values:
     return values.astype(floats, copy=False)
 
 
-def _to_odd_53(values: Values) -> Values:
-    """64-bit integers rounded to odd in 53 bits, so that a later rounding is exact."""
-    bits, low = values.view("u8"), (1 << 11) - 1
-    cut = bits & ((1 << 64) - 1 - low) | (bits & low != 0).astype("u8") << 11
-    least = 1 << 53
+def _to_odd(values: Values) -> Values:
+    """Integers rounded to odd in the bits of a float as wide, so that a later rounding is exact."""
+    size = values.dtype.itemsize
+    kept, unsigned = 53 if size == 8 else 24, f"u{size}"
+    lost = 8 * size - kept
+    bits, low, least = values.view(unsigned), (1 << lost) - 1, 1 << kept
+    cut = bits & ((1 << 8 * size) - 1 - low) | (bits & low != 0).astype(unsigned) << lost
     large = bits + least >= 2 * least if values.dtype.kind == "i" else bits >= least
     return np.where(large, cut, bits).view(values.dtype)
 
@@ -163,9 +165,9 @@ def encoded(values: Values, made: Conversion, narrow: Round) -> Values:
 def clamped(values: Values, number: Number) -> Values:
     """Convert to integers: truncated, clamped to the range, 0 for NaN."""
     low, high = number.range
-    if number.bits <= 16:  # floats have both ends
+    if number.bits < 8 * values.dtype.itemsize - 8:  # floats have both ends
         values = np.clip(rarely(np.isnan(values), 0.0, values), float(low), float(high))
-        codes = values.astype("i4").view("u4")
+        codes = values.astype("u4" if low == 0 and number.bits == 32 else "i4").view("u4")
     else:
         # No float is beyond the ends that lies between them and the next power of two.
         above, below = float(high + 1), float(low)
@@ -267,11 +269,8 @@ def nearest_words(words: Values, made: Conversion) -> Values:
     return finished(codes, _lost(words), words.view("i2"), made)
 
 
-def whole_words(words: Values, odd: Values, number: Number) -> Values:
-    """Convert words to integers: truncated, clamped to the range, 0 for NaN.
-
-    `words` are truncated, `odd` rounded to odd; some NaNs are recognised only by the latter.
-    """
+def whole_words(words: Values, number: Number) -> Values:
+    """Convert bfloat16 to integers: truncated, clamped to the range, 0 for NaN."""
     exponent, digits = _parts_of(words)
     top = number.bits - 1 if number.kind == "int" else number.bits
     values = digits >> (127 + FRACTION - exponent).view("u2")
@@ -283,7 +282,7 @@ def whole_words(words: Values, odd: Values, number: Number) -> Values:
         values = (values ^ minus) - np.where(over, 0, minus)
     else:
         values = values & ~minus
-    codes = np.where(_lost(odd), 0, values).astype("u1")
+    codes = np.where(_lost(words), 0, values).astype("u1")
     return codes & ((1 << number.bits) - 1) if number.bits < 8 else codes
 
 

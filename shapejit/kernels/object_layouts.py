@@ -38,14 +38,20 @@ JOIN_WORDS = JOIN_POSITIONS + MAX_RANK + 8
 # if none is made; the bytes that the source reaches around its first element, those of
 # the result; a kernel's address, or 0 for a small plan; the kernel's table, or the plan, and the
 # plane mover; the places of both and what else a kernel needs, or the positions of loops; what is
-# added to shifted addresses; units of work, words of `span`.
+# added to shifted addresses; units of work, words of `span`; whether others may have the GIL while
+# the kernel runs, and whether it runs; how many elements the function at ENTRY converts in one run,
+# or 0.
 (
     X_KIND, OUT_KIND, ASKED, RESULT_DTYPE, REACH_LOW, REACH_HIGH, NBYTES, ENTRY, PLAN_AT, MOVER,
-    PLACES_AT, SHIFT, SOURCE_BEGIN, TARGET_BEGIN, UNITS_OF_WORK, DEPTH,
-) = range(0, 128, 8)  # fmt: skip
-ROUTE_WORDS = 16
-# Words of a table of Routes: not 0 at this address switches all off; Python's None, the types of
-# ndarrays, tuples and ints, Py_IncRef and PyArray_Empty; how many slots there are, each of which
-# has a Route's address or 0.
-SWITCH, NONE, NDARRAY, TUPLE, INT, INCREF, EMPTY, ROUTES, FIRST_ROUTE = range(9)
+    PLACES_AT, SHIFT, SOURCE_BEGIN, TARGET_BEGIN, UNITS_OF_WORK, DEPTH, UNHELD, RUNNING,
+    CONVERTED,
+) = range(0, 152, 8)  # fmt: skip
+ROUTE_WORDS = 19
+# The same of a table of Routes: not 0 at this address switches all off; Python's None, the types of
+# ndarrays, tuples and ints; Py_IncRef, PyArray_NewFromDescr, PyEval_SaveThread and RestoreThread;
+# how many slots there are, each of which has a Route's address or 0.
+(
+    SWITCH, NONE, NDARRAY, TUPLE, INT, INCREF, NEW_ARRAY, SAVE_THREAD, RESTORE_THREAD, SLOT_COUNT,
+    FIRST_ROUTE,
+) = range(0, 88, 8)  # fmt: skip
 AHEAD = 12  # objects ahead that are prefetched: they are scattered in memory

@@ -26,7 +26,6 @@ from .object_layouts import (
     DATA,
     DESCR,
     DTYPE_FLAGS,
-    EMPTY,
     FLAGS,
     HAS_OBJECTS,
     INCREF,
@@ -39,6 +38,7 @@ from .object_layouts import (
     JOIN_STRIDES,
     LENGTH,
     NDARRAY,
+    NEW_ARRAY,
     NONE,
     RANK,
     SHAPE,
@@ -80,7 +80,7 @@ def dims_agree(x: Address, y: Address, rank: int, axis: int) -> bool:
 
 @kernel
 def write_kind(
-    items: Address, axis: int, new: int, most: int, short: int, routes: Numbers, kind: Numbers
+    items: Address, axis: int, new: int, most: int, short: int, routes: Address, kind: Numbers
 ) -> int:
     """Write the kind of the result of joining a tuple's ndarrays; return its bytes.
 
@@ -90,8 +90,8 @@ def write_kind(
     count = word(items + LENGTH)
     if count == 0:
         return UNFIT
-    first = load_address(items + ITEMS)
-    if word(first + TYPE) != routes[NDARRAY]:
+    first, ndarray = load_address(items + ITEMS), word(routes + NDARRAY)
+    if word(first + TYPE) != ndarray:
         return UNFIT
     descr, rank, model = word(first + DESCR), half(first + RANK), load_address(first + SHAPE)
     after = rank + new
@@ -104,7 +104,7 @@ def write_kind(
         if i + AHEAD < count:
             prefetch(load_address(items + ITEMS + 8 * (i + AHEAD)) + DESCR)
         x = load_address(items + ITEMS + 8 * i)
-        if word(x + TYPE) != routes[NDARRAY] or word(x + DESCR) != descr or half(x + RANK) != rank:
+        if word(x + TYPE) != ndarray or word(x + DESCR) != descr or half(x + RANK) != rank:
             return UNFIT
         shape, own = load_address(x + SHAPE), itemsize
         if not dims_agree(shape, model, rank, UNFIT if new else at):
@@ -123,7 +123,7 @@ def write_kind(
         along += 1 if new else word(shape + 8 * at)
     if not 0 < nbytes <= most or in_short_runs > short:
         return UNFIT
-    kind[0], kind[1], kind[2] = routes[NDARRAY], descr, after
+    kind[0], kind[1], kind[2] = ndarray, descr, after
     stride = itemsize
     for k in range(after - 1, -1, -1):
         size = along if k == at else word(model + 8 * (k - (new if k > at else 0)))
@@ -225,33 +225,35 @@ def join(
     short: int,
     place: Numbers,
     mover: int,
-    routes: Numbers,
+    table: Address,
 ) -> int:
     """Join a tuple's ndarrays along a dim of theirs, or a `new` one, into `out` or, if None, anew.
 
     Returns a new reference to the result; to None if an argument does not fit, or if `out` may
     share bytes with a part; 0 if memory ran out (NumPy has set the exception). `most` and `short`
     are those of `write_kind`, `place` is scratch of JOIN_WORDS, `mover` is the address of the
-    `PLANE_MOVER`, and `routes` a table of Routes, of which the first words are read.
+    `PLANE_MOVER`, and `table` the ndarray of a table of Routes, whose first words are read.
     """
-    none, target, nbytes = int(routes[NONE]), out, UNFIT
-    if word(pointer(routes[SWITCH])) == 0:
+    routes = load_address(table + DATA)
+    none, target, nbytes = int(word(routes + NONE)), out, UNFIT
+    if word(load_address(routes + SWITCH)) == 0:
         nbytes = write_kind(items, axis, new, most, short, routes, place)
     if nbytes > 0 and out == none:
-        call(routes[INCREF], (place[1],))
+        call(word(routes + INCREF), (place[1],))
         dims = address_of(place) + 8 * 3
-        target = pointer(call(routes[EMPTY], (place[2], dims, place[1], 0)))
+        made = word(routes + NDARRAY), place[1], place[2], dims, 0, 0, 0, 0
+        target = pointer(call(word(routes + NEW_ARRAY), made))
         if target == 0:
             return 0
     elif nbytes > 0 and is_like(out, address_of(place), CONTIGUOUS_WRITEABLE):
         if is_apart(items, load_address(out + DATA), nbytes):
-            call(routes[INCREF], (number_of(out),))
+            call(word(routes + INCREF), (number_of(out),))
         else:
             nbytes = UNFIT
     else:
         nbytes = UNFIT
     if nbytes < 0:
-        call(routes[INCREF], (none,))
+        call(word(routes + INCREF), (none,))
         return none
     at = axis + place[2] if axis < 0 else axis
     copy_parts(items, load_address(target + DATA), at, new, place, mover)

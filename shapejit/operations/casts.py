@@ -63,10 +63,14 @@ def cast(
     """
     key: tuple[object, ...] | None = None
     if saturate is True and round_mode is NEAREST and type(dtype) is str:
-        dtype = intern(dtype)
         done = small_calls.run(x, out, dtype, TABLE)
         if done is not None:
             return done
+        given, dtype = dtype, intern(dtype)  # Routes know one string of each name
+        if dtype is not given:
+            done = small_calls.run(x, out, dtype, TABLE)
+            if done is not None:
+                return done
         if type(x) is np.ndarray:
             x = x[...]  # another thread may give `x` another shape
             key = x.dtype, x.shape, x.strides, "cast", dtype
@@ -240,7 +244,8 @@ def _result(
     target, fresh = outputs.target(out, wanted, source.shape, (source, *given))
     done = convert(source, target, conversion, operands, fresh)
     if key is not None and done and target.dtype is wanted:
-        keep(key, *done, source, target, fresh, operands if by_value else None, asked=asked)
+        done = done._replace(alive=operands if by_value else None)
+        keep(key, done, source, target, fresh, asked)
     return target if out is None else out
 
 

@@ -93,6 +93,12 @@ class CastPlan:
         return prod(dim.size for dim in self.run)
 
     @property
+    def one_run(self) -> bool:
+        """Whether the function that converts does it all: elements are side by side, and whole."""
+        dense = self.fetch == "direct" and self.count == 1 and self.elements == self.run_length
+        return dense and not self.scales and min(self.source_bits, self.unit) >= 8
+
+    @property
     def lie(self) -> str:
         """The pattern of the scales of a run, as in a Conversion."""
         return self.scales if self.scales in ("", "blocks") else "each"

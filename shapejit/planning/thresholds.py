@@ -56,15 +56,23 @@ SCALARS_BELOW: Annotated[
         "0: copies 1.0, casts 5.8 to 22",
     ),
 ] = 16 * KIB
+RESULT_MEMORY_FROM: Annotated[
+    int,
+    Threshold(
+        "bytes",
+        "new results reuse the memory of freed ones; malloc keeps smaller blocks itself",
+        "512 KiB: casts of 0.5 to 1.5 MiB 1.3, at most 1.6; never: 4 to 64 MiB 1.4 to 2.2",
+    ),
+] = 2 * MIB
 # How a Plan is run.
 PARALLEL_FROM: Annotated[
     int,
     Threshold(
         "bytes",
         "threads share them",
-        "not measured on Zen 3; a launch of two threads costs 2 to 10 us more",
+        "Sapphire Rapids, both cores busy: 1.5 to 2 MiB as fast on one thread, 3 MiB 1.3 slower",
     ),
-] = 1536 * KIB
+] = 2560 * KIB
 STREAM_FROM: Annotated[
     int,
     Threshold(

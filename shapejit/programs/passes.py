@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from ..engine import routes
 from ..engine.addresses import low_bits
-from ..engine.execution import Work
 from ..kernels.numbers import Conversion
 from ..planning import planner
 from ..planning.cast_plans import CastPlan, Scales
@@ -75,10 +74,10 @@ class Pass(NamedTuple):
         targets: Addresses,
         fresh: bool,
         instead: Callable[[], object] | None = None,
-    ) -> tuple[Work | routes.Route, routes.Move] | None:
+    ) -> routes.Done | None:
         """Run it from every source to its target; these are bit addresses.
 
-        NumPy may copy the elements `instead`. Returns what did the last ones, as `keep` takes it.
+        NumPy may copy the elements `instead`. Returns what did the last ones.
         """
         if self.conversion is not None and not self.layout.size:
             return None
@@ -93,7 +92,7 @@ class Pass(NamedTuple):
             into = Layout.row_major(self.layout.shape, self.unit).at(bit) if bit else None
             made = self.route(len(src), fresh, into)
             by = routes.run(made, src, dst, fresh, operands, instead)
-            done = by, routes.moves(made, operands)
+            done = routes.Done(by, routes.moves(made, operands), self.operands)
         return done
 
 

@@ -93,10 +93,9 @@ class Specialization:
             own = self.move_each
             done = one.run(*places, fresh, own and partial(own, (x,), (target,)))
             if done is not None:
-                way, move = done
-                move = partial(_one, own) if own is not None else move
-                new = self.one_pass(True) is not None
-                keep(key, way, move, x, target, fresh, one.operands, asked, new)
+                if own is not None:
+                    done = done._replace(move=partial(_one, own))
+                keep(key, done, x, target, fresh, asked, self.one_pass(True) is not None)
         return target if out is None else out
 
     def results(self, items: Iterable[Any], sources: Sequence[int] | Addresses) -> list[Any]:

@@ -29,8 +29,6 @@ from .workers import WORKER_IDLE, when_idle
 
 VARIABLE = "SHAPEJIT_RESULT_CACHE"
 DEFAULT_PART = 32  # by default, 1 / DEFAULT_PART of the memory that the process may use is kept
-# Bytes: malloc keeps smaller blocks itself, and our 3 us would matter.
-FROM = 512 * 1024
 # Bytes of a huge page, whose fault takes as long as those of five pages of 4 KiB.
 HUGE = 2 * 1024 * 1024
 # Block sizes per power of two; and the number of larger sizes that may be reused.
@@ -75,11 +73,12 @@ class ResultMemory:
         return sum(map(mul, blocks, map(len, blocks.values())))
 
     def take(self, nbytes: int) -> tuple[Bytes, bool] | None:
-        """Memory of at least `nbytes` bytes, and whether it is fresh; None for sizes not kept here.
+        """Memory of at least `nbytes` bytes, and whether it is fresh; None for more than are kept.
 
-        It belongs to the caller as long as it, or any view of it, is alive.
+        It belongs to the caller as long as it, or any view of it, is alive. Small blocks are better
+        left to malloc, which keeps them itself: this takes 3 us.
         """
-        if not FROM <= nbytes <= self.most:
+        if nbytes > self.most:
             return None
         now = monotonic()
         if now > self._looked + SECONDS:
@@ -196,7 +195,7 @@ when_idle.append(lambda: kept().forget_old())
 def set_result_cache(nbytes: int, /) -> int:
     """Set the most bytes that freed results may keep for new ones; return the old limit.
 
-    The memory of a result of 512 KiB or more is reused after it was dropped, which saves its page
+    The memory of a result of 2 MiB or more is reused after it was dropped, which saves its page
     faults. Memory that is not reused within about ten seconds is returned to the system, at the
     next call at the latest. 0 turns that off, and frees unused memory at once. The default is
     1/32 of the memory that the process may use, or the environment variable
