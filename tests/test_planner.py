@@ -43,7 +43,7 @@ def view(shape, bits, *views):
         (view((BIG, 3, BIG), 8, ("permute", (0, 2, 1))), Strategy.SHUFFLE, 32),
         (view((BIG, BIG, 5), 8, ("permute", (0, 2, 1))), Strategy.SHUFFLE, 16),
         (view((BIG, BIG), 32, ("narrow", 1, 0, 512, 2)), Strategy.SHUFFLE, 64),
-        (view((BIG, BIG), 32, ("narrow", 1, 0, 200, 5)), Strategy.GATHER, 4),
+        (view((BIG, BIG), 32, ("narrow", 1, 0, 200, 5)), Strategy.BOXES, 4),
         (view((BIG, BIG, 3), 8, ("flip", (2,))), Strategy.SHUFFLE, 126),
         (view((BIG, BIG, 4), 32, ("flip", (2,))), Strategy.SHUFFLE, 64),
         (view((BIG, BIG, 3), 32, ("flip", (2,))), Strategy.SHUFFLE, 120),

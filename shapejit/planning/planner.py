@@ -15,7 +15,7 @@ from ..runtime.cpu_caches import LINE, PAGE, l2
 from ..shapes.dims import merged
 from ..shapes.layout import Layout
 from . import thresholds
-from .boxes import box_of, pays
+from .boxes import GATHERED, box_of, pays
 from .loops import ArrayLoop, Loop, length_of, normal_form, split_run
 from .plans import Plan
 from .shuffles import MOST_MIXED, Shuffle, mixed_of, shuffle_of
@@ -24,7 +24,7 @@ from .strategies import Strategy
 from .tiles import Tile, bit_tile_of, large, tile_of
 
 # Strategies that take up to three times as long as permuted blocks.
-BY_MIXED_BLOCKS = (Strategy.GATHER, Strategy.BOXES, Strategy.RUN_TILES)
+BY_MIXED_BLOCKS = (Strategy.BOXES, Strategy.RUN_TILES)
 MOST_IN_TURNS = 1 << 16  # arrays: a table has an address for each
 
 
@@ -103,7 +103,7 @@ def _planned(layout: Layout, unit: int, into: Layout | None, copies: int) -> Pla
         least = max(PIECE, 2 * tile.width)
         shuffled = _mixed(layout, target, normal, total, least)
         if shuffled and (
-            tile.strategy is Strategy.GATHER
+            (tile.strategy is Strategy.BOXES and not tile.columns)
             or shuffled.shuffle.in_sequence
             or shuffled.width >= unit // 8 * least
         ):
@@ -276,15 +276,16 @@ def _boxes_from(tile: Tile) -> float:
         longer = max(length_of(tile.rows, width), length_of(tile.columns, width))
         late = longer >= thresholds.RUN
     else:
-        late = tile.strategy is Strategy.GATHER and width >= thresholds.WIDE
+        late = tile.strategy is Strategy.BOXES and width >= thresholds.WIDE
     return thresholds.LATE_BOXES_FROM if late else thresholds.BOXES_FROM
 
 
 def _byte_tile(loops: list[Loop], width: int, total: int) -> Tile:
     """The tile for `total` bytes in runs of `width` bytes."""
     tile = tile_of(loops, width)
-    boxed = total >= _boxes_from(tile) * l2() and pays(tile, loops, width)
-    return box_of(loops, width) if boxed else tile
+    if total >= _boxes_from(tile) * l2() and pays(tile, loops, width):
+        return box_of(loops, width)
+    return box_of(loops, width, GATHERED) if tile.strategy is Strategy.BOXES else tile
 
 
 def _numpy_is_faster(

@@ -34,7 +34,6 @@ from .tables import (
     bit_sides,
     blocks,
     byte_sides,
-    row_sides,
     scattered_sides,
 )
 
@@ -203,11 +202,6 @@ class Strategy(Enum):
         lambda plan, vector: (plan.width, widest(plan.width)),
         sides=lambda plan: scattered_sides(plan.rows, plan.columns, plan.width),
         streams_gaps=True,
-    )
-    GATHER = Row(
-        "gather: element by element",
-        "gathers.gather",
-        sides=lambda plan: row_sides(plan.rows, plan.width),
     )
     BOXES = Row(
         "boxes: whole lines of both sides, permuted within a cache",

@@ -33,8 +33,6 @@ from .loops import ArrayLoop, Loop, length_of
 ROW_BYTES = {1: 1024, 2: 1024, 4: 2048, 8: 2048, 16: 512}
 COLUMN_BYTES = {1: 512, 2: 512, 4: 1024, 8: 1024, 16: 2048}
 RUN_TILE = 1024, 2048  # the same for runs
-BLOCK_BYTES = 8192  # of a block of rows alone
-BLOCK_ELEMENTS = 4096  # at most; each has an offset in a table
 CONVERTED = 256, 256  # elements along target and source of a tile that is converted
 
 # The same for packed elements: bytes of a row on the stage (BIT_COLUMNS elements along the source).
@@ -78,12 +76,6 @@ def byte_sides(rows: Dims, columns: Dims, width: int, unit: int = 0) -> Sides:
     if unit:
         limits = CONVERTED[0] * width, CONVERTED[1] * width
     return _sides(rows, columns, width, limits, unit)
-
-
-def row_sides(rows: Dims, width: int) -> Sides:
-    """The tables of blocks of rows alone, without a stage."""
-    made = _sides(rows, (), width, (min(BLOCK_BYTES, BLOCK_ELEMENTS * width), 0))
-    return made._replace(stage=0)
 
 
 def scattered_sides(rows: Dims, columns: Dims, width: int) -> Sides:
