@@ -9,16 +9,14 @@ from __future__ import annotations
 from ..runtime.cpu_caches import LINE, PAGE
 from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED, TENSOR
 from .bit_vectors import set_bits, shift_words, stream_shifted
-from .constants import COUNTS, PIECE, STAGE, WIDTHS
-from .copies import small_row, stream
+from .constants import COUNTS, PIECE, STAGE
+from .copies import CALLED, move_run, stream
 from .jit import Address, BitAddress, Numbers, Table, kernel
 from .memory import (
     bit_pointer,
-    copy,
     load_byte,
     load_word,
     move_line,
-    move_piece,
     store_byte,
     store_word,
 )
@@ -26,9 +24,7 @@ from .odometer import seek, step
 from .shares import take
 
 LINE_BITS = 8 * LINE
-_WIDE = WIDTHS[4]
 _WORD, _PIECE, _LINE = COUNTS[1], COUNTS[2], COUNTS[8]  # tags: words of 8 bytes
-SHORT = 4 * LINE  # shorter rows are stored directly, streamed or not: TTC 46 with int4 28 -> 20 ms
 LONG = 8 * PAGE  # bits of a row that is moved by itself
 
 
@@ -79,12 +75,10 @@ def shift_few(target: Address, source: Address, shift: int, nbytes: int) -> None
 def shift_bytes(target: Address, source: Address, shift: int, nbytes: int, streamed: bool) -> None:
     """memcpy from `shift` bits (0 to 7) after an address."""
     if shift == 0:
-        if LINE <= nbytes <= SHORT:
-            small_row(target, source, nbytes, _WIDE)
-        elif streamed:
+        if streamed and nbytes > CALLED:
             stream(target, source, nbytes)
         else:
-            copy(target, source, nbytes)
+            move_run(target, source, nbytes)
     elif nbytes < LINE:
         shift_few(target, source, shift, nbytes)
     else:
@@ -127,14 +121,8 @@ def append(target: BitAddress, source: BitAddress, nbits: int, end: Address) -> 
         store_word(at, int(load_byte(at)) & (1 << staged_bits) - 1 | word << staged_bits)
         target, source, nbits = target + some, source + some, nbits - some
         if nbits >= 8 * PIECE and target & 7 == 0:
-            dst, src, shift = target >> 3, source >> 3, source & 7
-            done = 0
-            while done + PIECE <= nbits >> 3:
-                if shift == 0:
-                    move_piece(dst + done, src + done)
-                else:
-                    shift_words(dst + done, src + done, shift, _PIECE)
-                done += PIECE
+            done = nbits >> 3
+            shift_bytes(target >> 3, source >> 3, source & 7, done, False)
             target, source, nbits = target + 8 * done, source + 8 * done, nbits - 8 * done
 
 

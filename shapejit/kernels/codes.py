@@ -13,9 +13,9 @@ from .bit_vectors import gathered, pack_line, spread, unpack_words
 from .bits import load_bits, move_bits
 from .calls import call
 from .constants import CODES_BLOCK, COUNTS, PIECE
-from .copies import stream
+from .copies import write_run
 from .jit import Address, BitAddress, Numbers, Table, kernel
-from .memory import address_of, bit_pointer, copy, load_byte, load_word, store_byte, store_word
+from .memory import address_of, bit_pointer, load_byte, load_word, store_byte, store_word
 from .odometer import seek, step
 from .shares import take
 from .shuffles import shuffle
@@ -184,8 +184,6 @@ def by_codes(
                     call(packs, (packed + (ready * width >> 3), stage, rest))
             if unit != 8:
                 move_bits(dst, 8 * packed, some * unit, streamed)
-            elif streamed:
-                stream(dst >> 3, stage, some)
             else:
-                copy(dst >> 3, stage, some)
+                write_run(dst >> 3, stage, some, streamed)
             s, t = step(around, around_at, s, t)

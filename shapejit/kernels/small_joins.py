@@ -2,43 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from ..runtime.cpu_caches import LINE
 from .array_structs import is_like
-from .constants import WIDTHS
-from .copies import fragment
+from .copies import move_run
 from .jit import Address, Numbers, kernel
-from .memory import address_of, copy, load_address, move, prefetch, size_of
+from .memory import address_of, load_address, prefetch
 from .object_layouts import AHEAD, CONTIGUOUS_WRITEABLE, DATA, DESCR, ITEMS
-
-W1, W2, W4, W8 = (WIDTHS[width] for width in (1, 2, 4, 8))
-
-
-@kernel
-def spread_elements(target: Address, apart: int, source: Address, rows: int, width: Any) -> None:
-    """Copy contiguous elements to evenly spaced places."""
-    for row in range(rows):
-        move(target + row * apart, source + row * size_of(width), width)
+from .small import strip
 
 
 @kernel
 def spread(target: Address, apart: int, source: Address, rows: int, run: int) -> None:
     """Copy contiguous runs to evenly spaced places."""
-    if run == 1:
-        spread_elements(target, apart, source, rows, W1)
-    elif run == 2:
-        spread_elements(target, apart, source, rows, W2)
-    elif run == 4:
-        spread_elements(target, apart, source, rows, W4)
-    elif run == 8:
-        spread_elements(target, apart, source, rows, W8)
-    elif run < LINE:
-        for row in range(rows):
-            fragment(target + row * apart, source + row * run, run)
+    if run == 1 or run == 2 or run == 4 or run == 8:
+        strip(source, run, target, apart, rows, run)
     else:
         for row in range(rows):
-            copy(target + row * apart, source + row * run, run)
+            move_run(target + row * apart, source + row * run, run)
 
 
 @kernel

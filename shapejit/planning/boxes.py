@@ -53,9 +53,7 @@ def pays(tile: Tile, loops: Sequence[Loop], width: int) -> bool:
     return False
 
 
-def box_of(
-    loops: Sequence[Loop], width: int, goals: tuple[int, int] | None = None
-) -> Tile:
+def box_of(loops: Sequence[Loop], width: int, goals: tuple[int, int] | None = None) -> Tile:
     """The box of a copy: its elements are transposed in registers, or moved one by one.
 
     The method with the fewest cycles is taken. `step` of the Tile is the lanes of a block (0: one

@@ -146,7 +146,7 @@ class Row(NamedTuple):
 
     words: str
     kernel: str = ""
-    takes: Takes = lambda plan, vector: (widest(plan.width),)
+    takes: Takes = lambda plan, vector: ()
     tables: Tables = _tile
     staged: bool = False
     loops: Callable[[Plan], Steps] = _tile_loops
@@ -174,13 +174,13 @@ class Strategy(Enum):
     ROWS = Row(
         "rows: runs that lie side by side in source and target",
         "copies.rows",
-        lambda plan, vector: (plan.width, plan.reach, width_tag(1), widest(plan.width)),
+        lambda plan, vector: (plan.width, plan.reach, width_tag(1)),
         tables=_loops,
     )
     ROWS_IN_TURNS = Row(
         "interleaved rows of several arrays",
         "copies.rows",
-        lambda plan, vector: (plan.width, plan.reach, width_tag(2), widest(plan.width)),
+        lambda plan, vector: (plan.width, plan.reach, width_tag(2)),
         tables=_loops,
     )
     TILES = Row(
@@ -193,13 +193,13 @@ class Strategy(Enum):
     RUN_TILES = Row(
         "tiles of runs: short runs in another order",
         "tiles.run_tiles",
-        lambda plan, vector: (plan.width, plan.reach, widest(plan.width)),
+        lambda plan, vector: (plan.width, plan.reach),
         streams_gaps=True,
     )
     SCATTER = Row(
         "scatter: runs in the source's order, to a few places",
         "scatters.scatter",
-        lambda plan, vector: (plan.width, widest(plan.width)),
+        lambda plan, vector: (plan.width,),
         sides=lambda plan: scattered_sides(plan.rows, plan.columns, plan.width),
         streams_gaps=True,
     )
