@@ -37,7 +37,7 @@ def unpack(codes: Address, source: BitAddress, count: int, end: Address, bits: A
         done += LINE
     while done < count:
         word = load_bits(source + done * width, end)
-        store_word(codes + done, spread(word, width))
+        store_word(codes + done, spread(word, bits))
         done += 8
     return done
 
@@ -53,7 +53,7 @@ def pack(target: Address, codes: Address, count: int, bits: Any) -> int:
         pack_line(target + (done * width >> 3), codes + done, bits)
         done += LINE
     while done < count:
-        word = gathered(load_word(codes + done), width)
+        word = gathered(load_word(codes + done), bits)
         store_word(target + (done * width >> 3), word)
         done += 8
     return done

@@ -15,27 +15,18 @@ from .bit_vectors import spaced, swapped
 from .networks import Network, parts
 from .planes import planes_of
 from .pointers import moved
-from .unit_generator import Piece, joined, picked, side_by_side
-
-# source, target, offsets of the vectors in both, blocks, step to the next block in both,
-# distances of prefetching in both
-SIGNATURE = ir.FunctionType(ir.VoidType(), [llvm.POINTER] * 3 + [llvm.I64] * 5)
+from .unit_generator import SIGNATURE as SIGNATURE, Piece, blocks, joined, picked, side_by_side
 
 
 def write(function: Any, network: Network) -> None:
     """Write the function that permutes blocks, which `shuffles.shuffle` calls."""
-    builder = ir.IRBuilder(function.append_basic_block("entry"))
-    source, target, table, count, source_step, target_step, source_ahead, target_ahead = (
-        function.args
-    )
+    table, source_ahead, target_ahead = (function.args[k] for k in (2, 6, 7))
     reads, writes = network.pieces
+    with blocks(function) as (builder, begin, into):
 
-    def place(begin: Any, index: int) -> Any:
-        return moved(builder, begin, llvm.entry(builder, table, index))
+        def place(start: Any, index: int) -> Any:
+            return moved(builder, start, llvm.entry(builder, table, index))
 
-    with llvm.Counted(builder, count, llvm.number(1)) as k:
-        begin = moved(builder, source, builder.mul(k, source_step))
-        into = moved(builder, target, builder.mul(k, target_step))
         pieces = list[Piece]()
         for i in range(reads):
             at = place(begin, i)
@@ -53,7 +44,6 @@ def write(function: Any, network: Network) -> None:
             for far, part in parts(network.written):
                 value = made(i * network.written + far, part)
                 llvm.store(builder, value, llvm.at(builder, at, far))
-    builder.ret_void()
 
 
 Made = Callable[[int, int], Any]  # the bytes of a block from one on, as a vector

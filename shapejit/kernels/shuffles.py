@@ -7,9 +7,9 @@ from .copies import write_run
 from .jit import Numbers, Table, kernel
 from .llvm import Address, Builder, Value, emits
 from .memory import address_of, pointer
-from .network_generator import SIGNATURE
 from .odometer import seek, step
 from .shares import take
+from .unit_generator import SIGNATURE
 
 # The table of a box, and its columns.
 CALLS, BLOCKS, GROUPS, ROWS = range(4)
