@@ -17,6 +17,7 @@ from .memory import (
     load_byte,
     load_word,
     move_line,
+    move_piece,
     store_byte,
     store_word,
 )
@@ -84,14 +85,12 @@ def shift_bytes(target: Address, source: Address, shift: int, nbytes: int, strea
     else:
         done = -target & (LINE - 1)
         shift_few(target, source, shift, done)
-        if streamed:
-            while done + LINE <= nbytes:
+        while done + LINE <= nbytes:
+            if streamed:
                 stream_shifted(target + done, source + done, shift)
-                done += LINE
-        else:
-            while done + LINE <= nbytes:
+            else:
                 shift_words(target + done, source + done, shift, _LINE)
-                done += LINE
+            done += LINE
         shift_few(target + done, source + done, shift, nbytes - done)
 
 
@@ -121,8 +120,14 @@ def append(target: BitAddress, source: BitAddress, nbits: int, end: Address) -> 
         store_word(at, int(load_byte(at)) & (1 << staged_bits) - 1 | word << staged_bits)
         target, source, nbits = target + some, source + some, nbits - some
         if nbits >= 8 * PIECE and target & 7 == 0:
-            done = nbits >> 3
-            shift_bytes(target >> 3, source >> 3, source & 7, done, False)
+            dst, src, shift = target >> 3, source >> 3, source & 7
+            done = 0
+            while done + PIECE <= nbits >> 3:
+                if shift == 0:
+                    move_piece(dst + done, src + done)
+                else:
+                    shift_words(dst + done, src + done, shift, _PIECE)
+                done += PIECE
             target, source, nbits = target + 8 * done, source + 8 * done, nbits - 8 * done
 
 

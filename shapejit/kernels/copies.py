@@ -15,7 +15,7 @@ from typing import Any
 from ..runtime.cpu_caches import LINE, PAGE
 from ..runtime.jobs import HIGH, LOW, SPAN, TENSOR
 from .constants import PIECE, STAGE, WIDTHS
-from .jit import Address, BitAddress, Numbers, Table, kernel
+from .jit import Address, BitAddress, Numbers, Table, inlined, kernel
 from .memory import copy, move, move_line, move_piece, pointer, prefetch, size_of, stream_line
 from .odometer import seek, step
 from .shares import take
@@ -23,7 +23,7 @@ from .shares import take
 PAGES = 4  # read and written alternately: a quarter faster than memcpy; 6 are no faster
 AHEAD = 2048  # bytes from the row that is copied to the one that is prefetched: 1.5 -> 1.3 x limit
 ASKED = 2 * LINE  # bytes of a row from which on it is prefetched; 8 lines: up to 2 x the time
-CALLED = 4 * LINE  # bytes of a run from which a call of memcpy pays
+CALLED = 8 * LINE  # bytes of a run from which a call of memcpy pays
 _BYTE, _FOUR = WIDTHS[1], WIDTHS[4]
 
 
@@ -89,21 +89,22 @@ def run(places: Table, work: Numbers, span: Numbers, stage: Address, nbytes: int
             stream_pages(target + first, source + first, end - first)
 
 
-@kernel
+@inlined
 def move_run(target: Address, source: Address, nbytes: int) -> None:
     """memcpy that is fast for short runs; the last move overlaps the previous one."""
-    done = 0
     if nbytes > CALLED:
         copy(target, source, nbytes)
     elif nbytes >= LINE:
+        done = 0
         while done < nbytes - LINE:
             move_line(target + done, source + done)
             done += LINE
         move_line(target + nbytes - LINE, source + nbytes - LINE)
     elif nbytes >= PIECE:
-        while done < nbytes - PIECE:
-            move_piece(target + done, source + done)
-            done += PIECE
+        move_piece(target, source)
+        if nbytes > 2 * PIECE:
+            move_piece(target + PIECE, source + PIECE)
+            move_piece(target + nbytes - 2 * PIECE, source + nbytes - 2 * PIECE)
         move_piece(target + nbytes - PIECE, source + nbytes - PIECE)
     elif nbytes >= 4:
         move(target, source, _FOUR)
