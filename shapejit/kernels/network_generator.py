@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -24,26 +24,30 @@ def write(function: Any, network: Network) -> None:
     reads, writes = network.pieces
     with blocks(function) as (builder, begin, into):
 
-        def place(start: Any, index: int) -> Any:
-            return moved(builder, start, llvm.entry(builder, table, index))
+        def places(start: Any, indices: range, ahead: Any, written: bool) -> Iterator[Any]:
+            for index in indices:
+                at = moved(builder, start, llvm.entry(builder, table, index))
+                llvm.prefetch(builder, moved(builder, at, ahead), written)
+                yield at
 
-        pieces = list[Piece]()
-        for i in range(reads):
-            at = place(begin, i)
-            llvm.prefetch(builder, moved(builder, at, source_ahead))
-            for far, part in parts(network.read):
-                kind = ir.VectorType(llvm.I8, part)
-                offsets = range(i * network.read + far, i * network.read + far + part)
-                loaded = llvm.load(builder, llvm.at(builder, at, far), kind)
-                pieces.append((loaded, list(offsets)))
-        make = _exchanged if network.exchanged else _mixed
-        made = make(builder, network, pieces)
-        for i in range(writes):
-            at = place(into, reads + i)
-            llvm.prefetch(builder, moved(builder, at, target_ahead), True)
-            for far, part in parts(network.written):
-                value = made(i * network.written + far, part)
-                llvm.store(builder, value, llvm.at(builder, at, far))
+        sources = places(begin, range(reads), source_ahead, False)
+        targets = places(into, range(reads, reads + writes), target_ahead, True)
+        permute(builder, network, sources, targets)
+
+
+def permute(builder: Any, network: Network, sources: Iterable[Any], targets: Iterable[Any]) -> None:
+    """Permute one block, given the addresses of its pieces."""
+    pieces = list[Piece]()
+    for i, at in enumerate(sources):
+        for far, part in parts(network.read):
+            loaded = llvm.load(builder, llvm.at(builder, at, far), ir.VectorType(llvm.I8, part))
+            begin = i * network.read + far
+            pieces.append((loaded, list(range(begin, begin + part))))
+    made = (_exchanged if network.exchanged else _mixed)(builder, network, pieces)
+    for i, at in enumerate(targets):
+        for far, part in parts(network.written):
+            value = made(i * network.written + far, part)
+            llvm.store(builder, value, llvm.at(builder, at, far))
 
 
 Made = Callable[[int, int], Any]  # the bytes of a block from one on, as a vector
