@@ -31,9 +31,9 @@ def unpack(codes: Address, source: BitAddress, count: int, end: Address, bits: A
     Returns the number of codes written.
     """
     width, done = len(bits), 0
+    begin, shift = source >> 3, source & 7
     while done + LINE <= count:
-        bit = source + done * width
-        unpack_words(codes + done, bit >> 3, bit & 7, bits, _WORDS)
+        unpack_words(codes + done, begin + (done * width >> 3), shift, bits, _WORDS)
         done += LINE
     while done < count:
         word = load_bits(source + done * width, end)

@@ -122,9 +122,7 @@ Steps = list[tuple[int, ...]]
 
 def _tile_loops(plan: Plan) -> Steps:
     """The outer loops, and the loops over the blocks of rows and of columns."""
-    tile = plan.sides.tile
-    dims = (ROWS, plan.rows), (COLUMNS, plan.columns)
-    return [*plan.loops, *((blocks(tile[side]), 0, 0) for side, loops in dims if loops)]
+    return [*plan.loops, *((blocks(plan.sides.tile[side]), 0, 0) for side in (ROWS, COLUMNS))]
 
 
 def _code_loops(plan: Plan) -> Steps:
@@ -149,7 +147,7 @@ class Row(NamedTuple):
     takes: Takes = lambda plan, vector: ()
     tables: Tables = _tile
     staged: bool = False
-    loops: Callable[[Plan], Steps] = _tile_loops
+    loops: Callable[[Plan], Steps] = lambda plan: [*plan.loops]
     sides: Callable[[Plan], Sides] = lambda plan: byte_sides(plan.rows, plan.columns, plan.width)
     weight: Callable[[Plan], int] = lambda plan: LARGE
     bits: bool = False
@@ -189,12 +187,14 @@ class Strategy(Enum):
         lambda plan, vector: (0, widest(plan.width), _row_pieces(plan, vector)),
         sides=lambda plan: byte_sides(plan.rows, plan.columns, plan.width, plan.step),
         streams_gaps=True,
+        loops=_tile_loops,
     )
     RUN_TILES = Row(
         "tiles of runs: short runs in another order",
         "tiles.run_tiles",
         lambda plan, vector: (plan.width, plan.reach),
         streams_gaps=True,
+        loops=_tile_loops,
     )
     SCATTER = Row(
         "scatter: runs in the source's order, to a few places",
@@ -202,6 +202,7 @@ class Strategy(Enum):
         lambda plan, vector: (plan.width,),
         sides=lambda plan: scattered_sides(plan.rows, plan.columns, plan.width),
         streams_gaps=True,
+        loops=_tile_loops,
     )
     BOXES = Row(
         "boxes: whole lines of both sides, permuted within a cache",
@@ -214,7 +215,6 @@ class Strategy(Enum):
         ),
         tables=_box,
         staged=True,
-        loops=lambda plan: [*plan.loops],
         weight=lambda plan: LARGE + most_bytes(plan.rows, plan.columns, plan.width),
         streams_gaps=True,
     )
@@ -242,6 +242,7 @@ class Strategy(Enum):
         sides=lambda plan: bit_sides(plan.rows, plan.columns, plan.width),
         weight=lambda plan: LARGEST_TILE_OF_BITS,
         **_BITS,
+        loops=_tile_loops,
     )
     CODES = Row(
         "codes: a byte per element on the way, then packed",

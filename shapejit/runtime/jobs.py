@@ -10,4 +10,4 @@ from __future__ import annotations
 NEXT, SHARES, DONE, TOTAL, UNITS, OPEN, SIGNAL, STREAMED = range(8)
 WORK = 8  # ints of `work`: a cache line
 TENSOR, LOW, HIGH, _, END, UNDERWAY, OWNER = range(7)
-SPAN = 8  # ints of `span` before the positions of the loops
+SPAN = 16  # ints of `span` before the positions of the loops
