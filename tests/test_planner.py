@@ -72,11 +72,10 @@ def test_strategy(layout, strategy, width):
     assert ("NumPy" if made.by_numpy else made.strategy, made.width) == (strategy, width)
 
 
-def test_blocks_are_smaller_where_boxes_of_them_leave_in_longer_rows():
-    """All 101 steps between the dim of 64 and the next one, of 32 bytes each."""
+def test_blocks_of_packed_elements_are_not_written_apart():
+    """Along the source their targets are lines apart: tiles collect whole lines."""
     made = plan(view((97, 64, 101, 256), 4, ("permute", (3, 0, 2, 1))), 4)
-    assert made.strategy is Strategy.SHUFFLE_BOXES
-    assert made.shuffle.row == 101 * 32
+    assert made.strategy is Strategy.BIT_TILES
 
 
 def test_unpacking_is_a_plan_of_codes():

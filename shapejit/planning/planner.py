@@ -21,7 +21,7 @@ from .plans import Plan
 from .shuffles import MOST_MIXED, Shuffle, mixed_of, shuffle_of
 from .small_plans import slower_whole
 from .strategies import Strategy
-from .tiles import Tile, bit_tile_of, large, tile_of
+from .tiles import Tile, bit_tile_of, tile_of
 
 # Strategies that take up to three times as long as permuted blocks.
 BY_MIXED_BLOCKS = (Strategy.BOXES, Strategy.RUN_TILES)
@@ -96,7 +96,7 @@ def _planned(layout: Layout, unit: int, into: Layout | None, copies: int) -> Pla
     if layout.bits == unit < 8 and (in_bits or gaps):
         least = PIECE if tile.strategy is Strategy.BIT_TILES else 0
         shuffled = _shuffled(layout, target, normal, total, least=least)
-        if shuffled is not None and (shuffled.strategy is Strategy.SHUFFLE or not large(tile)):
+        if shuffled is not None:
             return shuffled
     elif layout.bits == unit >= 8 and not (in_bits or by_numpy) and _may_mix(tile):
         # Pieces that are no longer than the runs would be written one by one.
@@ -244,7 +244,7 @@ def _in_blocks(layout: Layout, target: Layout, found: Shuffle | None, total: int
     if found is None or (layout.offset + found.shift | target.offset) % 8:
         return None
     return Plan(
-        Strategy.SHUFFLE_BOXES if found.boxes else Strategy.SHUFFLE,
+        Strategy.SHUFFLE,
         layout.size * layout.bits // 8,
         found.loops,
         width=found.network.nbytes,

@@ -28,7 +28,7 @@ from ..runtime.cpu_caches import LINE, PAGE
 from ..runtime.kernel_names import Code, count_tag, widest, width_tag
 from .box_tables import box_sides, most_bytes
 from .plans import Plan
-from .shuffle_tables import box_shuffled, shuffle_loops, shuffle_table, shuffled
+from .shuffle_tables import shuffle_loops, shuffle_table, shuffled
 from .tables import (
     Sides,
     bit_sides,
@@ -259,16 +259,6 @@ class Strategy(Enum):
         shuffled,
         tables=shuffle_table,
         loops=shuffle_loops,
-    )
-    SHUFFLE_BOXES = Row(
-        "boxes of narrow elements, permuted in registers",
-        "shuffles.shuffle_boxes",
-        box_shuffled,
-        tables=shuffle_table,
-        loops=shuffle_loops,
-        staged=True,
-        streams_gaps=True,
-        weight=lambda plan: LARGEST_TILE_OF_BITS,
     )
 
     @property

@@ -88,12 +88,6 @@ def bit_tile_of(loops: list[Loop], run: int, width: int, unit: int) -> Tile:
     return _tile_of_codes(loops, width, unit)
 
 
-def large(tile: Tile) -> bool:
-    """Whether a tile of packed elements fills whole blocks on both sides."""
-    rows, columns = length_of(tile.rows, 1), length_of(tile.columns, 1)
-    return tile.strategy is Strategy.BIT_TILES and min(rows, columns) >= BIT_COLUMNS
-
-
 def _tile_of_codes(loops: list[Loop], width: int, unit: int) -> Tile:
     """The tile for elements that are unpacked on the way, and are adjacent in the target."""
     inner = 0
