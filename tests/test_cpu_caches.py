@@ -5,7 +5,6 @@ import pytest
 
 import shapejit as sj
 from shapejit.planning.planner import plan
-from shapejit.planning.strategies import Strategy
 from shapejit.runtime import cpu_caches
 from shapejit.shapes.layout import Layout
 
@@ -72,14 +71,13 @@ def box(made):
 
 
 def test_plans_follow_the_cache(l2):
-    """Boxes fill the same part of each cache, and the copies that have any begin there."""
+    """Boxes fill the same part of each cache, and have long runs on both sides from there on."""
     boxes, firsts, tiles = {}, {}, {}
     for size in SIZES:
         l2(size)
         boxes[size] = box(transposed((512, 31, 17, 33, 15), (4, 2, 0, 3, 1), 8))
         firsts[size] = [
-            transposed((rows, 15), (1, 0), 8).strategy is Strategy.BOXES
-            for rows in (20_000, 40_000, 80_000)
+            bool(transposed((rows, 15), (1, 0), 8).columns) for rows in (20_000, 40_000, 80_000)
         ]
         tiles[size] = int(transposed((4096, 4096), (1, 0), 8).sides.tile[1][4])
     assert boxes[SIZES[0]] <= 128 * KIB < boxes[SIZES[1]] <= 256 * KIB
@@ -90,17 +88,6 @@ def test_plans_follow_the_cache(l2):
         SIZES[2]: [False, False, True],
     }
     assert tiles == {SIZES[0]: 256, SIZES[1]: 512, SIZES[2]: 512}
-
-
-def test_boxes_of_narrow_elements_fit_too(l2):
-    stages = []
-    for size in SIZES:
-        l2(size)
-        made = transposed((512, 64, 512, 256), (3, 0, 2, 1), 4)
-        assert made.strategy is Strategy.SHUFFLE_BOXES
-        stages.append(made.shuffle.stage)
-        assert size // 8 < stages[-1] <= size // 2
-    assert stages == sorted(set(stages))
 
 
 @pytest.mark.parametrize("size", SIZES)

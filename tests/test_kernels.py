@@ -155,7 +155,7 @@ def test_nothing_outside_the_target_is_written(kernels):
         (np.zeros((600, 500, 3), "f4").transpose(1, 0, 2), Strategy.RUN_TILES, "tiles.run_tiles"),
         (np.zeros((600, 50, 32), "f4").transpose(1, 0, 2), Strategy.SCATTER, "scatters.scatter"),
         (np.zeros((600, 500), "f4")[:, 1:], Strategy.ROWS, "copies.rows"),
-        (np.zeros(999_999, "f4")[::7], Strategy.GATHER, "gathers.gather"),
+        (np.zeros(999_999, "f4")[::7], Strategy.BOXES, "boxes.boxes"),
         (np.zeros((600, 500), "f4"), Strategy.ONE_RUN, "copies.run"),
     ],
 )
@@ -228,9 +228,8 @@ def test_every_strategy_is_met():
     ]
     met = {planner.plan(layout_of(v)).strategy for v in views}
     met.add(planner.plan(layout_of(np.zeros((9, 9)).T), count=2).strategy)
-    larger = {Strategy.BOXES}
-    narrow = {s for s in Strategy if s.row.bits} | {Strategy.SHUFFLE_BOXES}
-    assert met == set(Strategy) - larger - narrow - {Strategy.ROWS_IN_TURNS}
+    narrow = {s for s in Strategy if s.row.bits}
+    assert met == set(Strategy) - narrow - {Strategy.ROWS_IN_TURNS}
 
 
 X86 = platform.machine() in ("x86_64", "AMD64")

@@ -6,14 +6,15 @@ width of elements, 1, 2, 3, 4 or 6 bits, is passed as the length of a tuple.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
+from numba import types
 
 from ..runtime.cpu_caches import LINE
 from . import llvm
 from .constants import PIECE, per_byte
-from .jit import kernel
 from .llvm import Address, Builder, Tag, Value, emits
 
 
@@ -109,12 +110,7 @@ def _unpacked(builder: Builder, src: Address, shift: Value, count: int, width: i
     value = builder.phi(straight.type)
     value.add_incoming(straight, straight_from)
     value.add_incoming(shifted, shifted_from)
-    for near, far, apart in _steps(width):
-        low = builder.and_(value, llvm.constant(near, value.type))
-        high = builder.shl(value, llvm.constant(apart, value.type))
-        high = builder.and_(high, llvm.constant(far, value.type))
-        value = builder.or_(low, high)
-    return value
+    return _spread(builder, value, width)
 
 
 def _grouped(builder: Builder, src: Address, shift: Value | None, count: int, width: int) -> Any:
@@ -157,11 +153,7 @@ def pack_line(builder: Builder, dst: Address, src: Address, bits: Tag) -> None:
     """Write 64 elements from 64 codes with any high bits; 4 more bytes may change."""
     width, group = bits.count, group_of(bits.count)
     wide = ir.VectorType(ir.IntType(8 * group), LINE // group)
-    value = llvm.load(builder, src, wide)
-    for near, far, apart in reversed(_steps(width)):
-        low = builder.and_(value, llvm.constant(near, wide))
-        high = builder.and_(value, llvm.constant(far, wide))
-        value = builder.or_(low, builder.lshr(high, llvm.constant(apart, wide)))
+    value = _gathered(builder, llvm.load(builder, src, wide), width)
     if 8 % width == 0:
         packed = builder.trunc(value, ir.VectorType(llvm.I8, wide.count))
         llvm.store(builder, packed, dst)
@@ -175,37 +167,45 @@ def pack_line(builder: Builder, dst: Address, src: Address, bits: Tag) -> None:
         llvm.store(builder, part, llvm.at(builder, dst, k * used))
 
 
-def _steps(width: int) -> list[tuple[int, int, int]]:
-    """Each step from packed elements to codes: what stays, what moves when moved, how far."""
-    group, steps = group_of(width), []
-    count = group // 2
+def _steps(width: int, kind: Any) -> list[list[Any]]:
+    """Each step from packed elements to codes, which fill the lanes of a vector.
+
+    What stays, what moves when moved, how far.
+    """
+    nbits, steps = kind.element.width, []
+    count = nbits // 16
     while count:
-        half, apart = count * width, count * (8 - width)
-        near = spaced(half, 16 * count, 8 * group)
-        steps.append((near, near << 8 * count, apart))
+        near = spaced(count * width, 16 * count, nbits)
+        step = near, near << 8 * count, count * (8 - width)
+        steps.append([llvm.constant(n, kind) for n in step])
         count //= 2
     return steps
 
 
-@kernel
-def spread(word: int, width: int) -> int:
-    """8 codes from the low 8 * `width` bits of a word, which hold 8 elements; width is below 8."""
-    four, two, one = (1 << 4 * width) - 1, (1 << 2 * width) - 1, (1 << width) - 1
-    gap = 8 - width
-    word = (word & four) | (word << 4 * gap & four << 32)
-    word = (word & two * 0x0000000100000001) | (word << 2 * gap & two * 0x0001000000010000)
-    return (word & one * 0x0001000100010001) | (word << gap & one * 0x0100010001000100)
+def _spread(builder: Any, value: Any, width: int) -> Any:
+    """The codes of the elements that each lane begins with."""
+    for near, far, apart in _steps(width, value.type):
+        high = builder.and_(builder.shl(value, apart), far)
+        value = builder.or_(builder.and_(value, near), high)
+    return value
 
 
-@kernel
-def gathered(word: int, width: int) -> int:
-    """8 elements from 8 codes, whose high bits are ignored."""
-    four, two, one = (1 << 4 * width) - 1, (1 << 2 * width) - 1, (1 << width) - 1
-    gap = 8 - width
-    word = (word & one * 0x0001000100010001) | (
-        word >> gap & two * 0x0001000100010001 - one * 0x0001000100010001
-    )
-    word = (word & two * 0x0000000100000001) | (
-        word >> 2 * gap & four * 0x0000000100000001 - two * 0x0000000100000001
-    )
-    return (word & four) | (word >> 4 * gap & four << 4 * width)
+def _gathered(builder: Any, value: Any, width: int) -> Any:
+    """The elements of the codes in each lane, whose high bits are ignored."""
+    for near, far, apart in reversed(_steps(width, value.type)):
+        high = builder.lshr(builder.and_(value, far), apart)
+        value = builder.or_(builder.and_(value, near), high)
+    return value
+
+
+def _of_words(write: Callable[..., Any]) -> Callable[[int, Any], int]:
+    """The intrinsic that does so with 8 codes, or elements, in one word."""
+
+    def changed(builder: Builder, word: Value, bits: Tag) -> Value:
+        lane = builder.bitcast(word, ir.VectorType(llvm.I64, 1))
+        return builder.bitcast(write(builder, lane, bits.count), llvm.I64)
+
+    return emits(types.int64)(changed)
+
+
+spread, gathered = _of_words(_spread), _of_words(_gathered)

@@ -9,12 +9,11 @@ from __future__ import annotations
 from ..runtime.cpu_caches import LINE, PAGE
 from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED, TENSOR
 from .bit_vectors import set_bits, shift_words, stream_shifted
-from .constants import COUNTS, PIECE, STAGE, WIDTHS
-from .copies import small_row, stream
+from .constants import COUNTS, PIECE, STAGE
+from .copies import CALLED, move_run, stream
 from .jit import Address, BitAddress, Numbers, Table, kernel
 from .memory import (
     bit_pointer,
-    copy,
     load_byte,
     load_word,
     move_line,
@@ -26,9 +25,7 @@ from .odometer import seek, step
 from .shares import take
 
 LINE_BITS = 8 * LINE
-_WIDE = WIDTHS[4]
 _WORD, _PIECE, _LINE = COUNTS[1], COUNTS[2], COUNTS[8]  # tags: words of 8 bytes
-SHORT = 4 * LINE  # shorter rows are stored directly, streamed or not: TTC 46 with int4 28 -> 20 ms
 LONG = 8 * PAGE  # bits of a row that is moved by itself
 
 
@@ -79,25 +76,21 @@ def shift_few(target: Address, source: Address, shift: int, nbytes: int) -> None
 def shift_bytes(target: Address, source: Address, shift: int, nbytes: int, streamed: bool) -> None:
     """memcpy from `shift` bits (0 to 7) after an address."""
     if shift == 0:
-        if LINE <= nbytes <= SHORT:
-            small_row(target, source, nbytes, _WIDE)
-        elif streamed:
+        if streamed and nbytes > CALLED:
             stream(target, source, nbytes)
         else:
-            copy(target, source, nbytes)
+            move_run(target, source, nbytes)
     elif nbytes < LINE:
         shift_few(target, source, shift, nbytes)
     else:
         done = -target & (LINE - 1)
         shift_few(target, source, shift, done)
-        if streamed:
-            while done + LINE <= nbytes:
+        while done + LINE <= nbytes:
+            if streamed:
                 stream_shifted(target + done, source + done, shift)
-                done += LINE
-        else:
-            while done + LINE <= nbytes:
+            else:
                 shift_words(target + done, source + done, shift, _LINE)
-                done += LINE
+            done += LINE
         shift_few(target + done, source + done, shift, nbytes - done)
 
 

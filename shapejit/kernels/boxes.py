@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..runtime.jobs import AHEAD, DST, HIGH, LEFT, LOW, SRC, STREAMED, TENSOR
+from ..runtime.jobs import HIGH, LOW, STREAMED, TENSOR
 from .constants import (
     BLOCKS,
     COLUMNS,
@@ -26,9 +26,9 @@ from .constants import (
     RUNS,
     START,
 )
-from .copies import small_row, stream
+from .copies import move_run, write_run
 from .jit import Address, Numbers, Table, kernel
-from .memory import address_of, copy, move, move_piece, pointer, prefetch, size_of
+from .memory import address_of, move, move_piece, pointer, prefetch, size_of
 from .odometer import box_at
 from .shares import take
 from .vectors import VECTOR_ROWS, transpose_block
@@ -73,7 +73,7 @@ def singles(
                 first = last
                 last += 1
             for i in range(first, last):
-                small_row(place + i * nbytes, begin + offsets[rows + i], nbytes, width)
+                move_run(place + i * nbytes, begin + offsets[rows + i], nbytes)
 
 
 @kernel
@@ -81,38 +81,7 @@ def drain(target: Address, stage: Address, box: Table, offsets: Numbers, streame
     """Copy the runs of a full stage to the target."""
     staged, places, run = box[RUNS, START], box[RUN_TARGETS, START], box[RUN, NBYTES]
     for k in range(box[RUNS, COUNT]):
-        if streamed:
-            stream(target + offsets[places + k], stage + offsets[staged + k], run)
-        else:
-            copy(target + offsets[places + k], stage + offsets[staged + k], run)
-
-
-@kernel
-def next_box(
-    places: Table,
-    work: Numbers,
-    span: Numbers,
-    stage: Address,
-    loops: Table,
-    box: Table,
-    offsets: Numbers,
-) -> bool:
-    """Drain the stage and go to the next box; False when the job is done.
-
-    Sets in `span` the start of the box in its tensor, `SRC` and `DST`, and of the next, `AHEAD`.
-    """
-    if span[LEFT] > 0:
-        target = pointer(places[1, span[TENSOR]]) + span[DST]
-        drain(target, stage, box, offsets, work[STREAMED] != 0)
-        span[LEFT] -= 1
-    if span[LEFT] == 0:
-        if not take(work, span):
-            return False
-        span[LEFT] = span[HIGH] - span[LOW]
-    index = span[HIGH] - span[LEFT]
-    span[SRC], span[DST], _, _ = box_at(loops, index)
-    span[AHEAD] = box_at(loops, index + 1)[0]
-    return True
+        write_run(target + offsets[places + k], stage + offsets[staged + k], run, streamed)
 
 
 @kernel
@@ -162,11 +131,14 @@ def boxes(
 
     `reach` bytes of the source may be read.
     """
-    while next_box(places, work, span, stage, loops, box, offsets):
-        source = pointer(places[0, span[TENSOR]])
-        src, ahead = source + span[SRC], source + span[AHEAD]
-        safe = span[SRC] + box[RUN, REACH] <= reach
-        if safe and box[BLOCKS, COUNT] > 0:
-            blocks(src, stage, ahead, box, offsets, width, pieces)
-        else:
-            singles(src, stage, ahead, box, offsets, nbytes, safe, width)
+    while take(work, span):
+        source, target = pointer(places[0, span[TENSOR]]), pointer(places[1, span[TENSOR]])
+        for unit in range(span[LOW], span[HIGH]):
+            s, t, _, _ = box_at(loops, unit)
+            src, ahead = source + s, source + box_at(loops, unit + 1)[0]
+            safe = s + box[RUN, REACH] <= reach
+            if safe and box[BLOCKS, COUNT] > 0:
+                blocks(src, stage, ahead, box, offsets, width, pieces)
+            else:
+                singles(src, stage, ahead, box, offsets, nbytes, safe, width)
+            drain(target + t, stage, box, offsets, work[STREAMED] != 0)

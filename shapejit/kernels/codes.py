@@ -13,9 +13,9 @@ from .bit_vectors import gathered, pack_line, spread, unpack_words
 from .bits import load_bits, move_bits
 from .calls import call
 from .constants import CODES_BLOCK, COUNTS, PIECE
-from .copies import stream
+from .copies import write_run
 from .jit import Address, BitAddress, Numbers, Table, kernel
-from .memory import address_of, bit_pointer, copy, load_byte, load_word, store_byte, store_word
+from .memory import address_of, bit_pointer, load_byte, load_word, store_byte, store_word
 from .odometer import seek, step
 from .shares import take
 from .shuffles import shuffle
@@ -31,13 +31,13 @@ def unpack(codes: Address, source: BitAddress, count: int, end: Address, bits: A
     Returns the number of codes written.
     """
     width, done = len(bits), 0
+    begin, shift = source >> 3, source & 7
     while done + LINE <= count:
-        bit = source + done * width
-        unpack_words(codes + done, bit >> 3, bit & 7, bits, _WORDS)
+        unpack_words(codes + done, begin + (done * width >> 3), shift, bits, _WORDS)
         done += LINE
     while done < count:
         word = load_bits(source + done * width, end)
-        store_word(codes + done, spread(word, width))
+        store_word(codes + done, spread(word, bits))
         done += 8
     return done
 
@@ -53,7 +53,7 @@ def pack(target: Address, codes: Address, count: int, bits: Any) -> int:
         pack_line(target + (done * width >> 3), codes + done, bits)
         done += LINE
     while done < count:
-        word = gathered(load_word(codes + done), width)
+        word = gathered(load_word(codes + done), bits)
         store_word(target + (done * width >> 3), word)
         done += 8
     return done
@@ -184,8 +184,6 @@ def by_codes(
                     call(packs, (packed + (ready * width >> 3), stage, rest))
             if unit != 8:
                 move_bits(dst, 8 * packed, some * unit, streamed)
-            elif streamed:
-                stream(dst >> 3, stage, some)
             else:
-                copy(dst >> 3, stage, some)
+                write_run(dst >> 3, stage, some, streamed)
             s, t = step(around, around_at, s, t)

@@ -15,7 +15,7 @@ from typing import Any
 from ..runtime.cpu_caches import LINE, PAGE
 from ..runtime.jobs import HIGH, LOW, SPAN, TENSOR
 from .constants import PIECE, STAGE, WIDTHS
-from .jit import Address, BitAddress, Numbers, Table, kernel
+from .jit import Address, BitAddress, Numbers, Table, inlined, kernel
 from .memory import copy, move, move_line, move_piece, pointer, prefetch, size_of, stream_line
 from .odometer import seek, step
 from .shares import take
@@ -23,7 +23,7 @@ from .shares import take
 PAGES = 4  # read and written alternately: a quarter faster than memcpy; 6 are no faster
 AHEAD = 2048  # bytes from the row that is copied to the one that is prefetched: 1.5 -> 1.3 x limit
 ASKED = 2 * LINE  # bytes of a row from which on it is prefetched; 8 lines: up to 2 x the time
-CALLED = 4 * LINE  # bytes of a row from which a call of memcpy pays
+CALLED = 8 * LINE  # bytes of a run from which a call of memcpy pays
 _BYTE, _FOUR = WIDTHS[1], WIDTHS[4]
 
 
@@ -38,6 +38,15 @@ def stream(target: Address, source: Address, nbytes: int) -> None:
         done += LINE
     if done < nbytes:
         copy(target + done, source + done, nbytes - done)
+
+
+@kernel
+def write_run(target: Address, source: Address, nbytes: int, streamed: bool) -> None:
+    """memcpy, streamed or not."""
+    if streamed:
+        stream(target, source, nbytes)
+    else:
+        copy(target, source, nbytes)
 
 
 @kernel
@@ -80,32 +89,22 @@ def run(places: Table, work: Numbers, span: Numbers, stage: Address, nbytes: int
             stream_pages(target + first, source + first, end - first)
 
 
-@kernel
-def small_row(target: Address, source: Address, nbytes: int, width: Any) -> None:
-    """Copy a row of at least `width` bytes; the last move overlaps the previous one."""
-    if nbytes >= LINE:
+@inlined
+def move_run(target: Address, source: Address, nbytes: int) -> None:
+    """memcpy that is fast for short runs; the last move overlaps the previous one."""
+    if nbytes > CALLED:
+        copy(target, source, nbytes)
+    elif nbytes >= LINE:
         done = 0
         while done < nbytes - LINE:
             move_line(target + done, source + done)
             done += LINE
         move_line(target + nbytes - LINE, source + nbytes - LINE)
-    else:
-        size = size_of(width)
-        done = 0
-        while done < nbytes - size:
-            move(target + done, source + done, width)
-            done += size
-        move(target + nbytes - size, source + nbytes - size, width)
-
-
-@kernel
-def fragment(target: Address, source: Address, nbytes: int) -> None:
-    """Copy less than a line: up to 1.7 x as fast as `small_row`, whose widths vary."""
-    if nbytes >= PIECE:
-        done = PIECE
-        while done < nbytes:
-            move_piece(target + done - PIECE, source + done - PIECE)
-            done += PIECE
+    elif nbytes >= PIECE:
+        move_piece(target, source)
+        if nbytes > 2 * PIECE:
+            move_piece(target + PIECE, source + PIECE)
+            move_piece(target + nbytes - 2 * PIECE, source + nbytes - 2 * PIECE)
         move_piece(target + nbytes - PIECE, source + nbytes - PIECE)
     elif nbytes >= 4:
         move(target, source, _FOUR)
@@ -143,13 +142,11 @@ def rows(
     nbytes: int,
     reach: int,
     turns: Any,
-    width: Any,
 ) -> None:
     """Copy rows of `nbytes`; if `turns` has two bytes, all sources' rows take turns in one target.
 
-    `width` is the largest that fits into a row; `reach` bytes of a source may be read. With a
-    stage, rows shorter than the stage are collected there, so that only whole lines are streamed;
-    they must be adjacent in the target.
+    `reach` bytes of a source may be read. With a stage, rows shorter than the stage are collected
+    there, so that only whole lines are streamed; they must be adjacent in the target.
     """
     at, in_turns = span[SPAN:], size_of(turns) == 2
     sources = places.shape[1] if in_turns else 1
@@ -176,17 +173,15 @@ def rows(
                     if whole:
                         move_piece(stage + staged_bytes, source)
                     else:
-                        small_row(stage + staged_bytes, source, nbytes, width)
+                        move_run(stage + staged_bytes, source, nbytes)
                     staged_bytes += nbytes
                     if staged_bytes + nbytes > STAGE:
                         next_line, staged_bytes = flush(next_line, stage, line_offset, staged_bytes)
                         line_offset = 0
                 elif stage != 0:
                     stream_pages(place, source, nbytes)
-                elif nbytes > CALLED:
-                    copy(place, source, nbytes)
                 else:
-                    small_row(place, source, nbytes, width)
+                    move_run(place, source, nbytes)
             s, t = step(loops, at, s, t)
         if staged:
             stream(next_line, stage + line_offset, staged_bytes - line_offset)

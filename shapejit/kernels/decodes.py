@@ -15,7 +15,7 @@ from .conversions import convert
 from .jit import Address, Numbers, Table, kernel
 from .memory import pointer, prefetch
 from .shares import take
-from .unit_generator import read_units
+from .shuffles import shuffle
 
 
 @kernel
@@ -26,7 +26,8 @@ def decode_step(row: Numbers, begin: int, count: int, stage: Address, into: Addr
     first, some = begin // per, max(1, count // per)
     codes = pointer(place) + first // unit * apart
     if read != 0:
-        read_units(read, codes, stage + codes_at, some // unit, apart)
+        nowhere = pointer(0)
+        shuffle(read, codes, stage + codes_at, nowhere, some // unit, apart, 0, 0, 0)
         codes = stage + codes_at
     scales, zeros = pointer(scale), pointer(zero)
     if staged & SCALE_STAGED != 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -15,45 +15,39 @@ from .bit_vectors import spaced, swapped
 from .networks import Network, parts
 from .planes import planes_of
 from .pointers import moved
-from .unit_generator import Piece, joined, picked, side_by_side
-
-# source, target, offsets of the vectors in both, blocks, step to the next block in both,
-# distances of prefetching in both
-SIGNATURE = ir.FunctionType(ir.VoidType(), [llvm.POINTER] * 3 + [llvm.I64] * 5)
+from .unit_generator import SIGNATURE as SIGNATURE, Piece, blocks, joined, picked, side_by_side
 
 
 def write(function: Any, network: Network) -> None:
     """Write the function that permutes blocks, which `shuffles.shuffle` calls."""
-    builder = ir.IRBuilder(function.append_basic_block("entry"))
-    source, target, table, count, source_step, target_step, source_ahead, target_ahead = (
-        function.args
-    )
+    table, source_ahead, target_ahead = (function.args[k] for k in (2, 6, 7))
     reads, writes = network.pieces
+    with blocks(function) as (builder, begin, into):
 
-    def place(begin: Any, index: int) -> Any:
-        return moved(builder, begin, llvm.entry(builder, table, index))
+        def places(start: Any, indices: range, ahead: Any, written: bool) -> Iterator[Any]:
+            for index in indices:
+                at = moved(builder, start, llvm.entry(builder, table, index))
+                llvm.prefetch(builder, moved(builder, at, ahead), written)
+                yield at
 
-    with llvm.Counted(builder, count, llvm.number(1)) as k:
-        begin = moved(builder, source, builder.mul(k, source_step))
-        into = moved(builder, target, builder.mul(k, target_step))
-        pieces = list[Piece]()
-        for i in range(reads):
-            at = place(begin, i)
-            llvm.prefetch(builder, moved(builder, at, source_ahead))
-            for far, part in parts(network.read):
-                kind = ir.VectorType(llvm.I8, part)
-                offsets = range(i * network.read + far, i * network.read + far + part)
-                loaded = llvm.load(builder, llvm.at(builder, at, far), kind)
-                pieces.append((loaded, list(offsets)))
-        make = _exchanged if network.exchanged else _mixed
-        made = make(builder, network, pieces)
-        for i in range(writes):
-            at = place(into, reads + i)
-            llvm.prefetch(builder, moved(builder, at, target_ahead), True)
-            for far, part in parts(network.written):
-                value = made(i * network.written + far, part)
-                llvm.store(builder, value, llvm.at(builder, at, far))
-    builder.ret_void()
+        sources = places(begin, range(reads), source_ahead, False)
+        targets = places(into, range(reads, reads + writes), target_ahead, True)
+        permute(builder, network, sources, targets)
+
+
+def permute(builder: Any, network: Network, sources: Iterable[Any], targets: Iterable[Any]) -> None:
+    """Permute one block, given the addresses of its pieces."""
+    pieces = list[Piece]()
+    for i, at in enumerate(sources):
+        for far, part in parts(network.read):
+            loaded = llvm.load(builder, llvm.at(builder, at, far), ir.VectorType(llvm.I8, part))
+            begin = i * network.read + far
+            pieces.append((loaded, list(range(begin, begin + part))))
+    made = (_exchanged if network.exchanged else _mixed)(builder, network, pieces)
+    for i, at in enumerate(targets):
+        for far, part in parts(network.written):
+            value = made(i * network.written + far, part)
+            llvm.store(builder, value, llvm.at(builder, at, far))
 
 
 Made = Callable[[int, int], Any]  # the bytes of a block from one on, as a vector

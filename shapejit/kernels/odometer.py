@@ -6,11 +6,8 @@
 
 from __future__ import annotations
 
-from ..runtime.jobs import HIGH, LEFT, LOW, SOURCE, SPAN, TARGET, TENSOR
 from .constants import INNER, START, STRIDE
-from .jit import Address, Numbers, Table, inlined, kernel
-from .memory import pointer
-from .shares import take
+from .jit import Numbers, Table, kernel
 
 
 @kernel
@@ -70,30 +67,3 @@ def step(loops: Table, at: Numbers, source: int, target: int) -> tuple[int, int]
         at[k] = 0
         k -= 1
     return source, target
-
-
-@kernel
-def advance(work: Numbers, span: Numbers, loops: Table) -> bool:
-    """Go to the next iteration of the loops; False when the job is done.
-
-    Sets in `span` its start in the tensor, `SOURCE` and `TARGET`, and the number of iterations
-    `LEFT` in the share, including it; positions of loops are in `span[SPAN:]`.
-    """
-    at = span[SPAN:]
-    if span[LEFT] > 1:
-        span[LEFT] -= 1
-        span[SOURCE], span[TARGET] = step(loops, at, span[SOURCE], span[TARGET])
-        return True
-    span[LEFT] = 0
-    if not take(work, span):
-        return False
-    span[SOURCE], span[TARGET] = seek(loops, at, span[LOW])
-    span[LEFT] = span[HIGH] - span[LOW]
-    return True
-
-
-@inlined
-def begins(places: Table, span: Numbers) -> tuple[Address, Address]:
-    """The start addresses of an iteration in source and target."""
-    source, target = pointer(places[0, span[TENSOR]]), pointer(places[1, span[TENSOR]])
-    return source + span[SOURCE], target + span[TARGET]

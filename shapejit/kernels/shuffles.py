@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED, TENSOR
-from .copies import stream
+from ..runtime.jobs import HIGH, LOW, SPAN, TENSOR
 from .jit import Numbers, Table, kernel
 from .llvm import Address, Builder, Value, emits
-from .memory import address_of, copy, pointer
-from .network_generator import SIGNATURE
-from .odometer import advance, begins, seek, step
+from .memory import address_of, pointer
+from .odometer import seek, step
 from .shares import take
-
-# The table of a box, and its columns.
-CALLS, BLOCKS, GROUPS, ROWS = range(4)
-COUNT, FROM, TO = range(3)
+from .unit_generator import SIGNATURE
 
 
 @emits()
@@ -54,7 +49,6 @@ def shuffle_blocks(
     last = loops.shape[0] - 1
     count, source_step, target_step = steps[0]
     _, source_ahead, target_ahead = steps[1]
-    # Without `advance`, which takes 13 ns more: 1.12 of the time of int4 patches.
     while take(work, span):
         source, target = pointer(places[0, span[TENSOR]]), pointer(places[1, span[TENSOR]])
         s, t = seek(loops, at, span[LOW])
@@ -72,42 +66,3 @@ def shuffle_blocks(
                 target_ahead,
             )
             s, t = step(loops, at, s, t)
-
-
-@kernel
-def shuffle_boxes(
-    places: Table,
-    work: Numbers,
-    span: Numbers,
-    stage: Address,
-    loops: Table,
-    offsets: Numbers,
-    box: Table,
-    entry: int,
-    nbytes: int,
-) -> None:
-    """Permute boxes of blocks on the stage, from which they are written by rows of `nbytes`.
-
-    The rows of `box` are loops (count, steps from and to): calls, the blocks of each, from the
-    source to the stage; groups of rows, and rows, from the stage to the target, where the offsets
-    of rows begin at the index that stands in place of a step.
-    """
-    table = address_of(offsets)
-    calls, call_source, call_stage = box[CALLS, COUNT], box[CALLS, FROM], box[CALLS, TO]
-    blocks, block_source, block_stage = box[BLOCKS, COUNT], box[BLOCKS, FROM], box[BLOCKS, TO]
-    groups, group_stage, group_target = box[GROUPS, COUNT], box[GROUPS, FROM], box[GROUPS, TO]
-    rows, pitch, first = box[ROWS, COUNT], box[ROWS, FROM], box[ROWS, TO]
-    streamed = work[STREAMED] != 0
-    while advance(work, span, loops):
-        source, target = begins(places, span)
-        for i in range(calls):
-            begin, into = source + i * call_source, stage + i * call_stage
-            shuffle(entry, begin, into, table, blocks, block_source, block_stage, call_source, 0)
-        for k in range(groups):
-            for row in range(rows):
-                begin = stage + k * group_stage + row * pitch
-                into = target + k * group_target + offsets[first + row]
-                if streamed:
-                    stream(into, begin, nbytes)
-                else:
-                    copy(into, begin, nbytes)

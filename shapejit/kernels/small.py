@@ -9,9 +9,9 @@ from ..shapes.arithmetic import merge
 from . import small_plans
 from .calls import call
 from .constants import COUNTS, PIECE, WIDTHS
-from .copies import fragment, small_row
+from .copies import move_run
 from .jit import Address, inlined, kernel
-from .memory import VECTOR, copy, load_word, move, pointer, prefetch, size_of, store_word
+from .memory import VECTOR, load_word, move, pointer, prefetch, size_of, store_word
 from .small_plans import (
     BLOCKS,
     COLUMN_GAP,
@@ -230,12 +230,7 @@ def runs(
         for p in range(rows):
             src, dst = source + q * step + p * row_step, target + q * gap + p * nbytes
             ahead = ask(ahead, end, nbytes)
-            if nbytes > 8 * LINE:
-                copy(dst, src, nbytes)
-            elif nbytes >= PIECE:
-                small_row(dst, src, nbytes, W16)
-            else:
-                fragment(dst, src, nbytes)
+            move_run(dst, src, nbytes)
     return ahead
 
 

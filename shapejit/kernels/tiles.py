@@ -30,7 +30,7 @@ from .constants import (
     UNIT,
 )
 from .conversions import convert
-from .copies import lines_of, small_row, stream
+from .copies import lines_of, move_run, stream
 from .jit import Address, Numbers, Table, kernel
 from .memory import address_of, move_line, move_piece, pointer, prefetch, size_of
 from .odometer import offset_at, seek, step
@@ -198,9 +198,8 @@ def run_tiles(
     offsets: Numbers,
     nbytes: int,
     reach: int,
-    width: Any,
 ) -> None:
-    """`tiles` of runs of `nbytes`, which keep their order: `width` is the largest that fits.
+    """`tiles` of runs of `nbytes`, which keep their order.
 
     Columns are evenly spaced in the source, tile[COLUMNS, STEP] apart; `reach` bytes of it may be
     read.
@@ -209,7 +208,7 @@ def run_tiles(
     at, gap, pitch = span[SPAN:], tile[COLUMNS, STEP], tile[STAGED, PITCH]
     # Stores run over the end of a run: the next row overwrites that.
     short = nbytes < LINE and stage != 0 and tile[STAGED, DENSE] == 0
-    most = PIECE if size_of(width) < PIECE else LINE
+    most = PIECE if nbytes < PIECE else LINE
     close = gap <= nbytes + LINE
     while take(work, span):
         source, target = pointer(places[0, span[TENSOR]]), pointer(places[1, span[TENSOR]])
@@ -239,7 +238,7 @@ def run_tiles(
                     place = stage + q * pitch + p * nbytes
                     if stage == 0:
                         place = dst + offsets[columns + q] + (low + p) * nbytes
-                    small_row(place, row + q * gap, nbytes, width)
+                    move_run(place, row + q * gap, nbytes)
             if stage != 0:
                 drain_tile(
                     dst, stage, tile, offsets, columns, count, own, low, some, nbytes, 0, True

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial, reduce
 from math import gcd
 from typing import Any
@@ -11,30 +12,42 @@ from llvmlite import ir
 
 from ..runtime.cpu_caches import LINE
 from . import llvm
-from .llvm import POINTER, Address, Builder, Value, emits
+from .llvm import POINTER
 from .planes import Plane, Unit
 from .pointers import moved
 
 Fetch = Callable[[list[int]], Any]  # the bytes at some offsets, as a vector
 Piece = tuple[Any, list[int]]  # a vector of bytes, and their offsets
 
-# source, target, units, step
-SIGNATURE = ir.FunctionType(ir.VoidType(), [POINTER] * 2 + [llvm.I64] * 2)
+# source, target, a table of offsets, blocks, step to the next block in both, distances of
+# prefetching in both
+SIGNATURE = ir.FunctionType(ir.VoidType(), [POINTER] * 3 + [llvm.I64] * 5)
+
+
+@contextmanager
+def blocks(function: Any, size: int = 0) -> Iterator[tuple[Any, Any, Any]]:
+    """The loop of a function with this SIGNATURE: a builder, and a block's source and target.
+
+    If blocks have a `size`, they follow one another in the target.
+    """
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    source, target, _, count, source_step, target_step, _, _ = function.args
+    if size:
+        target_step = llvm.number(size)
+    with llvm.Counted(builder, count, llvm.number(1)) as k:
+        begin = moved(builder, source, builder.mul(k, source_step))
+        yield builder, begin, moved(builder, target, builder.mul(k, target_step))
+    builder.ret_void()
 
 
 def write(function: Any, unit: Unit) -> None:
-    """Write the function of a unit, which `read_units` calls."""
-    builder = ir.IRBuilder(function.append_basic_block("entry"))
-    source, target, count, step = function.args
+    """Write the function that reads units: `shuffles.shuffle` calls it, without a table."""
     lanes = gcd(unit.size, LINE)
-    with llvm.Counted(builder, count, llvm.number(1)) as k:
-        begin = moved(builder, source, builder.mul(k, step))
-        into = moved(builder, target, builder.mul(k, llvm.number(unit.size)))
+    with blocks(function, unit.size) as (builder, begin, into):
         for first in range(0, unit.size, lanes):
             planes = [p._replace(places=p.places[first : first + lanes]) for p in unit.planes]
             value = joined(builder, partial(_bytes, builder, begin), planes)
             llvm.store(builder, value, llvm.at(builder, into, first))
-    builder.ret_void()
 
 
 def joined(builder: Any, fetch: Fetch, planes: Iterable[Plane]) -> Any:
@@ -143,12 +156,3 @@ def _pair(builder: Any, one: Piece, other: Piece) -> Piece:
         vectors.append(value)
         held += [*offsets, *[-1] * spare]
     return llvm.joined(builder, vectors), held
-
-
-@emits()
-def read_units(
-    builder: Builder, entry: Value, src: Address, dst: Address, count: Value, step: Value
-) -> None:
-    """Write the codes of `count` units, `step` bytes apart, by the function at `entry`."""
-    function = builder.inttoptr(entry, SIGNATURE.as_pointer())
-    builder.call(function, [src, dst, count, step])

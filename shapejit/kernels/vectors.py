@@ -10,8 +10,9 @@ from llvmlite import ir
 from . import llvm
 from .constants import PIECE, WIDTHS
 from .llvm import Address, Builder, Tag, Value, emits
+from .network_generator import permute
+from .networks import Network
 from .pointers import moved
-from .unit_generator import Piece, picked, side_by_side
 
 # Tags: how many rows a block has.
 VECTOR_ROWS = WIDTHS[1]  # rows that fill a vector of each column
@@ -110,13 +111,10 @@ def interleave(
 
     Row i is `pieces` * 16 bytes at `src` + rows[i]; all are written to `dst`.
     """
-    nbytes, parts = PIECE * llvm.size(pieces), factor.count
-    count = nbytes // llvm.size(width)
-    places = [moved(builder, src, llvm.entry(builder, rows, i)) for i in range(parts)]
-    block = _loaded(builder, places, [count * i for i in range(parts)], width, count)
-    for k in range(parts):
-        order = [at % parts * count + at // parts for at in range(k * count, (k + 1) * count)]
-        llvm.store(builder, picked(builder, block, order), llvm.at(builder, dst, k * nbytes))
+    nbytes, size, parts = PIECE * llvm.size(pieces), llvm.size(width), factor.count
+    digits = (size, 1), (parts, nbytes), (nbytes // size, size)
+    places = (moved(builder, src, llvm.entry(builder, rows, i)) for i in range(parts))
+    permute(builder, Network(8, nbytes, parts * nbytes, digits), places, [dst])
 
 
 @emits()
@@ -125,20 +123,8 @@ def pick(builder: Builder, src: Address, dst: Address, apart: Tag, width: Tag, p
 
     Nothing after the last element is read.
     """
-    size, far = llvm.size(width), apart.count
-    count = PIECE * llvm.size(pieces) // size
-    # The last load reaches back.
-    begins = [min(i * count, (count - 1) * (far - 1)) for i in range(far)]
-    places = [llvm.at(builder, src, begin * size) for begin in begins]
-    block = _loaded(builder, places, begins, width, count)
-    llvm.store(builder, picked(builder, block, [far * k for k in range(count)]), dst)
-
-
-def _loaded(
-    builder: Builder, places: list[Address], begins: list[int], width: Any, count: int
-) -> Piece:
-    """Vectors of `count` elements side by side; the first ones have these numbers."""
-    vector = ir.VectorType(ir.IntType(8 * llvm.size(width)), count)
-    pairs = zip(places, begins, strict=True)
-    pieces = [(llvm.load(builder, at, vector), [*range(n, n + count)]) for at, n in pairs]
-    return side_by_side(builder, pieces)
+    size, nbytes = llvm.size(width), PIECE * llvm.size(pieces)
+    step = apart.count * size
+    read = (nbytes // size - 1) * step + size
+    network = Network(8, read, nbytes, ((size, 1), (nbytes // size, step)))
+    permute(builder, network, [src], [dst])

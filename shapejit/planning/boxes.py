@@ -26,6 +26,7 @@ from .tiles import Tile
 BOX_BYTES, BOX_PART = 256 * 1024, 4
 TARGET_RUN = 4096
 SOURCE_RUN = 1024
+GATHERED = 8 * 1024, 1  # goals of a box of which only the run in the target is long
 
 # Cycles, about: of a block of 16 bytes of columns by as many of rows, transposed in
 # registers, by width; what each more lane adds to it; and of an element or run that is moved
@@ -36,10 +37,10 @@ ALONE = 2.0
 
 
 def pays(tile: Tile, loops: Sequence[Loop], width: int) -> bool:
-    """Whether a box is faster than what `tile_of` found."""
+    """Whether a box with long runs on both sides is faster than what `tile_of` found."""
     rows = length_of(tile.rows, width)
     match tile.strategy:
-        case Strategy.GATHER:
+        case Strategy.BOXES:
             moving = [loop for loop in loops if loop.source]
             if moving == sorted(moving, key=lambda loop: -abs(loop.source)):
                 return False
@@ -52,13 +53,13 @@ def pays(tile: Tile, loops: Sequence[Loop], width: int) -> bool:
     return False
 
 
-def box_of(loops: Sequence[Loop], width: int) -> Tile:
+def box_of(loops: Sequence[Loop], width: int, goals: tuple[int, int] | None = None) -> Tile:
     """The box of a copy: its elements are transposed in registers, or moved one by one.
 
     The method with the fewest cycles is taken. `step` of the Tile is the lanes of a block (0: one
-    by one).
+    by one). `goals` are those of `parts_of`.
     """
-    outer, inner = in_boxes(loops, parts_of(loops, width))
+    outer, inner = in_boxes(loops, parts_of(loops, width, goals))
     # In the source's order: the next box reads on where it can.
     outer = tuple(sorted(outer, key=lambda loop: -abs(loop.part * loop.source)))
     alone = ALONE * prod(loop.size for loop in inner)

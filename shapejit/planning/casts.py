@@ -170,7 +170,7 @@ def _shuffled(dims: Sequence[Dim], bits: int, unit: int, offset: int) -> _Shuffl
     boxes, inner = in_boxes(dims, parts)
     staged, dense = _rows(inner, bits, unit)
     sides = zip(inner, staged, strict=True)
-    found = shuffle_of([Loop(dim.size, dim.source, at) for dim, at in sides], bits, boxes=False)
+    found = shuffle_of([Loop(dim.size, dim.source, at) for dim, at in sides], bits, cached=True)
     begins = (n * box.source for box in boxes for n in (box.part, box.most))
     if found is None or any(at % 8 for at in (*begins, offset + found.shift)):
         return None

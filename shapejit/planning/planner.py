@@ -15,16 +15,16 @@ from ..runtime.cpu_caches import LINE, PAGE, l2
 from ..shapes.dims import merged
 from ..shapes.layout import Layout
 from . import thresholds
-from .boxes import box_of, pays
+from .boxes import GATHERED, box_of, pays
 from .loops import ArrayLoop, Loop, length_of, normal_form, split_run
 from .plans import Plan
 from .shuffles import MOST_MIXED, Shuffle, mixed_of, shuffle_of
 from .small_plans import slower_whole
 from .strategies import Strategy
-from .tiles import Tile, bit_tile_of, large, tile_of
+from .tiles import Tile, bit_tile_of, tile_of
 
 # Strategies that take up to three times as long as permuted blocks.
-BY_MIXED_BLOCKS = (Strategy.GATHER, Strategy.BOXES, Strategy.RUN_TILES)
+BY_MIXED_BLOCKS = (Strategy.BOXES, Strategy.RUN_TILES)
 MOST_IN_TURNS = 1 << 16  # arrays: a table has an address for each
 
 
@@ -96,14 +96,14 @@ def _planned(layout: Layout, unit: int, into: Layout | None, copies: int) -> Pla
     if layout.bits == unit < 8 and (in_bits or gaps):
         least = PIECE if tile.strategy is Strategy.BIT_TILES else 0
         shuffled = _shuffled(layout, target, normal, total, least=least)
-        if shuffled is not None and (shuffled.strategy is Strategy.SHUFFLE or not large(tile)):
+        if shuffled is not None:
             return shuffled
     elif layout.bits == unit >= 8 and not (in_bits or by_numpy) and _may_mix(tile):
         # Pieces that are no longer than the runs would be written one by one.
         least = max(PIECE, 2 * tile.width)
         shuffled = _mixed(layout, target, normal, total, least)
         if shuffled and (
-            tile.strategy is Strategy.GATHER
+            (tile.strategy is Strategy.BOXES and not tile.columns)
             or shuffled.shuffle.in_sequence
             or shuffled.width >= unit // 8 * least
         ):
@@ -244,7 +244,7 @@ def _in_blocks(layout: Layout, target: Layout, found: Shuffle | None, total: int
     if found is None or (layout.offset + found.shift | target.offset) % 8:
         return None
     return Plan(
-        Strategy.SHUFFLE_BOXES if found.boxes else Strategy.SHUFFLE,
+        Strategy.SHUFFLE,
         layout.size * layout.bits // 8,
         found.loops,
         width=found.network.nbytes,
@@ -276,15 +276,16 @@ def _boxes_from(tile: Tile) -> float:
         longer = max(length_of(tile.rows, width), length_of(tile.columns, width))
         late = longer >= thresholds.RUN
     else:
-        late = tile.strategy is Strategy.GATHER and width >= thresholds.WIDE
+        late = tile.strategy is Strategy.BOXES and width >= thresholds.WIDE
     return thresholds.LATE_BOXES_FROM if late else thresholds.BOXES_FROM
 
 
 def _byte_tile(loops: list[Loop], width: int, total: int) -> Tile:
     """The tile for `total` bytes in runs of `width` bytes."""
     tile = tile_of(loops, width)
-    boxed = total >= _boxes_from(tile) * l2() and pays(tile, loops, width)
-    return box_of(loops, width) if boxed else tile
+    if total >= _boxes_from(tile) * l2() and pays(tile, loops, width):
+        return box_of(loops, width)
+    return box_of(loops, width, GATHERED) if tile.strategy is Strategy.BOXES else tile
 
 
 def _numpy_is_faster(

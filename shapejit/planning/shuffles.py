@@ -10,15 +10,12 @@ from typing import NamedTuple
 from ..kernels.networks import Network, parts
 from ..runtime.cpu_caches import LINE, l2
 from ..shapes.dims import merged
-from . import thresholds
 from .loops import Loop, split
 from .tables import offsets_of
 
 VECTOR = 64  # bytes
 PIECES = (64, 32, 16, 8)  # bytes that are contiguous on both sides, the best first
 MOST_VECTORS = 32  # of a block: as many as there are registers
-SIDE_BY_SIDE = 1024  # bytes of the source that are read in sequence
-BOX_PART = 7 / 16  # of an L2 cache: a box of the target
 MET_AGAIN = 1 / 32  # and lines of the target that blocks write in turn
 MOST_MIXED = 2 * VECTOR  # bytes of a block whose elements mix in any order
 MOST_APART = 4  # elements in the source from one to the next, or runs
@@ -32,15 +29,13 @@ MOST_BLOCKS = 512  # that one call of a network's function permutes
 class Shuffle(NamedTuple):
     """A network, the offsets of a block's pieces in source and target (bytes), and the loops.
 
-    `loops` are in bytes. With `boxes` the last two are those within a box: along the target, and
-    along the source. The first piece is `shift` bits after the first element.
+    `loops` are in bytes. The first piece is `shift` bits after the first element.
     """
 
     network: Network
     sources: tuple[int, ...]
     targets: tuple[int, ...]
     loops: tuple[Loop, ...]
-    boxes: bool
     shift: int
 
     @property
@@ -49,43 +44,20 @@ class Shuffle(NamedTuple):
         network, (_, source, target) = self.network, self.loops[-1]
         return abs(source) == network.read and target == network.written
 
-    @property
-    def whole(self) -> bool:
-        """Whether the blocks of both loops of a box fill whole rows of the target."""
-        step, along = self.loops[-2:]
-        side_by_side = step.target == self.network.written
-        return side_by_side and along.target == step.size * step.target
-
-    @property
-    def row(self) -> int:
-        """Bytes of a row of a box."""
-        step, along = self.loops[-2:]
-        return step.size * (along.size if self.whole else 1) * self.network.written
-
-    @property
-    def pitch(self) -> int:
-        """Bytes from one row of a box to the next: an odd number of lines uses all cache sets."""
-        return (-(-self.row // LINE) | 1) * LINE
-
-    @property
-    def stage(self) -> int:
-        """Bytes of a box."""
-        return (1 if self.whole else self.loops[-1].size) * len(self.targets) * self.pitch
-
 
 def shuffle_of(
-    loops: Sequence[Loop], width: int, bias: int = 0, boxes: bool = True
+    loops: Sequence[Loop], width: int, bias: int = 0, cached: bool = False
 ) -> Shuffle | None:
     """The blocks of loops (in bits, by ascending target) that a network permutes; None if none.
 
-    Without `boxes` if the target is in a cache itself.
+    Unless the target is `cached`, its lines are written whole, or met again while they are in a
+    cache.
     """
     if 8 % width or any(loop.source == 0 for loop in loops):
         return None
     bits = [(loop.size & -loop.size).bit_length() - 1 for loop in loops]
     here, there = (_side_by_side(loops, bits, width, side) for side in SIDES)
     whole = (8 * VECTOR // width).bit_length() - 1
-    best: Shuffle | None = None
     for most in product(PIECES, PIECES):
         near, far = ((8 * n // width).bit_length() - 1 for n in most)
         if near > len(here) or far > len(there):
@@ -96,16 +68,8 @@ def shuffle_of(
             taken[min(left, key=lambda k: loops[k].target << taken[k])] += 1
         if width << sum(taken) <= 8 * VECTOR * MOST_VECTORS:
             made = _blocks(loops, [1 << n for n in taken], width, most, bias)
-            made = _boxed(made) if made and boxes else made
-            if made is None or not made.boxes:
-                return best or made
-            if most[1] > most[0]:
-                continue  # larger blocks have so many short pieces that they leave the caches
-            if made.row >= thresholds.RUN:
-                return made
-            if best is None or made.row > best.row:
-                best = made
-    return best
+            return made if made is None or cached else _near(made)
+    return None
 
 
 def _side_by_side(loops: Sequence[Loop], bits: Sequence[int], width: int, side: int) -> list[int]:
@@ -148,7 +112,7 @@ def _blocks(
     shift = sum((loop.size - 1) * min(0, loop.source) for loop in block)
     sides = zip(*around, strict=True) if around else ((), (), ())
     outer = [Loop(n, s // 8, t // 8) for n, s, t in merged(*sides)] or [Loop(1, 0, 0)]
-    return Shuffle(network, reads.begins, writes.begins, tuple(outer), False, shift)
+    return Shuffle(network, reads.begins, writes.begins, tuple(outer), shift)
 
 
 def _cut(loop: Loop, n: int) -> list[Loop]:
@@ -209,34 +173,21 @@ def _pieces(
     return _Pieces(run // 8, tuple(begins.tolist()), steps)
 
 
-def _boxed(made: Shuffle) -> Shuffle:
-    """Blocks that pass through boxes, unless blocks adjacent in the target are so in the source.
+def _near(made: Shuffle) -> Shuffle | None:
+    """Blocks that are adjacent in the source where they are in the target; None if they are not.
 
-    Blocks with gaps between them in the target are not collected in a box: their lines are met
-    again, with each block after the next ones along the source, while they are in a cache.
+    Lines of blocks with gaps between them in the target are met again, with each block after the
+    next ones along the source.
     """
     inner, pieces = list(made.loops), len(made.targets)
     near = min(inner, key=lambda loop: abs(loop.source))
     if near is inner[-1]:
         return made
-    if inner[-1].target != made.network.written:
-        around, along = split(near, int(l2() * MET_AGAIN) // (LINE * pieces))
-        inner[inner.index(near)] = around
-        return made._replace(loops=tuple(loop for loop in (*inner, along) if loop.size > 1))
-    loops = _boxes(inner, near, made.network.written, pieces)
-    return made._replace(loops=tuple(loops), boxes=True)
-
-
-def _boxes(loops: list[Loop], near: Loop, written: int, pieces: int) -> list[Loop]:
-    """The loops over boxes, then those within one."""
-    last = loops.pop()
-    wanted, most = SIDE_BY_SIDE // abs(near.source), int(l2() * BOX_PART)
-    along = split(near, wanted)
-    if 4 * along[1].size <= wanted and near.size * pieces * written <= most:
-        along = split(near, near.size)  # a prime number of steps, say
-    rows = split(last, most // (along[1].size * pieces * written))
-    loops[loops.index(near)] = along[0]
-    return [*loops, rows[0], rows[1], along[1]]
+    if inner[-1].target == made.network.written:
+        return None
+    around, along = split(near, int(l2() * MET_AGAIN) // (LINE * pieces))
+    inner[inner.index(near)] = around
+    return made._replace(loops=tuple(loop for loop in (*inner, along) if loop.size > 1))
 
 
 def mixed_of(loops: Sequence[Loop], width: int) -> Shuffle | None:

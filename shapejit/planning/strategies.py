@@ -28,13 +28,12 @@ from ..runtime.cpu_caches import LINE, PAGE
 from ..runtime.kernel_names import Code, count_tag, widest, width_tag
 from .box_tables import box_sides, most_bytes
 from .plans import Plan
-from .shuffle_tables import box_shuffled, shuffle_loops, shuffle_table, shuffled
+from .shuffle_tables import shuffle_loops, shuffle_table, shuffled
 from .tables import (
     Sides,
     bit_sides,
     blocks,
     byte_sides,
-    row_sides,
     scattered_sides,
 )
 
@@ -123,9 +122,7 @@ Steps = list[tuple[int, ...]]
 
 def _tile_loops(plan: Plan) -> Steps:
     """The outer loops, and the loops over the blocks of rows and of columns."""
-    tile = plan.sides.tile
-    dims = (ROWS, plan.rows), (COLUMNS, plan.columns)
-    return [*plan.loops, *((blocks(tile[side]), 0, 0) for side, loops in dims if loops)]
+    return [*plan.loops, *((blocks(plan.sides.tile[side]), 0, 0) for side in (ROWS, COLUMNS))]
 
 
 def _code_loops(plan: Plan) -> Steps:
@@ -147,10 +144,10 @@ class Row(NamedTuple):
 
     words: str
     kernel: str = ""
-    takes: Takes = lambda plan, vector: (widest(plan.width),)
+    takes: Takes = lambda plan, vector: ()
     tables: Tables = _tile
     staged: bool = False
-    loops: Callable[[Plan], Steps] = _tile_loops
+    loops: Callable[[Plan], Steps] = lambda plan: [*plan.loops]
     sides: Callable[[Plan], Sides] = lambda plan: byte_sides(plan.rows, plan.columns, plan.width)
     weight: Callable[[Plan], int] = lambda plan: LARGE
     bits: bool = False
@@ -175,13 +172,13 @@ class Strategy(Enum):
     ROWS = Row(
         "rows: runs that lie side by side in source and target",
         "copies.rows",
-        lambda plan, vector: (plan.width, plan.reach, width_tag(1), widest(plan.width)),
+        lambda plan, vector: (plan.width, plan.reach, width_tag(1)),
         tables=_loops,
     )
     ROWS_IN_TURNS = Row(
         "interleaved rows of several arrays",
         "copies.rows",
-        lambda plan, vector: (plan.width, plan.reach, width_tag(2), widest(plan.width)),
+        lambda plan, vector: (plan.width, plan.reach, width_tag(2)),
         tables=_loops,
     )
     TILES = Row(
@@ -190,24 +187,22 @@ class Strategy(Enum):
         lambda plan, vector: (0, widest(plan.width), _row_pieces(plan, vector)),
         sides=lambda plan: byte_sides(plan.rows, plan.columns, plan.width, plan.step),
         streams_gaps=True,
+        loops=_tile_loops,
     )
     RUN_TILES = Row(
         "tiles of runs: short runs in another order",
         "tiles.run_tiles",
-        lambda plan, vector: (plan.width, plan.reach, widest(plan.width)),
+        lambda plan, vector: (plan.width, plan.reach),
         streams_gaps=True,
+        loops=_tile_loops,
     )
     SCATTER = Row(
         "scatter: runs in the source's order, to a few places",
         "scatters.scatter",
-        lambda plan, vector: (plan.width, widest(plan.width)),
+        lambda plan, vector: (plan.width,),
         sides=lambda plan: scattered_sides(plan.rows, plan.columns, plan.width),
         streams_gaps=True,
-    )
-    GATHER = Row(
-        "gather: element by element",
-        "gathers.gather",
-        sides=lambda plan: row_sides(plan.rows, plan.width),
+        loops=_tile_loops,
     )
     BOXES = Row(
         "boxes: whole lines of both sides, permuted within a cache",
@@ -220,7 +215,6 @@ class Strategy(Enum):
         ),
         tables=_box,
         staged=True,
-        loops=lambda plan: [*plan.loops],
         weight=lambda plan: LARGE + most_bytes(plan.rows, plan.columns, plan.width),
         streams_gaps=True,
     )
@@ -248,6 +242,7 @@ class Strategy(Enum):
         sides=lambda plan: bit_sides(plan.rows, plan.columns, plan.width),
         weight=lambda plan: LARGEST_TILE_OF_BITS,
         **_BITS,
+        loops=_tile_loops,
     )
     CODES = Row(
         "codes: a byte per element on the way, then packed",
@@ -264,16 +259,6 @@ class Strategy(Enum):
         shuffled,
         tables=shuffle_table,
         loops=shuffle_loops,
-    )
-    SHUFFLE_BOXES = Row(
-        "boxes of narrow elements, permuted in registers",
-        "shuffles.shuffle_boxes",
-        box_shuffled,
-        tables=shuffle_table,
-        loops=shuffle_loops,
-        staged=True,
-        streams_gaps=True,
-        weight=lambda plan: LARGEST_TILE_OF_BITS,
     )
 
     @property

@@ -33,8 +33,6 @@ from .loops import ArrayLoop, Loop, length_of
 ROW_BYTES = {1: 1024, 2: 1024, 4: 2048, 8: 2048, 16: 512}
 COLUMN_BYTES = {1: 512, 2: 512, 4: 1024, 8: 1024, 16: 2048}
 RUN_TILE = 1024, 2048  # the same for runs
-BLOCK_BYTES = 8192  # of a block of rows alone
-BLOCK_ELEMENTS = 4096  # at most; each has an offset in a table
 CONVERTED = 256, 256  # elements along target and source of a tile that is converted
 
 # The same for packed elements: bytes of a row on the stage (BIT_COLUMNS elements along the source).
@@ -80,12 +78,6 @@ def byte_sides(rows: Dims, columns: Dims, width: int, unit: int = 0) -> Sides:
     return _sides(rows, columns, width, limits, unit)
 
 
-def row_sides(rows: Dims, width: int) -> Sides:
-    """The tables of blocks of rows alone, without a stage."""
-    made = _sides(rows, (), width, (min(BLOCK_BYTES, BLOCK_ELEMENTS * width), 0))
-    return made._replace(stage=0)
-
-
 def scattered_sides(rows: Dims, columns: Dims, width: int) -> Sides:
     """The same for runs in the source's order; the stage has `KEPT` lines for each column.
 
@@ -111,9 +103,8 @@ def _sides(rows: Dims, columns: Dims, width: int, limits: tuple[int, int], unit:
     staged = np.arange(by_column.block, dtype=np.int64) * pitch
     buffer = -(-(pitch * by_column.block + 2 * LINE) // PAGE) * PAGE
     start = len(by_row.offsets) + len(by_column.offsets)
-    step = columns[-1].source if columns else 0
     bounced = _bounced(by_row.offsets, width)
-    steps = unit, step
+    steps = unit, columns[-1].source
     line_aligned = _line_aligned(columns, by_row, unit)
     staged_words = int(dense), start, pitch, int(bounced), buffer, line_aligned
     tile = _tile(by_row, by_column, steps, staged_words)
@@ -170,8 +161,6 @@ def _side(dims: Sequence[tuple[int, int]], block: int, margin: int) -> _Side:
     Offsets repeat, plus a stride, with every step of the outermost dim. So the table holds one
     step, a block and a margin, however large that dim is.
     """
-    if not dims:
-        return _Side(1, 1, 0, 1, np.zeros(1, np.int64))
     (size, stride), *inner = dims
     within = offsets_of(inner)
     count = size * len(within)
@@ -217,7 +206,7 @@ def _line_aligned(columns: Dims, by_row: _Side, width: int) -> int:
     4.7 -> 1.9.
     """
     whole = by_row.block == by_row.size
-    if not columns or (whole and columns[-1].target == by_row.size * width):
+    if whole and columns[-1].target == by_row.size * width:
         return 0
     alike = all(column.target % LINE == 0 for column in columns)
     if not alike or LINE % width or by_row.size * width < 2 * LINE:

@@ -153,7 +153,7 @@ WIDE: Annotated[
     int,
     Threshold(
         "bytes of an element",
-        "such are gathered without a box, from as many places as streams are",
+        "such are gathered row by row, from as many places as streams are",
         "never: 1.7, at most 2.6; 0: 1.6, at most 11",
     ),
 ] = 8

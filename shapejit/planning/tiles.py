@@ -11,7 +11,6 @@ from .loops import Loop, by_source, length_of, split, streams
 from .strategies import Strategy
 from .tables import (
     BIT_ROW,
-    BLOCK_BYTES,
     ROW_BYTES,
     RUN_TILE,
     STREAMS,
@@ -38,7 +37,7 @@ class Tile(NamedTuple):
 
 
 def tile_of(loops: list[Loop], width: int) -> Tile:
-    """The first strategy that fits, from whole vectors down to single elements."""
+    """The first strategy that fits; the loops of BOXES are not yet cut, see `boxes.box_of`."""
     if not loops:
         return Tile(Strategy.ONE_RUN, width, ())
     if loops[-1].target != width:  # a target with gaps between single runs
@@ -50,7 +49,7 @@ def tile_of(loops: list[Loop], width: int) -> Tile:
         tile = _transposed(Strategy.TILES, loops, chain, width, tile_bytes(width))
         if min(length_of(tile.rows, width), length_of(tile.columns, width)) >= PIECE:
             return tile
-    return Tile(Strategy.GATHER, width, *_last_block(loops, width, BLOCK_BYTES))
+    return Tile(Strategy.BOXES, width, tuple(loops))
 
 
 def _tile_of_runs(loops: list[Loop], chain: list[Loop], width: int) -> Tile:
@@ -89,12 +88,6 @@ def bit_tile_of(loops: list[Loop], run: int, width: int, unit: int) -> Tile:
     return _tile_of_codes(loops, width, unit)
 
 
-def large(tile: Tile) -> bool:
-    """Whether a tile of packed elements fills whole blocks on both sides."""
-    rows, columns = length_of(tile.rows, 1), length_of(tile.columns, 1)
-    return tile.strategy is Strategy.BIT_TILES and min(rows, columns) >= BIT_COLUMNS
-
-
 def _tile_of_codes(loops: list[Loop], width: int, unit: int) -> Tile:
     """The tile for elements that are unpacked on the way, and are adjacent in the target."""
     inner = 0
@@ -112,16 +105,6 @@ def _tile_of_codes(loops: list[Loop], width: int, unit: int) -> Tile:
     elif last.source in [width * apart for apart in STEPS] and last.size >= PIECE:
         step = last.source // width
     return Tile(Strategy.CODES, width, around, within, step=step)
-
-
-def _last_block(loops: list[Loop], width: int, most: int) -> tuple[Dims, Dims]:
-    """The outer loops, and the innermost ones that make a block."""
-    last = 1
-    while last < len(loops) and length_of(loops[-last:], width) < most:
-        if loops[-last - 1].target != loops[-last].size * loops[-last].target:
-            break
-        last += 1
-    return tuple(loops[:-last]), tuple(loops[-last:])
 
 
 def _transposed(
