@@ -220,7 +220,7 @@ def _boxed(made: Shuffle) -> Shuffle:
     if near is inner[-1]:
         return made
     if inner[-1].target != made.network.written:
-        around, along = split(near, int(l2() * MET_AGAIN) // (LINE * pieces))
+        around, along = split(near, _met_again(pieces))
         inner[inner.index(near)] = around
         return made._replace(loops=tuple(loop for loop in (*inner, along) if loop.size > 1))
     loops = _boxes(inner, near, made.network.written, pieces)
@@ -266,13 +266,26 @@ def mixed_of(loops: Sequence[Loop], width: int) -> Shuffle | None:
         price = again * _price(made.network)
         if best is None or price < least:
             best, least = made, price
-    return best and best._replace(loops=_called(best.loops))
+    return best and best._replace(loops=_called(best))
 
 
-def _called(loops: Sequence[Loop]) -> tuple[Loop, ...]:
-    """The loops, the last of which is one over many blocks: a call takes as long as some blocks."""
-    many = [loop for loop in loops if loop.size >= MANY_BLOCKS] or loops[-1:]
-    return *(loop for loop in loops if loop is not many[-1]), many[-1]
+def _called(made: Shuffle) -> tuple[Loop, ...]:
+    """The loops, the last of which is one over many blocks: a call takes as long as some blocks.
+
+    It is cut so that lines which it leaves to the short loops within it are met again in a cache.
+    """
+    loops = made.loops
+    at = max((k for k, loop in enumerate(loops) if loop.size >= MANY_BLOCKS), default=-1)
+    many, some = loops[at], loops[at].size
+    if at < len(loops) - 1:
+        some = _even(some, _met_again(len(made.sources) + len(made.targets)))
+    around = *_cut(many, some), *loops[:at], *loops[at:][1:]
+    return *sorted(around, key=lambda loop: -abs(loop.source)), many._replace(size=some)
+
+
+def _met_again(pieces: int) -> int:
+    """The blocks of so many pieces after which their lines are still in a cache."""
+    return int(l2() * MET_AGAIN) // (LINE * pieces)
 
 
 def _runs(loops: Sequence[Loop], width: int, side: int) -> Iterator[tuple[int, ...]]:
