@@ -25,16 +25,20 @@ from .constants import (
     RUN_TARGETS,
     RUNS,
     START,
+    WIDTHS,
 )
+from .bits import move_bits
+from .calls import call
 from .copies import small_row, stream
 from .jit import Address, Numbers, Table, kernel
-from .memory import address_of, copy, move, move_piece, pointer, prefetch, size_of
+from .memory import address_of, bit_pointer, copy, move, move_piece, pointer, prefetch, size_of
 from .odometer import box_at
 from .shares import take
 from .vectors import VECTOR_ROWS, transpose_block
 
 SHIFT = 24
 CHUNK = 64  # rows between prefetches of lines of the next box
+_BYTE = WIDTHS[1]
 
 
 @kernel
@@ -170,3 +174,54 @@ def boxes(
             blocks(src, stage, ahead, box, offsets, width, pieces)
         else:
             singles(src, stage, ahead, box, offsets, nbytes, safe, width)
+
+
+@kernel
+def code_boxes(
+    places: Table,
+    work: Numbers,
+    span: Numbers,
+    stage: Address,
+    loops: Table,
+    box: Table,
+    offsets: Numbers,
+    reads: Table,
+    sizes: Numbers,
+    unpacks: int,
+    packs: int,
+    pieces: Any,
+) -> None:
+    """`boxes` of elements narrower than a byte, by way of codes: a byte each.
+
+    `reads` has a row for each run of a box in the source: its offset in bits, that of its codes,
+    and their number. `sizes`: bytes of the source, bits of an element in the target, and where on
+    the stage codes begin, the first element of a box is, and packed runs go. `unpacks` and `packs`
+    (0: results are codes) are addresses of functions.
+    """
+    reach, unit, codes_at, first, packed_at = sizes
+    codes, packed, streamed = stage + codes_at, stage + packed_at, work[STREAMED] != 0
+    run, staged, into = box[RUN, NBYTES], box[RUNS, START], box[RUN_TARGETS, START]
+    while take(work, span):
+        source, target = bit_pointer(places[0, span[TENSOR]]), bit_pointer(places[1, span[TENSOR]])
+        end = (source >> 3) + reach
+        for index in range(span[LOW], span[HIGH]):
+            s, t, _, _ = box_at(loops, index)
+            for r in range(len(reads)):
+                begin, to, count = reads[r]
+                call(unpacks, (codes + to, source + s + begin, count, end))
+            # The last box prefetches its own lines, which are in a cache.
+            ahead = source + box_at(loops, min(index + 1, span[HIGH] - 1))[0] >> 3
+            src = codes + first
+            if box[BLOCKS, COUNT] > 0:
+                blocks(src, stage, ahead, box, offsets, _BYTE, pieces)
+            else:
+                singles(src, stage, ahead, box, offsets, 1, False, _BYTE)
+            for k in range(box[RUNS, COUNT]):
+                place, begin = target + (t + unit * offsets[into + k]), stage + offsets[staged + k]
+                if packs != 0:
+                    call(packs, (packed, begin, run))
+                    move_bits(place, 8 * packed, unit * run, streamed)
+                elif streamed:
+                    stream(place >> 3, begin, run)
+                else:
+                    copy(place >> 3, begin, run)

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf, prod
 
-from ..kernels.constants import PIECE
+from ..kernels.constants import BIT_COLUMNS, PIECE
 from ..runtime.cpu_caches import LINE, l2
 from . import thresholds
-from .box_tables import MOST_LANES, box_at, firsts, windows
-from .loops import Loop, by_source, in_boxes, length_of, streams
+from .box_tables import MOST_LANES, box_at, codes_of, firsts, windows
+from .loops import BoxLoop, Loop, by_source, in_boxes, length_of, streams
 from .strategies import Strategy
 from .tables import STREAMS
 from .tiles import Tile
@@ -26,6 +26,7 @@ from .tiles import Tile
 BOX_BYTES, BOX_PART = 256 * 1024, 4
 TARGET_RUN = 4096
 SOURCE_RUN = 1024
+LEAST_CODES = 1024  # of a box of elements narrower than a byte
 
 # Cycles, about: of a block of 16 bytes of columns by as many of rows, transposed in
 # registers, by width; what each more lane adds to it; and of an element or run that is moved
@@ -52,15 +53,50 @@ def pays(tile: Tile, loops: Sequence[Loop], width: int) -> bool:
     return False
 
 
+def codes_pay(tile: Tile, loops: Sequence[Loop], width: int) -> bool:
+    """Whether a box of codes is faster than what `bit_tile_of` found."""
+    import os
+    if os.environ.get("CB") == "never": return False
+    if tile.strategy is Strategy.BIT_RUN: return False
+    moving = [loop for loop in loops if loop.source]
+    if moving == sorted(moving, key=lambda loop: -abs(loop.source)):
+        return False
+    return True
+
+
 def box_of(loops: Sequence[Loop], width: int) -> Tile:
     """The box of a copy: its elements are transposed in registers, or moved one by one.
 
     The method with the fewest cycles is taken. `step` of the Tile is the lanes of a block (0: one
     by one).
     """
-    outer, inner = in_boxes(loops, parts_of(loops, width))
-    # In the source's order: the next box reads on where it can.
-    outer = tuple(sorted(outer, key=lambda loop: -abs(loop.part * loop.source)))
+    outer, inner = _boxes(loops, parts_of(loops, width))
+    at, lanes = _method(inner, width)
+    return Tile(Strategy.BOXES, width, outer, tuple(inner[at:]), tuple(inner[:at]), lanes)
+
+
+def code_box_of(loops: Sequence[Loop], width: int, unit: int) -> Tile | None:
+    """The box of a copy (in bits) whose elements are codes within it; None if there is none."""
+    if any(loop.source % width or loop.target % unit for loop in loops):
+        return None
+    elements = [Loop(loop.size, loop.source // width, loop.target // unit) for loop in loops]
+    parts = parts_of(elements, 1)
+    if prod(parts) < LEAST_CODES:
+        return None
+    outer, inner = _boxes(loops, parts)
+    at, lanes = _method(codes_of(inner, width, unit).loops, 1)
+    rows, columns = tuple(inner[at:]), tuple(inner[:at])
+    return Tile(Strategy.CODE_BOXES, width, outer, rows, columns, lanes)
+
+
+def _boxes(loops: Sequence[Loop], parts: Sequence[int]) -> tuple[tuple[BoxLoop, ...], list[Loop]]:
+    """`in_boxes` in the source's order: the next box reads on where it can."""
+    outer, inner = in_boxes(loops, parts)
+    return tuple(sorted(outer, key=lambda loop: -abs(loop.part * loop.source))), inner
+
+
+def _method(inner: Sequence[Loop], width: int) -> tuple[int, int]:
+    """The first of the dims that are rows of a box, and the lanes of its blocks."""
     alone = ALONE * prod(loop.size for loop in inner)
     # Of equally good methods, the one with the most rows.
     options = [(alone, 0, 0)]
@@ -73,8 +109,7 @@ def box_of(loops: Sequence[Loop], width: int) -> Tile:
             lanes = _lanes(length_of(rows, width))
             options.append((_transposed(rows, columns, width, lanes), -count, lanes))
     _, least, lanes = min(options)
-    at = len(inner) + least
-    return Tile(Strategy.BOXES, width, outer, tuple(inner[at:]), tuple(inner[:at]), lanes)
+    return len(inner) + least, lanes
 
 
 def _transposed(rows: Sequence[Loop], columns: Sequence[Loop], width: int, lanes: int) -> float:

@@ -15,7 +15,7 @@ from ..runtime.cpu_caches import LINE, PAGE, l2
 from ..shapes.dims import merged
 from ..shapes.layout import Layout
 from . import thresholds
-from .boxes import box_of, pays
+from .boxes import box_of, code_box_of, codes_pay, pays
 from .loops import ArrayLoop, Loop, length_of, normal_form, split_run
 from .plans import Plan
 from .shuffles import MOST_MIXED, Shuffle, mixed_of, shuffle_of
@@ -88,13 +88,13 @@ def _planned(layout: Layout, unit: int, into: Layout | None, copies: int) -> Pla
     scale = 1 if in_bits else 8
     loops = [Loop(size, source // scale, to // scale) for size, source, to in loops]
     if in_bits:
-        tile = bit_tile_of(loops, run, layout.bits, unit)
+        tile = _bit_tile(loops, run, layout.bits, unit, total)
     else:
         tile = _byte_tile(loops, run // 8, total)
     by_numpy = copies == 1 and layout.bits >= 8 and not in_bits
     by_numpy = by_numpy and _numpy_is_faster(tile, loops, run, layout, total, gaps)
     if layout.bits == unit < 8 and (in_bits or gaps):
-        least = PIECE if tile.strategy is Strategy.BIT_TILES else 0
+        least = PIECE if tile.strategy in (Strategy.BIT_TILES, Strategy.CODE_BOXES) else 0
         shuffled = _shuffled(layout, target, normal, total, least=least)
         if shuffled is not None and (shuffled.strategy is Strategy.SHUFFLE or not large(tile)):
             return shuffled
@@ -285,6 +285,16 @@ def _byte_tile(loops: list[Loop], width: int, total: int) -> Tile:
     tile = tile_of(loops, width)
     boxed = total >= _boxes_from(tile) * l2() and pays(tile, loops, width)
     return box_of(loops, width) if boxed else tile
+
+
+def _bit_tile(loops: list[Loop], run: int, width: int, unit: int, total: int) -> Tile:
+    """The tile for `total` bytes of loops in bits."""
+    tile = bit_tile_of(loops, run, width, unit)
+    if 8 * total < thresholds.BOXES_FROM * l2() * unit or not codes_pay(tile, loops, width):
+        return tile
+    if run > width:
+        loops = [*loops, Loop(run // width, width, unit)]
+    return code_box_of(loops, width, unit) or tile
 
 
 def _numpy_is_faster(

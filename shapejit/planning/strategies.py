@@ -16,8 +16,10 @@ from ..kernels.constants import (
     COUNT,
     DENSE,
     DENSE_PIECES,
+    NBYTES,
     PIECE,
     ROWS,
+    RUN,
     STAGE_BYTES,
     STAGED,
     coders,
@@ -26,7 +28,7 @@ from ..kernels.constants import (
 from ..kernels.networks import Network
 from ..runtime.cpu_caches import LINE, PAGE
 from ..runtime.kernel_names import Code, count_tag, widest, width_tag
-from .box_tables import box_sides, most_bytes
+from .box_tables import box_sides, codes_of, lines_of, most_bytes
 from .plans import Plan
 from .shuffle_tables import box_shuffled, shuffle_loops, shuffle_table, shuffled
 from .tables import (
@@ -74,6 +76,18 @@ def _tile(plan: Plan, vector: int) -> tuple[Arguments, int]:
 def _box(plan: Plan, vector: int) -> tuple[Arguments, int]:
     tile, offsets, stage = box_sides(plan.rows, plan.columns, plan.width, _lanes(plan, vector))
     return (plan.table, tile, offsets), stage
+
+
+def _code_box(plan: Plan, vector: int) -> tuple[Arguments, int]:
+    inner, lanes = [*plan.columns, *plan.rows], _lanes(plan, vector)
+    codes, at = codes_of(inner, plan.width, plan.unit), len(plan.columns)
+    lines = lines_of(codes.reads, plan.width)
+    tile, offsets, stage = box_sides(codes.loops[at:], codes.loops[:at], 1, lanes, lines)
+    begin = -(-stage // LINE) * LINE + LINE
+    packed = begin + -(-codes.nbytes // LINE) * LINE + 2 * LINE
+    sizes = plan.reach, plan.unit, begin, codes.first, packed
+    tables = plan.table, tile, offsets, codes.reads, np.array(sizes, np.int64)
+    return tables, packed + int(tile[RUN, NBYTES]) + 2 * LINE
 
 
 def _lanes(plan: Plan, vector: int) -> int:
@@ -223,6 +237,20 @@ class Strategy(Enum):
         loops=lambda plan: [*plan.loops],
         weight=lambda plan: LARGE + most_bytes(plan.rows, plan.columns, plan.width),
         streams_gaps=True,
+    )
+    CODE_BOXES = Row(
+        "boxes of codes: a byte per element within a cache",
+        "boxes.code_boxes",
+        lambda plan, vector: (
+            coders(plan.width)[0],
+            coders(plan.unit)[1] if plan.unit < 8 else 0,
+            width_tag(max(1, _lanes(plan, vector))),
+        ),
+        tables=_code_box,
+        staged=True,
+        loops=lambda plan: [*plan.loops],
+        weight=lambda plan: LARGE + most_bytes(plan.rows, plan.columns, plan.width),
+        **_BITS,
     )
     BIT_RUN = Row(
         "one run of bits: the elements lie side by side, between bytes",
