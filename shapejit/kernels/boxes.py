@@ -31,7 +31,7 @@ from .bits import move_bits
 from .calls import call
 from .copies import small_row, stream
 from .jit import Address, Numbers, Table, kernel
-from .memory import address_of, bit_pointer, copy, move, move_piece, pointer, prefetch, size_of
+from .memory import address_of, bit_pointer, copy, move, move_piece, pointer, prefetch, prefetch_to_write, size_of
 from .odometer import box_at
 from .shares import take
 from .vectors import VECTOR_ROWS, transpose_block
@@ -206,6 +206,10 @@ def code_boxes(
         end = (source >> 3) + reach
         for index in range(span[LOW], span[HIGH]):
             s, t, _, _ = box_at(loops, index)
+            for k in range(box[RUNS, COUNT]):
+                place = target + (t + unit * offsets[into + k])
+                prefetch_to_write(place >> 3)
+                prefetch_to_write((place + unit * run) >> 3)
             for r in range(len(reads)):
                 begin, to, count = reads[r]
                 call(unpacks, (codes + to, source + s + begin, count, end))

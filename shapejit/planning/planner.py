@@ -98,14 +98,16 @@ def _planned(layout: Layout, unit: int, into: Layout | None, copies: int) -> Pla
         shuffled = _shuffled(layout, target, normal, total, least=least)
         if shuffled is not None and (shuffled.strategy is Strategy.SHUFFLE or not large(tile)):
             return shuffled
-    elif layout.bits == unit >= 8 and not (in_bits or by_numpy) and _may_mix(tile):
+    elif layout.bits == unit and not (in_bits or by_numpy) and _may_mix(tile):
         # Pieces that are no longer than the runs would be written one by one.
-        least = max(PIECE, 2 * tile.width)
-        shuffled = _mixed(layout, target, normal, total, least)
+        least, width = max(PIECE, 2 * tile.width), max(8, unit)
+        if unit < 8:  # runs of packed elements that are whole bytes
+            normal = [*(Loop(n, 8 * s, 8 * t) for n, s, t in loops), Loop(run // 8, 8, 8)]
+        shuffled = _mixed(layout, target, normal, width, total, least)
         if shuffled and (
             tile.strategy is Strategy.GATHER
             or shuffled.shuffle.in_sequence
-            or shuffled.width >= unit // 8 * least
+            or shuffled.width >= width // 8 * least
         ):
             return shuffled
     return replace(_by_tile(tile, layout, target, unit, total, scale), by_numpy=by_numpy)
@@ -226,16 +228,19 @@ def _shuffled(
     if total < thresholds.SHUFFLES_FROM:
         return None
     found = _in_blocks(layout, target, shuffle_of(loops, layout.bits, bias), total)
-    return found if found or bias else _mixed(layout, target, loops, total, least)
+    return found if found or bias else _mixed(layout, target, loops, layout.bits, total, least)
 
 
 def _mixed(
-    layout: Layout, target: Layout, loops: list[Loop], total: int, least: int
+    layout: Layout, target: Layout, loops: list[Loop], width: int, total: int, least: int
 ) -> Plan | None:
-    """A Plan that permutes the elements of blocks in any order, in pieces of at `least` bytes."""
+    """A Plan that permutes the elements of blocks in any order, in pieces of at `least` bytes.
+
+    Elements have `width` bits in `loops`.
+    """
     if total < thresholds.SHUFFLES_FROM:
         return None
-    found = _in_blocks(layout, target, mixed_of(loops, layout.bits), total)
+    found = _in_blocks(layout, target, mixed_of(loops, width), total)
     return found if found and found.width >= least else None
 
 
