@@ -102,17 +102,36 @@ def shift_bytes(target: Address, source: Address, shift: int, nbytes: int, strea
 
 
 @kernel
-def move_bits(target: BitAddress, source: BitAddress, nbits: int, streamed: bool) -> None:
-    """memcpy between bit addresses; other threads may write the bits around the target."""
+def merge_first(target: BitAddress, source: BitAddress, nbits: int) -> None:
+    """Set the bits before the first whole byte of `move_bits`; `target` lies within a byte."""
+    merge_byte(target >> 3, target & 7, min(8, (target & 7) + nbits), source)
+
+
+@kernel
+def merge_last(target: BitAddress, source: BitAddress, nbits: int) -> None:
+    """Set the bits behind the last whole byte of `move_bits`, which ends within a byte."""
     end = target + nbits
-    first, last = (target + 7) >> 3, end >> 3
-    if target & 7 != 0:
-        merge_byte(target >> 3, target & 7, min(8, (target & 7) + nbits), source)
+    if (target + 7) >> 3 <= end >> 3:
+        merge_byte(end >> 3, 0, end & 7, source + (nbits - (end & 7)))
+
+
+@kernel
+def move_whole(target: BitAddress, source: BitAddress, nbits: int, streamed: bool) -> None:
+    """Move the whole bytes of `move_bits`."""
+    first, last = (target + 7) >> 3, target + nbits >> 3
     if first < last:
         src = source + (-target & 7)
         shift_bytes(first, src >> 3, src & 7, last - first, streamed)
-    if first <= last and end & 7 != 0:
-        merge_byte(last, 0, end & 7, source + (nbits - (end & 7)))
+
+
+@kernel
+def move_bits(target: BitAddress, source: BitAddress, nbits: int, streamed: bool) -> None:
+    """memcpy between bit addresses; other threads may write the bits around the target."""
+    if target & 7 != 0:
+        merge_first(target, source, nbits)
+    move_whole(target, source, nbits, streamed)
+    if target + nbits & 7 != 0:
+        merge_last(target, source, nbits)
 
 
 @kernel

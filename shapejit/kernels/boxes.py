@@ -27,7 +27,7 @@ from .constants import (
     START,
     WIDTHS,
 )
-from .bits import move_bits
+from .bits import merge_first, merge_last, move_whole
 from .calls import call
 from .copies import small_row, stream
 from .jit import Address, Numbers, Table, kernel
@@ -201,6 +201,7 @@ def code_boxes(
     reach, unit, codes_at, first, packed_at = sizes
     codes, packed, streamed = stage + codes_at, stage + packed_at, work[STREAMED] != 0
     run, staged, into = box[RUN, NBYTES], box[RUNS, START], box[RUN_TARGETS, START]
+    ends = min(run, 8)
     while take(work, span):
         source, target = bit_pointer(places[0, span[TENSOR]]), bit_pointer(places[1, span[TENSOR]])
         end = (source >> 3) + reach
@@ -220,12 +221,24 @@ def code_boxes(
                 blocks(src, stage, ahead, box, offsets, _BYTE, pieces)
             else:
                 singles(src, stage, ahead, box, offsets, 1, False, _BYTE)
+            if packs == 0:
+                for k in range(box[RUNS, COUNT]):
+                    place = target + (t + unit * offsets[into + k]) >> 3
+                    if streamed:
+                        stream(place, stage + offsets[staged + k], run)
+                    else:
+                        copy(place, stage + offsets[staged + k], run)
+                continue
+            # Atomic operations wait for all stores before them: bytes are merged before long runs.
             for k in range(box[RUNS, COUNT]):
                 place, begin = target + (t + unit * offsets[into + k]), stage + offsets[staged + k]
-                if packs != 0:
-                    call(packs, (packed, begin, run))
-                    move_bits(place, 8 * packed, unit * run, streamed)
-                elif streamed:
-                    stream(place >> 3, begin, run)
-                else:
-                    copy(place >> 3, begin, run)
+                if place & 7 != 0:
+                    call(packs, (packed, begin, ends))
+                    merge_first(place, 8 * packed, unit * run)
+                if place + unit * run & 7 != 0:
+                    call(packs, (packed, begin + run - ends, ends))
+                    merge_last(place, 8 * packed + unit * (ends - run), unit * run)
+            for k in range(box[RUNS, COUNT]):
+                place = target + (t + unit * offsets[into + k])
+                call(packs, (packed, stage + offsets[staged + k], run))
+                move_whole(place, 8 * packed, unit * run, streamed)
