@@ -38,7 +38,7 @@ from .vectors import VECTOR_ROWS, transpose_block
 
 SHIFT = 24
 CHUNK = 64  # rows between prefetches of lines of the next box
-_BYTE = WIDTHS[1]
+_BYTE, _WIDEST = WIDTHS[1], WIDTHS[16]
 
 
 @kernel
@@ -194,11 +194,12 @@ def code_boxes(
     """`boxes` of elements narrower than a byte, by way of codes: a byte each.
 
     `reads` has a row for each run of a box in the source: its offset in bits, that of its codes,
-    and their number. `sizes`: bytes of the source, bits of an element in the target, and where on
-    the stage codes begin, the first element of a box is, and packed runs go. `unpacks` and `packs`
+    and their number. `sizes`: bytes of the source, bits of an element in the target, codes that
+    are moved at a time without blocks, and where on the stage codes begin, the first element of a
+    box is, and packed runs go. `unpacks` and `packs`
     (0: results are codes) are addresses of functions.
     """
-    reach, unit, codes_at, first, packed_at = sizes
+    reach, unit, piece, codes_at, first, packed_at = sizes
     codes, packed, streamed = stage + codes_at, stage + packed_at, work[STREAMED] != 0
     run, staged, into = box[RUN, NBYTES], box[RUNS, START], box[RUN_TARGETS, START]
     ends = min(run, 8)
@@ -219,8 +220,10 @@ def code_boxes(
             src = codes + first
             if box[BLOCKS, COUNT] > 0:
                 blocks(src, stage, ahead, box, offsets, _BYTE, pieces)
+            elif piece >= PIECE:
+                singles(src, stage, ahead, box, offsets, piece, False, _WIDEST)
             else:
-                singles(src, stage, ahead, box, offsets, 1, False, _BYTE)
+                singles(src, stage, ahead, box, offsets, piece, True, _BYTE)
             if packs == 0:
                 for k in range(box[RUNS, COUNT]):
                     place = target + (t + unit * offsets[into + k]) >> 3

@@ -53,15 +53,22 @@ def pays(tile: Tile, loops: Sequence[Loop], width: int) -> bool:
     return False
 
 
-def codes_pay(tile: Tile, loops: Sequence[Loop], width: int) -> bool:
+def codes_pay(tile: Tile, loops: Sequence[Loop]) -> bool:
     """Whether a box of codes is faster than what `bit_tile_of` found."""
     import os
     if os.environ.get("CB") == "never": return False
-    if tile.strategy is Strategy.BIT_RUN: return False
-    moving = [loop for loop in loops if loop.source]
-    if moving == sorted(moving, key=lambda loop: -abs(loop.source)):
-        return False
-    return True
+    always = os.environ.get("CB") == "always"
+    match tile.strategy:
+        case Strategy.CODES:
+            moving = [loop for loop in loops if loop.source]
+            return (always or tile.step == 0) and moving != sorted(moving, key=lambda loop: -abs(loop.source))
+        case Strategy.BIT_TILES:
+            rows, columns = length_of(tile.rows, 1), length_of(tile.columns, 1)
+            return always or min(rows, columns) < BIT_COLUMNS // 4
+        case Strategy.BIT_ROWS:
+            moving = [loop for loop in loops if loop.source]
+            return (always or tile.width < 8 * PIECE) and moving != sorted(moving, key=lambda loop: -abs(loop.source))
+    return False
 
 
 def box_of(loops: Sequence[Loop], width: int) -> Tile:
@@ -98,6 +105,8 @@ def _boxes(loops: Sequence[Loop], parts: Sequence[int]) -> tuple[tuple[BoxLoop, 
 def _method(inner: Sequence[Loop], width: int) -> tuple[int, int]:
     """The first of the dims that are rows of a box, and the lanes of its blocks."""
     alone = ALONE * prod(loop.size for loop in inner)
+    if inner and inner[-1][1:] == (width, width):
+        alone *= -(-width * inner[-1].size // PIECE) / inner[-1].size
     # Of equally good methods, the one with the most rows.
     options = [(alone, 0, 0)]
     for count in range(1, len(inner) + 1):

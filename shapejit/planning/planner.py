@@ -88,13 +88,13 @@ def _planned(layout: Layout, unit: int, into: Layout | None, copies: int) -> Pla
     scale = 1 if in_bits else 8
     loops = [Loop(size, source // scale, to // scale) for size, source, to in loops]
     if in_bits:
-        tile = _bit_tile(loops, run, layout.bits, unit, total)
+        tile = bit_tile_of(loops, run, layout.bits, unit)
     else:
         tile = _byte_tile(loops, run // 8, total)
     by_numpy = copies == 1 and layout.bits >= 8 and not in_bits
     by_numpy = by_numpy and _numpy_is_faster(tile, loops, run, layout, total, gaps)
     if layout.bits == unit < 8 and (in_bits or gaps):
-        least = PIECE if tile.strategy in (Strategy.BIT_TILES, Strategy.CODE_BOXES) else 0
+        least = PIECE if tile.strategy is Strategy.BIT_TILES else 0
         shuffled = _shuffled(layout, target, normal, total, least=least)
         if shuffled is not None and (shuffled.strategy is Strategy.SHUFFLE or not large(tile)):
             return shuffled
@@ -110,6 +110,8 @@ def _planned(layout: Layout, unit: int, into: Layout | None, copies: int) -> Pla
             or shuffled.width >= width // 8 * least
         ):
             return shuffled
+    if in_bits:
+        tile = _code_box(tile, loops, run, layout.bits, unit, total) or tile
     return replace(_by_tile(tile, layout, target, unit, total, scale), by_numpy=by_numpy)
 
 
@@ -292,14 +294,14 @@ def _byte_tile(loops: list[Loop], width: int, total: int) -> Tile:
     return box_of(loops, width) if boxed else tile
 
 
-def _bit_tile(loops: list[Loop], run: int, width: int, unit: int, total: int) -> Tile:
-    """The tile for `total` bytes of loops in bits."""
-    tile = bit_tile_of(loops, run, width, unit)
-    if 8 * total < thresholds.BOXES_FROM * l2() * unit or not codes_pay(tile, loops, width):
-        return tile
-    if run > width:
-        loops = [*loops, Loop(run // width, width, unit)]
-    return code_box_of(loops, width, unit) or tile
+def _code_box(
+    tile: Tile, loops: list[Loop], run: int, width: int, unit: int, total: int
+) -> Tile | None:
+    """The box of codes for `total` bytes of loops around runs (in bits); None if `tile` is as good."""
+    if 8 * total < thresholds.BOXES_FROM * l2() * unit or not codes_pay(tile, loops):
+        return None
+    inner = [Loop(run // width, width, unit)] if run > width else []
+    return code_box_of([*loops, *inner], width, unit)
 
 
 def _numpy_is_faster(

@@ -81,11 +81,14 @@ def _box(plan: Plan, vector: int) -> tuple[Arguments, int]:
 def _code_box(plan: Plan, vector: int) -> tuple[Arguments, int]:
     inner, lanes = [*plan.columns, *plan.rows], _lanes(plan, vector)
     codes, at = codes_of(inner, plan.width, plan.unit), len(plan.columns)
-    lines = lines_of(codes.reads, plan.width)
-    tile, offsets, stage = box_sides(codes.loops[at:], codes.loops[:at], 1, lanes, lines)
+    rows, columns, lines = codes.loops[at:], codes.loops[:at], lines_of(codes.reads, plan.width)
+    piece = 1
+    if not lanes and rows and rows[-1][1:] == (1, 1):
+        piece, rows = rows[-1].size, rows[:-1]
+    tile, offsets, stage = box_sides(rows, columns, piece, lanes, lines)
     begin = -(-stage // LINE) * LINE + LINE
     packed = begin + -(-codes.nbytes // LINE) * LINE + 2 * LINE
-    sizes = plan.reach, plan.unit, begin, codes.first, packed
+    sizes = plan.reach, plan.unit, piece, begin, codes.first, packed
     tables = plan.table, tile, offsets, codes.reads, np.array(sizes, np.int64)
     return tables, packed + int(tile[RUN, NBYTES]) + 2 * LINE
 
