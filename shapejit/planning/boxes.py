@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf, prod
 
-from ..kernels.constants import BIT_COLUMNS, PIECE
+from ..kernels.constants import PIECE
 from ..runtime.cpu_caches import LINE, l2
 from . import thresholds
 from .box_tables import MOST_LANES, box_at, codes_of, firsts, windows
@@ -41,10 +41,8 @@ def pays(tile: Tile, loops: Sequence[Loop], width: int) -> bool:
     rows = length_of(tile.rows, width)
     match tile.strategy:
         case Strategy.GATHER:
-            moving = [loop for loop in loops if loop.source]
-            if moving == sorted(moving, key=lambda loop: -abs(loop.source)):
-                return False
-            return width < thresholds.WIDE or streams(loops, by_source(loops)[0]) > STREAMS
+            wide = width >= thresholds.WIDE and streams(loops, by_source(loops)[0]) <= STREAMS
+            return not (wide or _in_order(loops))
         case Strategy.TILES:
             columns = length_of(tile.columns, width)
             return rows < thresholds.ROWS_LEAST or columns < thresholds.COLUMNS_LEAST
@@ -53,22 +51,22 @@ def pays(tile: Tile, loops: Sequence[Loop], width: int) -> bool:
     return False
 
 
-def codes_pay(tile: Tile, loops: Sequence[Loop]) -> bool:
+def codes_pay(tile: Tile, loops: Sequence[Loop], width: int) -> bool:
     """Whether a box of codes is faster than what `bit_tile_of` found."""
-    import os
-    if os.environ.get("CB") == "never": return False
-    always = os.environ.get("CB") == "always"
     match tile.strategy:
         case Strategy.CODES:
-            moving = [loop for loop in loops if loop.source]
-            return (always or tile.step == 0) and moving != sorted(moving, key=lambda loop: -abs(loop.source))
-        case Strategy.BIT_TILES:
-            rows, columns = length_of(tile.rows, 1), length_of(tile.columns, 1)
-            return always or min(rows, columns) < BIT_COLUMNS // 4
+            return tile.step == 0 and not _in_order(loops)
         case Strategy.BIT_ROWS:
-            moving = [loop for loop in loops if loop.source]
-            return (always or tile.width < 8 * PIECE) and moving != sorted(moving, key=lambda loop: -abs(loop.source))
+            return tile.width < thresholds.RUN * width and not _in_order(loops)
+        case Strategy.BIT_TILES:
+            return min(length_of(tile.rows, 1), length_of(tile.columns, 1)) < thresholds.SHORT
     return False
+
+
+def _in_order(loops: Sequence[Loop]) -> bool:
+    """Whether the source is read in its own order."""
+    moving = [loop for loop in loops if loop.source]
+    return moving == sorted(moving, key=lambda loop: -abs(loop.source))
 
 
 def box_of(loops: Sequence[Loop], width: int) -> Tile:
@@ -78,8 +76,9 @@ def box_of(loops: Sequence[Loop], width: int) -> Tile:
     by one).
     """
     outer, inner = _boxes(loops, parts_of(loops, width))
-    at, lanes = _method(inner, width)
-    return Tile(Strategy.BOXES, width, outer, tuple(inner[at:]), tuple(inner[:at]), lanes)
+    cycles, at, lanes = _method(inner, width)
+    rows, columns = tuple(inner[at:]), tuple(inner[:at])
+    return Tile(Strategy.BOXES, width, outer, rows, columns, lanes, cycles=cycles)
 
 
 def code_box_of(loops: Sequence[Loop], width: int, unit: int) -> Tile | None:
@@ -91,7 +90,7 @@ def code_box_of(loops: Sequence[Loop], width: int, unit: int) -> Tile | None:
     if prod(parts) < LEAST_CODES:
         return None
     outer, inner = _boxes(loops, parts)
-    at, lanes = _method(codes_of(inner, width, unit).loops, 1)
+    _, at, lanes = _method(codes_of(inner, width, unit).loops, 1)
     rows, columns = tuple(inner[at:]), tuple(inner[:at])
     return Tile(Strategy.CODE_BOXES, width, outer, rows, columns, lanes)
 
@@ -102,8 +101,8 @@ def _boxes(loops: Sequence[Loop], parts: Sequence[int]) -> tuple[tuple[BoxLoop, 
     return tuple(sorted(outer, key=lambda loop: -abs(loop.part * loop.source))), inner
 
 
-def _method(inner: Sequence[Loop], width: int) -> tuple[int, int]:
-    """The first of the dims that are rows of a box, and the lanes of its blocks."""
+def _method(inner: Sequence[Loop], width: int) -> tuple[float, int, int]:
+    """Cycles per byte of a box, the first of its dims that are rows, and the lanes of its blocks."""
     alone = ALONE * prod(loop.size for loop in inner)
     if inner and inner[-1][1:] == (width, width):
         alone *= -(-width * inner[-1].size // PIECE) / inner[-1].size
@@ -117,8 +116,8 @@ def _method(inner: Sequence[Loop], width: int) -> tuple[int, int]:
         if columns and width in BLOCK:
             lanes = _lanes(length_of(rows, width))
             options.append((_transposed(rows, columns, width, lanes), -count, lanes))
-    _, least, lanes = min(options)
-    return len(inner) + least, lanes
+    cycles, least, lanes = min(options)
+    return cycles / length_of(inner, width), len(inner) + least, lanes
 
 
 def _transposed(rows: Sequence[Loop], columns: Sequence[Loop], width: int, lanes: int) -> float:

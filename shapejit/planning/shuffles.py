@@ -272,15 +272,17 @@ def mixed_of(loops: Sequence[Loop], width: int) -> Shuffle | None:
 def _called(made: Shuffle) -> tuple[Loop, ...]:
     """The loops, the last of which is one over many blocks: a call takes as long as some blocks.
 
-    It is cut so that lines which it leaves to the short loops within it are met again in a cache.
+    The others follow the source. Where they return to lines of an earlier call, on either side, its
+    loop is cut, so that these lines are still in a cache.
     """
     loops = made.loops
     at = max((k for k, loop in enumerate(loops) if loop.size >= MANY_BLOCKS), default=-1)
-    many, some = loops[at], loops[at].size
-    if at < len(loops) - 1:
+    others, many = [*loops[:at], *loops[at:][1:]], loops[at]
+    some = many.size
+    if many is not loops[-1] or any(abs(loop.source) < abs(many.source) for loop in others):
         some = _even(some, _met_again(len(made.sources) + len(made.targets)))
-    around = *_cut(many, some), *loops[:at], *loops[at:][1:]
-    return *sorted(around, key=lambda loop: -abs(loop.source)), many._replace(size=some)
+    around = sorted([*_cut(many, some), *others], key=lambda loop: -abs(loop.source))
+    return *around, many._replace(size=some)
 
 
 def _met_again(pieces: int) -> int:

@@ -83,6 +83,14 @@ SHUFFLES_FROM: Annotated[
         "never, bytes: 1.5, at most 4.8",
     ),
 ] = 64 * KIB
+MIXED_FROM: Annotated[
+    float,
+    Threshold(
+        "cycles that a byte of a box takes",
+        "blocks in any order are permuted in registers, without a box",
+        "0, Emerald Rapids, permutations of 16 MiB",
+    ),
+] = 0.4
 BOXES_FROM: Annotated[
     float,
     Threshold("L2 caches", "parts of a copy are permuted within a cache", "never: 2.1, at most 18"),

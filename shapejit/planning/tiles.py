@@ -25,7 +25,10 @@ STEPS = (-4, -3, -2, -1, 2, 3, 4)
 
 
 class Tile(NamedTuple):
-    """A strategy and its loops: see `Plan`. `shift` is added to the offset of first elements."""
+    """A strategy and its loops: see `Plan`. `shift` is added to the offset of first elements.
+
+    `cycles` are those that a byte of BOXES takes in registers, about.
+    """
 
     strategy: Strategy
     width: int
@@ -35,6 +38,7 @@ class Tile(NamedTuple):
     step: int = 0
     shift: int = 0
     target_shift: int = 0
+    cycles: float = 0
 
 
 def tile_of(loops: list[Loop], width: int) -> Tile:
