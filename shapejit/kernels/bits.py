@@ -29,6 +29,7 @@ LINE_BITS = 8 * LINE
 _WIDE = WIDTHS[4]
 _WORD, _PIECE, _LINE = COUNTS[1], COUNTS[2], COUNTS[8]  # tags: words of 8 bytes
 SHORT = 4 * LINE  # shorter rows are stored directly, streamed or not: TTC 46 with int4 28 -> 20 ms
+TOGETHER = 32  # rows
 LONG = 8 * PAGE  # bits of a row that is moved by itself
 
 
@@ -116,6 +117,15 @@ def merge_last(target: BitAddress, source: BitAddress, nbits: int) -> None:
 
 
 @kernel
+def merge_ends(target: BitAddress, source: BitAddress, nbits: int) -> None:
+    """Set the bits that `move_bits` writes to bytes which others may write to."""
+    if target & 7 != 0:
+        merge_first(target, source, nbits)
+    if target + nbits & 7 != 0:
+        merge_last(target, source, nbits)
+
+
+@kernel
 def move_whole(target: BitAddress, source: BitAddress, nbits: int, streamed: bool) -> None:
     """Move the whole bytes of `move_bits`."""
     first, last = (target + 7) >> 3, target + nbits >> 3
@@ -127,11 +137,8 @@ def move_whole(target: BitAddress, source: BitAddress, nbits: int, streamed: boo
 @kernel
 def move_bits(target: BitAddress, source: BitAddress, nbits: int, streamed: bool) -> None:
     """memcpy between bit addresses; other threads may write the bits around the target."""
-    if target & 7 != 0:
-        merge_first(target, source, nbits)
+    merge_ends(target, source, nbits)
     move_whole(target, source, nbits, streamed)
-    if target + nbits & 7 != 0:
-        merge_last(target, source, nbits)
 
 
 @kernel
@@ -205,9 +212,16 @@ def bit_rows(
         end = (source >> 3) + reach
         s, t = seek(loops, at, low)
         if apart != 0 or nbits >= LONG:
-            for _ in range(low, high):
-                move_bits(target + t, source + s, nbits, streamed)
-                s, t = step(loops, at, s, t)
+            # Atomic operations wait for all stores before them: those of several rows come first.
+            for first in range(low, high, TOGETHER):
+                last = min(first + TOGETHER, high)
+                for _ in range(first, last):
+                    merge_ends(target + t, source + s, nbits)
+                    s, t = step(loops, at, s, t)
+                s, t = seek(loops, at, first)
+                for _ in range(first, last):
+                    move_whole(target + t, source + s, nbits, streamed)
+                    s, t = step(loops, at, s, t)
         else:
             target += t
             line_offset = target & (LINE_BITS - 1)
