@@ -14,7 +14,7 @@ from .packed import Packed
 
 GROUP, PERMUTATIONS = "random", "permutations"
 COUNT, COUNT_OF_A_WIDTH = 60, 200  # cases of a seed
-_SOURCE, _PERMUTED = 96 * MIB, 32 * MIB
+_SOURCE, _PERMUTED = 96 * MIB, 64 * MIB
 _LARGEST = 512  # of all dims but the one that makes up the bytes
 _LINE = 64
 _DTYPES = ("uint8", "uint16", "float32", "float64", "complex128")
@@ -74,7 +74,7 @@ def cases(seed: int = 0) -> tuple[RandomCopy, ...]:
 
 
 def permutations(seed: int = 0) -> tuple[Copy, ...]:
-    """`COUNT_OF_A_WIDTH` permutations of 32 MiB of every width, the same for the same seed."""
+    """`COUNT_OF_A_WIDTH` permutations of 64 MiB of every width, the same for the same seed."""
     made = list[Copy]()
     for dtype in (*_DTYPES, *_PACKED):
         bits = bits_of(dtype)
