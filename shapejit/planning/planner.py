@@ -96,7 +96,7 @@ def _planned(layout: Layout, unit: int, into: Layout | None, copies: int) -> Pla
     if layout.bits == unit < 8 and (in_bits or gaps):
         least = PIECE if tile.strategy is Strategy.BIT_TILES else 0
         shuffled = _shuffled(layout, target, normal, total, least=least)
-        if shuffled is not None and (shuffled.strategy is Strategy.SHUFFLE or not large(tile)):
+        if shuffled is not None and not (shuffled.shuffle.boxes and large(tile)):
             return shuffled
     elif layout.bits == unit and not (in_bits or by_numpy) and _may_mix(tile):
         # Pieces that are no longer than the runs would be written one by one.
