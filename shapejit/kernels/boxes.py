@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..runtime.jobs import AHEAD, DST, HIGH, LEFT, LOW, SRC, STREAMED, TENSOR
+from .bits import merge_first, merge_last, move_whole
+from .calls import call
 from .constants import (
     BLOCKS,
     COLUMNS,
@@ -27,11 +29,19 @@ from .constants import (
     START,
     WIDTHS,
 )
-from .bits import merge_first, merge_last, move_whole
-from .calls import call
 from .copies import small_row, stream
 from .jit import Address, Numbers, Table, kernel
-from .memory import address_of, bit_pointer, copy, move, move_piece, pointer, prefetch, prefetch_to_write, size_of
+from .memory import (
+    address_of,
+    bit_pointer,
+    copy,
+    move,
+    move_piece,
+    pointer,
+    prefetch,
+    prefetch_to_write,
+    size_of,
+)
 from .odometer import box_at
 from .shares import take
 from .vectors import VECTOR_ROWS, transpose_block

@@ -126,7 +126,9 @@ def codes_of(inner: Sequence[Loop], width: int, unit: int) -> Codes:
 
     What lies between elements that are a few elements apart is read, too.
     """
-    order = sorted((k for k, loop in enumerate(inner) if loop.source), key=lambda k: abs(inner[k].source))
+    order = sorted(
+        (k for k, loop in enumerate(inner) if loop.source), key=lambda k: abs(inner[k].source)
+    )
     strides, run, rest = [0] * len(inner), 1, list[int]()
     for k in order:
         apart = abs(inner[k].source) // width

@@ -102,7 +102,7 @@ def _boxes(loops: Sequence[Loop], parts: Sequence[int]) -> tuple[tuple[BoxLoop, 
 
 
 def _method(inner: Sequence[Loop], width: int) -> tuple[float, int, int]:
-    """Cycles per byte of a box, the first of its dims that are rows, and the lanes of its blocks."""
+    """Cycles per byte of a box, the first of its dims that are rows, and lanes of its blocks."""
     alone = ALONE * prod(loop.size for loop in inner)
     if inner and inner[-1][1:] == (width, width):
         alone *= -(-width * inner[-1].size // PIECE) / inner[-1].size

@@ -304,7 +304,7 @@ def _byte_tile(loops: list[Loop], width: int, total: int) -> Tile:
 def _code_box(
     tile: Tile, loops: list[Loop], run: int, width: int, unit: int, total: int
 ) -> Tile | None:
-    """The box of codes for `total` bytes of loops around runs (in bits); None if `tile` is as good."""
+    """The box of codes for `total` bytes of loops around runs (in bits); None if slower."""
     if 8 * total < thresholds.BOXES_FROM * l2() * unit or not codes_pay(tile, loops, width):
         return None
     inner = [Loop(run // width, width, unit)] if run > width else []
