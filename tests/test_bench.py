@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from math import prod
 
@@ -16,7 +17,7 @@ from views import packed_bytes
 import shapejit as sj
 from shapejit.__main__ import main
 from shapejit.bench import comparison, measure, packed, peers, pipe, random_copies, suites, ttc
-from shapejit.bench.cases import MIB, OURS, Call, Copy
+from shapejit.bench.cases import MIB, OURS, Call, Copy, bits_of
 from shapejit.bench.casts import Cast
 from shapejit.bench.reshapes import RESHAPES
 from shapejit.bench.worker import pattern
@@ -122,6 +123,18 @@ def test_random_cases_are_those_of_their_seed():
     found = random_copies.cases(3) + random_copies.cases(4)
     assert {len(case.shape) for case in found} == {2, 3, 4, 5, 6}
     assert {case.itemsize for case in found} == {1, 2, 4, 8, 16}
+
+
+def test_random_permutations_have_every_width():
+    made = suites.select(("permutations",), seed=3)
+    assert made == random_copies.permutations(3) != random_copies.permutations(4)
+    assert len({case.id for case in made}) == len(made)
+    widths = Counter(case.dtype for case in made)
+    assert {bits_of(dtype) for dtype in widths} == {1, 2, 4, 8, 16, 32, 64, 128}
+    assert set(widths.values()) == {200}
+    for case in made:
+        assert 0.85 < case.source_nbytes / (64 * MIB) < 1.15
+        assert sorted(case.axes) == [*range(len(case.shape))] != [*case.axes]
 
 
 @pytest.mark.parametrize("case", random_copies.cases(5)[:20], ids=lambda case: case.id)

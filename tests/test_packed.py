@@ -17,6 +17,7 @@ from math import prod
 from pathlib import Path
 from typing import NamedTuple
 
+import loops
 import numpy as np
 import pytest
 from compiled import COMPILED
@@ -322,11 +323,21 @@ def test_every_strategy_into_a_part(width, kernels):
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_every_strategy_is_met(width):
+def test_every_strategy_in_boxes(width, kernels):
+    """Boxes are made of large tensors only, unless asked for."""
+    loops.use_boxes()
+    check_moved(width)
+    check_joined(width)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_strategy_is_met(width, kernels):
     met = set()
-    for view, skipped, flat, *_ in moved(width):
-        t = view.of_tensor(tensor(flat, width)[skipped:])
-        met |= {planner.plan(t.layout, width).strategy, planner.plan(t.layout, 8).strategy}
+    for use in (lambda: None, loops.use_boxes):
+        use()
+        for view, skipped, flat, *_ in moved(width):
+            t = view.of_tensor(tensor(flat, width)[skipped:])
+            met |= {planner.plan(t.layout, width).strategy, planner.plan(t.layout, 8).strategy}
     assert met >= {strategy for strategy in Strategy if strategy.row.bits}
 
 
@@ -378,6 +389,10 @@ for kind in ("serial", "streamed") if COMPILED else ("streamed",):
     for at_end in (True, False):
         check_moved({width}, Guarded(at_end))
     check_joined({width}, Guarded(True))
+loops.use_boxes()
+for at_end in (True, False):
+    check_moved({width}, Guarded(at_end))
+check_joined({width}, Guarded(True))
 """
     )
 

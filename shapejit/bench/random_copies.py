@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 
 from .cases import MIB, Copy, bits_of
+from .packed import Packed
 
-GROUP = "random"
-COUNT = 60  # cases of a seed
-_SOURCE = 96 * MIB
+GROUP, PERMUTATIONS = "random", "permutations"
+COUNT, COUNT_OF_A_WIDTH = 60, 200  # cases of a seed
+_SOURCE, _PERMUTED = 96 * MIB, 64 * MIB
 _LARGEST = 512  # of all dims but the one that makes up the bytes
 _LINE = 64
 _DTYPES = ("uint8", "uint16", "float32", "float64", "complex128")
+_PACKED = ("int4", "int2", "uint1")
 _STEPS = (1, 1, 2, 3, 5)
 
 Cut = tuple[float, float, int]  # start and end as parts of the dim, and the step
@@ -69,6 +71,26 @@ def cases(seed: int = 0) -> tuple[RandomCopy, ...]:
     """
     rng = np.random.default_rng(seed)
     return tuple(_case(rng, k) for k in range(COUNT))
+
+
+def permutations(seed: int = 0) -> tuple[Copy, ...]:
+    """`COUNT_OF_A_WIDTH` permutations of 64 MiB of every width, the same for the same seed."""
+    made = list[Copy]()
+    for dtype in (*_DTYPES, *_PACKED):
+        bits = bits_of(dtype)
+        rng = np.random.default_rng([seed, bits])
+        for number in range(COUNT_OF_A_WIDTH):
+            shape = _shape(rng, _PERMUTED * 8 // bits)
+            axes = _order(rng, len(shape))
+            name = f"{number:03}-{'x'.join(map(str, shape))}-{''.join(map(str, axes))}/{dtype}"
+            made.append((Copy if bits >= 8 else Packed)(PERMUTATIONS, name, dtype, shape, axes))
+    return tuple(made)
+
+
+def _order(rng: np.random.Generator, rank: int) -> tuple[int, ...]:
+    """A permutation that changes the order."""
+    axes = tuple(int(axis) for axis in rng.permutation(rank))
+    return axes[::-1] if axes == tuple(sorted(axes)) else axes
 
 
 def _case(rng: np.random.Generator, number: int) -> RandomCopy:

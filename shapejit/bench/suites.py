@@ -75,6 +75,10 @@ SUITES = {
     random_copies.GROUP: Suite(
         random_copies.cases, "random copies of 96 MiB, made from --seed", 6, seeded=True
     ),
+    random_copies.PERMUTATIONS: Suite(
+        random_copies.permutations, "200 random permutations of every width, from --seed", 8,
+        seeded=True,
+    ),
     "fresh": Suite(
         workloads.fresh, "the workloads without out=", baseline="out=",
         recorded=("weight-transposed-4096x4096-10/float32",),

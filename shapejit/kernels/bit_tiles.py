@@ -13,7 +13,7 @@ from typing import Any
 from ..runtime.cpu_caches import LINE
 from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED, TENSOR
 from .bit_vectors import exchange, shift_words, unpack_words
-from .bits import LINE_BITS, append, flush_bits, move_bits
+from .bits import LINE_BITS, append, flush_bits, merge_ends, move_bits, move_whole
 from .codes import pack
 from .constants import (
     BIT_COLUMNS,
@@ -44,6 +44,7 @@ from .memory import (
     move_line,
     move_piece,
     prefetch,
+    prefetch_to_write,
     size_of,
 )
 from .odometer import seek, step
@@ -167,26 +168,39 @@ def drain_dense(
 
 
 @kernel
-def drain_row(
+def drain_rows(
     dst: BitAddress,
-    row: Address,
+    stage: Address,
+    places: Address,
+    pitch: int,
+    count: int,
     own: int,
     end: int,
-    count: int,
+    rows: int,
     limit: int,
     streamed: bool,
     bits: Any,
 ) -> None:
-    """Move the lines that start in elements [own, end) of a row of `limit`, and its first bits.
+    """Move `count` columns, whose offsets are at `places`: rows of `limit` elements.
 
-    `count` elements from `own` on are on the stage.
+    Of each, the lines that start in elements [own, end), and its first bits; `rows` elements from
+    `own` on are on the stage. Atomic operations wait for all stores before them: they come first.
     """
-    width = len(bits)
-    if 8 % width != 0:
-        pack(row, row, count, bits)
-    first, behind = lines_of(dst, own * width, end * width, limit * width, LINE_BITS)
-    if first < behind:
-        move_bits(dst + first, 8 * row + (first - own * width), behind - first, streamed)
+    width, begin = len(bits), 1
+    if own == 0 or end == limit:
+        begin = 0
+    for turn in range(begin, 2):
+        for q in range(count):
+            row, place = stage + q * pitch, dst + load_word(places + 8 * q)
+            if 8 % width != 0 and turn == begin:
+                pack(row, row, rows, bits)
+            first, behind = lines_of(place, own * width, end * width, limit * width, LINE_BITS)
+            if first < behind:
+                source = 8 * row + (first - own * width)
+                if turn == 0:
+                    merge_ends(place + first, source, behind - first)
+                else:
+                    move_whole(place + first, source, behind - first, streamed)
 
 
 @kernel
@@ -221,9 +235,30 @@ def drain_bits(
             q += some
     else:
         end = min(own + tile[ROWS, BLOCK], limit)
-        for q in range(count):
-            place, row = dst + offsets[columns + q], stage + q * pitch
-            drain_row(place, row, own, end, rows, limit, streamed, bits)
+        at = address_of(offsets) + 8 * columns
+        drain_rows(dst, stage, at, pitch, count, own, end, rows, limit, streamed, bits)
+
+
+@kernel
+def prefetch_ends(
+    dst: BitAddress, tile: Table, offsets: Numbers, columns: int, count: int, own: int, bits: Any
+) -> None:
+    """Prefetch the lines that `drain_bits` shares with others, of the columns of a tile.
+
+    Atomic operations, which change their bytes, wait for them.
+    """
+    group, first, limit = 1, 0, tile[ROWS, COUNT]
+    if tile[STAGED, DENSE] != 0:
+        group, first = tile[STAGED, GROUP], columns - tile[COLUMNS, START]
+    elif own > 0 and own + tile[ROWS, BLOCK] < limit:
+        return
+    q = 0
+    while q < count:
+        some = min(count - q, group - (first + q) % group)
+        place = dst + offsets[columns + q]
+        prefetch_to_write(place >> 3)
+        prefetch_to_write((place + some * limit * len(bits)) >> 3)
+        q += some
 
 
 @kernel
@@ -257,6 +292,7 @@ def bit_tiles(
             s, t = step(loops, at, s, t)
             then = tile_at(at, tile, loops, over, steps, width, -1)
             ahead, rows_ahead = source + (s + then[4]), table + 8 * then[5]
+            prefetch_ends(dst, tile, offsets, columns, q_count, own, bits)
             for p in range(0, p_count, step_p):
                 count, first = min(step_p, p_count - p), rows + 8 * p
                 # The next block of rows, which may belong to the next tile.

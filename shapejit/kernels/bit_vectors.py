@@ -17,6 +17,8 @@ from . import llvm
 from .constants import PIECE, per_byte
 from .llvm import Address, Builder, Tag, Value, emits
 
+_BIT = ir.IntType(1)
+
 
 def spaced(bits: int, apart: int, total: int) -> int:
     """The mask of `bits` ones at every multiple of `apart` below `total`."""
@@ -110,6 +112,10 @@ def _unpacked(builder: Builder, src: Address, shift: Value, count: int, width: i
     value = builder.phi(straight.type)
     value.add_incoming(straight, straight_from)
     value.add_incoming(shifted, shifted_from)
+    if width == 1:
+        return builder.zext(
+            builder.bitcast(value, ir.VectorType(_BIT, count)), ir.VectorType(llvm.I8, count)
+        )
     return _spread(builder, value, width)
 
 
@@ -119,7 +125,7 @@ def _grouped(builder: Builder, src: Address, shift: Value | None, count: int, wi
     wide = ir.VectorType(ir.IntType(8 * group), count // group)
     if 8 % width == 0:
         packed = _load_bytes(builder, src, shift, 0, count // group)
-        return builder.zext(packed, wide)
+        return packed if width == 1 else builder.zext(packed, wide)
     # Three bytes per group: each 16 codes take theirs from two loads of two thirds.
     used = 2 * width
     half = used * 2 // 3
@@ -152,6 +158,11 @@ def _load_bytes(builder: Builder, src: Address, shift: Value | None, at: int, nb
 def pack_line(builder: Builder, dst: Address, src: Address, bits: Tag) -> None:
     """Write 64 elements from 64 codes with any high bits; 4 more bytes may change."""
     width, group = bits.count, group_of(bits.count)
+    if width == 1:
+        codes = llvm.load(builder, src, ir.VectorType(llvm.I8, LINE))
+        packed = builder.trunc(codes, ir.VectorType(_BIT, LINE))
+        llvm.store(builder, builder.bitcast(packed, llvm.I64), dst)
+        return
     wide = ir.VectorType(ir.IntType(8 * group), LINE // group)
     value = _gathered(builder, llvm.load(builder, src, wide), width)
     if 8 % width == 0:

@@ -26,6 +26,7 @@ from .shares import take
 
 LINE_BITS = 8 * LINE
 _WORD, _PIECE, _LINE = COUNTS[1], COUNTS[2], COUNTS[8]  # tags: words of 8 bytes
+TOGETHER = 32  # rows
 LONG = 8 * PAGE  # bits of a row that is moved by itself
 
 
@@ -95,17 +96,42 @@ def shift_bytes(target: Address, source: Address, shift: int, nbytes: int, strea
 
 
 @kernel
-def move_bits(target: BitAddress, source: BitAddress, nbits: int, streamed: bool) -> None:
-    """memcpy between bit addresses; other threads may write the bits around the target."""
+def merge_first(target: BitAddress, source: BitAddress, nbits: int) -> None:
+    """Set the bits before the first whole byte of `move_bits`; `target` lies within a byte."""
+    merge_byte(target >> 3, target & 7, min(8, (target & 7) + nbits), source)
+
+
+@kernel
+def merge_last(target: BitAddress, source: BitAddress, nbits: int) -> None:
+    """Set the bits behind the last whole byte of `move_bits`, which ends within a byte."""
     end = target + nbits
-    first, last = (target + 7) >> 3, end >> 3
+    if (target + 7) >> 3 <= end >> 3:
+        merge_byte(end >> 3, 0, end & 7, source + (nbits - (end & 7)))
+
+
+@kernel
+def merge_ends(target: BitAddress, source: BitAddress, nbits: int) -> None:
+    """Set the bits that `move_bits` writes to bytes which others may write to."""
     if target & 7 != 0:
-        merge_byte(target >> 3, target & 7, min(8, (target & 7) + nbits), source)
+        merge_first(target, source, nbits)
+    if target + nbits & 7 != 0:
+        merge_last(target, source, nbits)
+
+
+@kernel
+def move_whole(target: BitAddress, source: BitAddress, nbits: int, streamed: bool) -> None:
+    """Move the whole bytes of `move_bits`."""
+    first, last = (target + 7) >> 3, target + nbits >> 3
     if first < last:
         src = source + (-target & 7)
         shift_bytes(first, src >> 3, src & 7, last - first, streamed)
-    if first <= last and end & 7 != 0:
-        merge_byte(last, 0, end & 7, source + (nbits - (end & 7)))
+
+
+@kernel
+def move_bits(target: BitAddress, source: BitAddress, nbits: int, streamed: bool) -> None:
+    """memcpy between bit addresses; other threads may write the bits around the target."""
+    merge_ends(target, source, nbits)
+    move_whole(target, source, nbits, streamed)
 
 
 @kernel
@@ -179,9 +205,16 @@ def bit_rows(
         end = (source >> 3) + reach
         s, t = seek(loops, at, low)
         if apart != 0 or nbits >= LONG:
-            for _ in range(low, high):
-                move_bits(target + t, source + s, nbits, streamed)
-                s, t = step(loops, at, s, t)
+            # Atomic operations wait for all stores before them: those of several rows come first.
+            for first in range(low, high, TOGETHER):
+                last = min(first + TOGETHER, high)
+                for _ in range(first, last):
+                    merge_ends(target + t, source + s, nbits)
+                    s, t = step(loops, at, s, t)
+                s, t = seek(loops, at, first)
+                for _ in range(first, last):
+                    move_whole(target + t, source + s, nbits, streamed)
+                    s, t = step(loops, at, s, t)
         else:
             target += t
             line_offset = target & (LINE_BITS - 1)

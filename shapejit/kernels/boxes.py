@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..runtime.jobs import HIGH, LOW, STREAMED, TENSOR
+from .bits import merge_first, merge_last, move_whole
+from .calls import call
 from .constants import (
     BLOCKS,
     COLUMNS,
@@ -25,16 +27,27 @@ from .constants import (
     RUN_TARGETS,
     RUNS,
     START,
+    WIDTHS,
 )
 from .copies import move_run, write_run
 from .jit import Address, Numbers, Table, kernel
-from .memory import address_of, move, move_piece, pointer, prefetch, size_of
+from .memory import (
+    address_of,
+    bit_pointer,
+    move,
+    move_piece,
+    pointer,
+    prefetch,
+    prefetch_to_write,
+    size_of,
+)
 from .odometer import box_at
 from .shares import take
 from .vectors import VECTOR_ROWS, transpose_block
 
 SHIFT = 24
 CHUNK = 64  # rows between prefetches of lines of the next box
+_BYTE, _WIDEST = WIDTHS[1], WIDTHS[16]
 
 
 @kernel
@@ -142,3 +155,71 @@ def boxes(
             else:
                 singles(src, stage, ahead, box, offsets, nbytes, safe, width)
             drain(target + t, stage, box, offsets, work[STREAMED] != 0)
+
+
+@kernel
+def code_boxes(
+    places: Table,
+    work: Numbers,
+    span: Numbers,
+    stage: Address,
+    loops: Table,
+    box: Table,
+    offsets: Numbers,
+    reads: Table,
+    sizes: Numbers,
+    unpacks: int,
+    packs: int,
+    pieces: Any,
+) -> None:
+    """`boxes` of elements narrower than a byte, by way of codes: a byte each.
+
+    `reads` has a row for each run of a box in the source: its offset in bits, that of its codes,
+    and their number. `sizes`: bytes of the source, bits of an element in the target, codes that
+    are moved at a time without blocks, and where on the stage codes begin, the first element of a
+    box is, and packed runs go. `unpacks` and `packs`
+    (0: results are codes) are addresses of functions.
+    """
+    reach, unit, piece, codes_at, first, packed_at = sizes
+    codes, packed, streamed = stage + codes_at, stage + packed_at, work[STREAMED] != 0
+    run, staged, into = box[RUN, NBYTES], box[RUNS, START], box[RUN_TARGETS, START]
+    ends = min(run, 8)
+    while take(work, span):
+        source, target = bit_pointer(places[0, span[TENSOR]]), bit_pointer(places[1, span[TENSOR]])
+        end = (source >> 3) + reach
+        for index in range(span[LOW], span[HIGH]):
+            s, t, _, _ = box_at(loops, index)
+            for k in range(box[RUNS, COUNT]):
+                place = target + (t + unit * offsets[into + k])
+                prefetch_to_write(place >> 3)
+                prefetch_to_write((place + unit * run) >> 3)
+            for r in range(len(reads)):
+                begin, to, count = reads[r]
+                call(unpacks, (codes + to, source + s + begin, count, end))
+            # The last box prefetches its own lines, which are in a cache.
+            ahead = source + box_at(loops, min(index + 1, span[HIGH] - 1))[0] >> 3
+            src = codes + first
+            if box[BLOCKS, COUNT] > 0:
+                blocks(src, stage, ahead, box, offsets, _BYTE, pieces)
+            elif piece >= PIECE:
+                singles(src, stage, ahead, box, offsets, piece, False, _WIDEST)
+            else:
+                singles(src, stage, ahead, box, offsets, piece, True, _BYTE)
+            if packs == 0:
+                for k in range(box[RUNS, COUNT]):
+                    place = target + (t + unit * offsets[into + k]) >> 3
+                    write_run(place, stage + offsets[staged + k], run, streamed)
+                continue
+            # Atomic operations wait for all stores before them: bytes are merged before long runs.
+            for k in range(box[RUNS, COUNT]):
+                place, begin = target + (t + unit * offsets[into + k]), stage + offsets[staged + k]
+                if place & 7 != 0:
+                    call(packs, (packed, begin, ends))
+                    merge_first(place, 8 * packed, unit * run)
+                if place + unit * run & 7 != 0:
+                    call(packs, (packed, begin + run - ends, ends))
+                    merge_last(place, 8 * packed + unit * (ends - run), unit * run)
+            for k in range(box[RUNS, COUNT]):
+                place = target + (t + unit * offsets[into + k])
+                call(packs, (packed, stage + offsets[staged + k], run))
+                move_whole(place, 8 * packed, unit * run, streamed)

@@ -86,6 +86,12 @@ def prefetch(builder: Builder, address: Address) -> None:
 
 
 @emits()
+def prefetch_to_write(builder: Builder, address: Address) -> None:
+    """Prefetch the line at an address, which may be invalid, and which is going to be written."""
+    llvm.prefetch(builder, address, True)
+
+
+@emits()
 def fence(builder: Builder) -> None:
     """Order nontemporal stores before a later store that signals them to another thread."""
     builder.fence("seq_cst")

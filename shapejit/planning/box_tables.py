@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..kernels.constants import PIECE
 from ..runtime.cpu_caches import LINE
 from .loops import Loop, length_of
 from .tables import Offsets, Sides, offsets_of
 
+MOST_APART = 4  # of elements in a run of codes, or of runs
+SHORT_RUN = 4 * LINE  # codes of a run
 MOST_LANES = 4  # 16-byte pieces of the widest vector
 
 
@@ -105,8 +108,68 @@ def most_bytes(rows: Sequence[Loop], columns: Sequence[Loop], width: int) -> int
     return 8 * (lines + 2 * blocks + (5 + PIECE // width) * other)
 
 
-def box_sides(rows: Sequence[Loop], columns: Sequence[Loop], width: int, lanes: int) -> Sides:
-    """The tables of a box with blocks of `lanes` pieces (0: no blocks)."""
+class Codes(NamedTuple):
+    """A box of elements narrower than a byte as codes on the stage, a byte each.
+
+    `loops` are those of the box, in bytes; the first element is at `first`. `reads` has a row for
+    each run of the source: its offset in bits, that of its codes, and their number.
+    """
+
+    loops: list[Loop]
+    first: int
+    reads: NDArray[np.int64]
+    nbytes: int
+
+
+def codes_of(inner: Sequence[Loop], width: int, unit: int) -> Codes:
+    """The codes of a box of these loops (in bits), in the order of the source.
+
+    What lies between elements that are a few elements apart is read, too.
+    """
+    order = sorted(
+        (k for k, loop in enumerate(inner) if loop.source), key=lambda k: abs(inner[k].source)
+    )
+    strides, run, rest = [0] * len(inner), 1, list[int]()
+    for k in order:
+        apart = abs(inner[k].source) // width
+        if rest or apart < run or apart > MOST_APART * run:
+            rest.append(k)
+        else:
+            strides[k], run = apart, run + (inner[k].size - 1) * apart
+    # An odd number of lines, so that long runs use all sets of a cache.
+    step = run if run < SHORT_RUN else (run // LINE + 2 | 1) * LINE
+    for k in rest:
+        strides[k], step = step, step * inner[k].size
+    lowest = sum((loop.size - 1) * min(0, loop.source) for loop in inner)
+    far = [(inner[k].size, abs(inner[k].source), strides[k]) for k in reversed(rest)]
+    begins = offsets_of([(size, source) for size, source, _ in far]) + lowest
+    to = offsets_of([(size, stride) for size, _, stride in far])
+    reads = np.stack([begins, to, np.full(len(to), run)], axis=1)
+    loops = [
+        Loop(loop.size, stride if loop.source > 0 else -stride, loop.target // unit)
+        for loop, stride in zip(inner, strides, strict=True)
+    ]
+    first = sum((loop.size - 1) * -min(0, loop.source) for loop in loops)
+    return Codes(loops, first, reads, int(to.max()) + run)
+
+
+def lines_of(reads: NDArray[np.int64], width: int) -> Offsets:
+    """The lines of the source that runs of a box lie in, as offsets in bytes."""
+    first, count = reads[:, 0] >> 9, int(reads[0, 2]) * width // (8 * LINE) + 2
+    return np.unique(first[:, None] + np.arange(count)) * LINE
+
+
+def box_sides(
+    rows: Sequence[Loop],
+    columns: Sequence[Loop],
+    width: int,
+    lanes: int,
+    lines: Offsets | None = None,
+) -> Sides:
+    """The tables of a box with blocks of `lanes` pieces (0: no blocks).
+
+    Lines of the source, which are prefetched, are those of its rows and columns unless given.
+    """
     box = box_at(rows, columns, width)
     count, staged = len(box.rows), int(box.runs[-1]) + box.run + 2 * LINE
     places, starts, blocks = np.zeros(0, np.int64), box.columns, np.zeros(0, np.int64)
@@ -124,7 +187,8 @@ def box_sides(rows: Sequence[Loop], columns: Sequence[Loop], width: int, lanes: 
         free = staged + before * width
         places = np.where(box.columns[at] == wanted, box.places[at], free).reshape(-1)
         spoilt = (before + count + behind) * width + LINE
-    lines = np.unique((box.rows[:, None] + np.unique(starts // LINE) * LINE) // LINE) * LINE
+    if lines is None:
+        lines = np.unique((box.rows[:, None] + np.unique(starts // LINE) * LINE) // LINE) * LINE
     filled = np.pad(box.rows, (before, behind), "edge")
     parts = (filled, box.columns, box.places, blocks, starts, places, box.runs, box.targets, lines)
     begin = np.cumsum([0, *map(len, parts)])[:-1].tolist()

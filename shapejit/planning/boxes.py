@@ -14,8 +14,8 @@ from math import inf, prod
 from ..kernels.constants import PIECE
 from ..runtime.cpu_caches import LINE, l2
 from . import thresholds
-from .box_tables import MOST_LANES, box_at, firsts, windows
-from .loops import Loop, by_source, in_boxes, length_of, streams
+from .box_tables import MOST_LANES, box_at, codes_of, firsts, windows
+from .loops import BoxLoop, Loop, by_source, in_boxes, length_of, streams
 from .strategies import Strategy
 from .tables import STREAMS
 from .tiles import Tile
@@ -27,6 +27,7 @@ BOX_BYTES, BOX_PART = 256 * 1024, 4
 TARGET_RUN = 4096
 SOURCE_RUN = 1024
 GATHERED = 8 * 1024, 1  # goals of a box of which only the run in the target is long
+LEAST_CODES = 1024  # of a box of elements narrower than a byte
 
 # Cycles, about: of a block of 16 bytes of columns by as many of rows, transposed in
 # registers, by width; what each more lane adds to it; and of an element or run that is moved
@@ -41,10 +42,8 @@ def pays(tile: Tile, loops: Sequence[Loop], width: int) -> bool:
     rows = length_of(tile.rows, width)
     match tile.strategy:
         case Strategy.BOXES:
-            moving = [loop for loop in loops if loop.source]
-            if moving == sorted(moving, key=lambda loop: -abs(loop.source)):
-                return False
-            return width < thresholds.WIDE or streams(loops, by_source(loops)[0]) > STREAMS
+            wide = width >= thresholds.WIDE and streams(loops, by_source(loops)[0]) <= STREAMS
+            return not (wide or _in_order(loops))
         case Strategy.TILES:
             columns = length_of(tile.columns, width)
             return rows < thresholds.ROWS_LEAST or columns < thresholds.COLUMNS_LEAST
@@ -53,16 +52,60 @@ def pays(tile: Tile, loops: Sequence[Loop], width: int) -> bool:
     return False
 
 
+def codes_pay(tile: Tile, loops: Sequence[Loop], width: int) -> bool:
+    """Whether a box of codes is faster than what `bit_tile_of` found."""
+    match tile.strategy:
+        case Strategy.CODES:
+            return tile.step == 0 and not _in_order(loops)
+        case Strategy.BIT_ROWS:
+            return tile.width < thresholds.RUN * width and not _in_order(loops)
+        case Strategy.BIT_TILES:
+            return min(length_of(tile.rows, 1), length_of(tile.columns, 1)) < thresholds.SHORT
+    return False
+
+
+def _in_order(loops: Sequence[Loop]) -> bool:
+    """Whether the source is read in its own order."""
+    moving = [loop for loop in loops if loop.source]
+    return moving == sorted(moving, key=lambda loop: -abs(loop.source))
+
+
 def box_of(loops: Sequence[Loop], width: int, goals: tuple[int, int] | None = None) -> Tile:
     """The box of a copy: its elements are transposed in registers, or moved one by one.
 
     The method with the fewest cycles is taken. `step` of the Tile is the lanes of a block (0: one
     by one). `goals` are those of `parts_of`.
     """
-    outer, inner = in_boxes(loops, parts_of(loops, width, goals))
-    # In the source's order: the next box reads on where it can.
-    outer = tuple(sorted(outer, key=lambda loop: -abs(loop.part * loop.source)))
+    outer, inner = _boxes(loops, parts_of(loops, width, goals))
+    at, lanes = _method(inner, width)
+    return Tile(Strategy.BOXES, width, outer, tuple(inner[at:]), tuple(inner[:at]), lanes)
+
+
+def code_box_of(loops: Sequence[Loop], width: int, unit: int) -> Tile | None:
+    """The box of a copy (in bits) whose elements are codes within it; None if there is none."""
+    if any(loop.source % width or loop.target % unit for loop in loops):
+        return None
+    elements = [Loop(loop.size, loop.source // width, loop.target // unit) for loop in loops]
+    parts = parts_of(elements, 1)
+    if prod(parts) < LEAST_CODES:
+        return None
+    outer, inner = _boxes(loops, parts)
+    at, lanes = _method(codes_of(inner, width, unit).loops, 1)
+    rows, columns = tuple(inner[at:]), tuple(inner[:at])
+    return Tile(Strategy.CODE_BOXES, width, outer, rows, columns, lanes)
+
+
+def _boxes(loops: Sequence[Loop], parts: Sequence[int]) -> tuple[tuple[BoxLoop, ...], list[Loop]]:
+    """`in_boxes` in the source's order: the next box reads on where it can."""
+    outer, inner = in_boxes(loops, parts)
+    return tuple(sorted(outer, key=lambda loop: -abs(loop.part * loop.source))), inner
+
+
+def _method(inner: Sequence[Loop], width: int) -> tuple[int, int]:
+    """The first of the dims of a box that are rows, and the lanes of its blocks."""
     alone = ALONE * prod(loop.size for loop in inner)
+    if inner and inner[-1][1:] == (width, width):
+        alone *= -(-width * inner[-1].size // PIECE) / inner[-1].size
     # Of equally good methods, the one with the most rows.
     options = [(alone, 0, 0)]
     for count in range(1, len(inner) + 1):
@@ -74,8 +117,7 @@ def box_of(loops: Sequence[Loop], width: int, goals: tuple[int, int] | None = No
             lanes = _lanes(length_of(rows, width))
             options.append((_transposed(rows, columns, width, lanes), -count, lanes))
     _, least, lanes = min(options)
-    at = len(inner) + least
-    return Tile(Strategy.BOXES, width, outer, tuple(inner[at:]), tuple(inner[:at]), lanes)
+    return len(inner) + least, lanes
 
 
 def _transposed(rows: Sequence[Loop], columns: Sequence[Loop], width: int, lanes: int) -> float:

@@ -15,7 +15,7 @@ from ..runtime.cpu_caches import LINE, PAGE, l2
 from ..shapes.dims import merged
 from ..shapes.layout import Layout
 from . import thresholds
-from .boxes import GATHERED, box_of, pays
+from .boxes import GATHERED, box_of, code_box_of, codes_pay, pays
 from .loops import ArrayLoop, Loop, length_of, normal_form, split_run
 from .plans import Plan
 from .shuffles import MOST_MIXED, Shuffle, mixed_of, shuffle_of
@@ -98,16 +98,20 @@ def _planned(layout: Layout, unit: int, into: Layout | None, copies: int) -> Pla
         shuffled = _shuffled(layout, target, normal, total, least=least)
         if shuffled is not None:
             return shuffled
-    elif layout.bits == unit >= 8 and not (in_bits or by_numpy) and _may_mix(tile):
+    elif layout.bits == unit and not (in_bits or by_numpy) and _may_mix(tile):
         # Pieces that are no longer than the runs would be written one by one.
-        least = max(PIECE, 2 * tile.width)
-        shuffled = _mixed(layout, target, normal, total, least)
+        least, width = max(PIECE, 2 * tile.width), max(8, unit)
+        if unit < 8:  # runs of packed elements that are whole bytes
+            normal = [*(Loop(n, 8 * s, 8 * t) for n, s, t in loops), Loop(run // 8, 8, 8)]
+        shuffled = _mixed(layout, target, normal, width, total, least)
         if shuffled and (
             (tile.strategy is Strategy.BOXES and not tile.columns)
             or shuffled.shuffle.in_sequence
-            or shuffled.width >= unit // 8 * least
+            or shuffled.width >= width // 8 * least
         ):
             return shuffled
+    if in_bits:
+        tile = _code_box(tile, loops, run, layout.bits, unit, total) or tile
     return replace(_by_tile(tile, layout, target, unit, total, scale), by_numpy=by_numpy)
 
 
@@ -226,16 +230,19 @@ def _shuffled(
     if total < thresholds.SHUFFLES_FROM:
         return None
     found = _in_blocks(layout, target, shuffle_of(loops, layout.bits, bias), total)
-    return found if found or bias else _mixed(layout, target, loops, total, least)
+    return found if found or bias else _mixed(layout, target, loops, layout.bits, total, least)
 
 
 def _mixed(
-    layout: Layout, target: Layout, loops: list[Loop], total: int, least: int
+    layout: Layout, target: Layout, loops: list[Loop], width: int, total: int, least: int
 ) -> Plan | None:
-    """A Plan that permutes the elements of blocks in any order, in pieces of at `least` bytes."""
+    """A Plan that permutes the elements of blocks in any order, in pieces of at `least` bytes.
+
+    Elements have `width` bits in `loops`.
+    """
     if total < thresholds.SHUFFLES_FROM:
         return None
-    found = _in_blocks(layout, target, mixed_of(loops, layout.bits), total)
+    found = _in_blocks(layout, target, mixed_of(loops, width), total)
     return found if found and found.width >= least else None
 
 
@@ -286,6 +293,16 @@ def _byte_tile(loops: list[Loop], width: int, total: int) -> Tile:
     if total >= _boxes_from(tile) * l2() and pays(tile, loops, width):
         return box_of(loops, width)
     return box_of(loops, width, GATHERED) if tile.strategy is Strategy.BOXES else tile
+
+
+def _code_box(
+    tile: Tile, loops: list[Loop], run: int, width: int, unit: int, total: int
+) -> Tile | None:
+    """The box of codes for `total` bytes of loops around runs (in bits); None if slower."""
+    if 8 * total < thresholds.BOXES_FROM * l2() * unit or not codes_pay(tile, loops, width):
+        return None
+    inner = [Loop(run // width, width, unit)] if run > width else []
+    return code_box_of([*loops, *inner], width, unit)
 
 
 def _numpy_is_faster(

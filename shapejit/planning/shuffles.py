@@ -185,7 +185,7 @@ def _near(made: Shuffle) -> Shuffle | None:
         return made
     if inner[-1].target == made.network.written:
         return None
-    around, along = split(near, int(l2() * MET_AGAIN) // (LINE * pieces))
+    around, along = split(near, _met_again(pieces))
     inner[inner.index(near)] = around
     return made._replace(loops=tuple(loop for loop in (*inner, along) if loop.size > 1))
 
@@ -217,13 +217,28 @@ def mixed_of(loops: Sequence[Loop], width: int) -> Shuffle | None:
         price = again * _price(made.network)
         if best is None or price < least:
             best, least = made, price
-    return best and best._replace(loops=_called(best.loops))
+    return best and best._replace(loops=_called(best))
 
 
-def _called(loops: Sequence[Loop]) -> tuple[Loop, ...]:
-    """The loops, the last of which is one over many blocks: a call takes as long as some blocks."""
-    many = [loop for loop in loops if loop.size >= MANY_BLOCKS] or loops[-1:]
-    return *(loop for loop in loops if loop is not many[-1]), many[-1]
+def _called(made: Shuffle) -> tuple[Loop, ...]:
+    """The loops, the last of which is one over many blocks: a call takes as long as some blocks.
+
+    The others follow the source. Where they return to lines of an earlier call, on either side, its
+    loop is cut, so that these lines are still in a cache.
+    """
+    loops = made.loops
+    at = max((k for k, loop in enumerate(loops) if loop.size >= MANY_BLOCKS), default=-1)
+    others, many = [*loops[:at], *loops[at:][1:]], loops[at]
+    some = many.size
+    if many is not loops[-1] or any(abs(loop.source) < abs(many.source) for loop in others):
+        some = _even(some, _met_again(len(made.sources) + len(made.targets)))
+    around = sorted([*_cut(many, some), *others], key=lambda loop: -abs(loop.source))
+    return *around, many._replace(size=some)
+
+
+def _met_again(pieces: int) -> int:
+    """The blocks of so many pieces after which their lines are still in a cache."""
+    return int(l2() * MET_AGAIN) // (LINE * pieces)
 
 
 def _runs(loops: Sequence[Loop], width: int, side: int) -> Iterator[tuple[int, ...]]:

@@ -16,8 +16,10 @@ from ..kernels.constants import (
     COUNT,
     DENSE,
     DENSE_PIECES,
+    NBYTES,
     PIECE,
     ROWS,
+    RUN,
     STAGE_BYTES,
     STAGED,
     coders,
@@ -26,7 +28,7 @@ from ..kernels.constants import (
 from ..kernels.networks import Network
 from ..runtime.cpu_caches import LINE, PAGE
 from ..runtime.kernel_names import Code, count_tag, widest, width_tag
-from .box_tables import box_sides, most_bytes
+from .box_tables import box_sides, codes_of, lines_of, most_bytes
 from .plans import Plan
 from .shuffle_tables import shuffle_loops, shuffle_table, shuffled
 from .tables import (
@@ -73,6 +75,21 @@ def _tile(plan: Plan, vector: int) -> tuple[Arguments, int]:
 def _box(plan: Plan, vector: int) -> tuple[Arguments, int]:
     tile, offsets, stage = box_sides(plan.rows, plan.columns, plan.width, _lanes(plan, vector))
     return (plan.table, tile, offsets), stage
+
+
+def _code_box(plan: Plan, vector: int) -> tuple[Arguments, int]:
+    inner, lanes = [*plan.columns, *plan.rows], _lanes(plan, vector)
+    codes, at = codes_of(inner, plan.width, plan.unit), len(plan.columns)
+    rows, columns, lines = codes.loops[at:], codes.loops[:at], lines_of(codes.reads, plan.width)
+    piece = 1
+    if not lanes and rows and rows[-1][1:] == (1, 1):
+        piece, rows = rows[-1].size, rows[:-1]
+    tile, offsets, stage = box_sides(rows, columns, piece, lanes, lines)
+    begin = -(-stage // LINE) * LINE + LINE
+    packed = begin + -(-codes.nbytes // LINE) * LINE + 2 * LINE
+    sizes = plan.reach, plan.unit, piece, begin, codes.first, packed
+    tables = plan.table, tile, offsets, codes.reads, np.array(sizes, np.int64)
+    return tables, packed + int(tile[RUN, NBYTES]) + 2 * LINE
 
 
 def _lanes(plan: Plan, vector: int) -> int:
@@ -217,6 +234,20 @@ class Strategy(Enum):
         staged=True,
         weight=lambda plan: LARGE + most_bytes(plan.rows, plan.columns, plan.width),
         streams_gaps=True,
+    )
+    CODE_BOXES = Row(
+        "boxes of codes: a byte per element within a cache",
+        "boxes.code_boxes",
+        lambda plan, vector: (
+            coders(plan.width)[0],
+            coders(plan.unit)[1] if plan.unit < 8 else 0,
+            width_tag(max(1, _lanes(plan, vector))),
+        ),
+        tables=_code_box,
+        staged=True,
+        loops=lambda plan: [*plan.loops],
+        weight=lambda plan: LARGE + most_bytes(plan.rows, plan.columns, plan.width),
+        **_BITS,
     )
     BIT_RUN = Row(
         "one run of bits: the elements lie side by side, between bytes",

@@ -116,7 +116,7 @@ LONG_RUN: Annotated[
     Threshold(
         "bytes of a run, or side by side",
         "it is copied in any order",
-        "4 KiB: 1.2, at most 1.7; 128 bytes: 1.04",
+        "4 KiB: 1.2, at most 1.7; 128 bytes: 1.04; 512, Emerald Rapids, 64 MiB: 1.17",
     ),
 ] = 1 * KIB
 PLACES: Annotated[
@@ -138,7 +138,7 @@ ROWS_LEAST: Annotated[
     Threshold(
         "bytes of a row of a tile",
         "with less it is a box",
-        "256, Zen 5, permutations of 40 MiB: 1.02, at most 1.8",
+        "256, Zen 5, permutations of 40 MiB: 1.02, at most 1.8; Emerald Rapids, 64 MiB: 0.99",
     ),
 ] = 512
 COLUMNS_LEAST: Annotated[
@@ -146,7 +146,7 @@ COLUMNS_LEAST: Annotated[
     Threshold(
         "bytes of a column of a tile",
         "with less it is a box",
-        "128, Zen 5, permutations of 40 MiB: 1.02, at most 1.7",
+        "128, Zen 5, permutations of 40 MiB: 1.02, at most 1.7; Emerald Rapids, 64 MiB: 0.85",
     ),
 ] = 256
 WIDE: Annotated[
