@@ -10,12 +10,12 @@ copies.
 from __future__ import annotations
 
 import os
-import sys
 from collections import deque
 from contextlib import suppress
 from functools import cache, lru_cache
 from mmap import mmap
 from operator import mul
+from sys import getrefcount
 from time import monotonic
 from typing import NamedTuple
 
@@ -128,7 +128,8 @@ def _unused(blocks: deque[Block]) -> Block | None:
         with suppress(IndexError):  # the queue is empty, or another thread has emptied it
             while found is None and len(used) < QUEUE_LOOKS:
                 block = take()
-                if _references(block) == _FREE:
+                memory = block.memory
+                if (getrefcount(memory), getrefcount(memory.base)) == _FREE:
                     found = block
                 else:
                     used.append(block)
@@ -164,11 +165,6 @@ def _mapped(size: int, nbytes: int) -> Bytes | None:
     return np.ndarray(size, np.uint8, pages)
 
 
-def _references(block: Block) -> tuple[int, int]:
-    """The number of references to a block's memory and to the object that it views."""
-    return sys.getrefcount(block.memory), sys.getrefcount(block.memory.base)
-
-
 def _default() -> int:
     """The bytes in the environment variable `VARIABLE`, or a part of the available memory."""
     given = os.environ.get(VARIABLE)
@@ -180,7 +176,14 @@ def _default() -> int:
     return min(available) // DEFAULT_PART
 
 
-_FREE = _references(Block(np.ndarray(1, np.uint8, mmap(-1, 1)), 0.0))
+def _free() -> tuple[int, int]:
+    """The references to a block's memory, and to what it views, of which no result is left."""
+    block = Block(np.ndarray(1, np.uint8, mmap(-1, 1)), 0.0)
+    memory = block.memory
+    return getrefcount(memory), getrefcount(memory.base)
+
+
+_FREE = _free()
 
 
 @cache
