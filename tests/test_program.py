@@ -1002,11 +1002,25 @@ def test_numpy_maps_and_refuses_the_same(items, fn):
     assert first == mapped(program, ITEMS[items])
 
 
+@pytest.mark.parametrize("by_numpy", [False, True])
+def test_results_without_dims_fill_an_array(by_numpy):
+    xs = [np.arange(3, dtype=np.float32) + k for k in range(5)]
+    second = sj.plan((3,), "float32", lambda t: t[1])
+    wide = sj.plan((), "float32", lambda t: t.cast("float64"))
+    for _ in range(3):
+        made, numbers = np.zeros(5, np.float32), np.zeros(5)
+        with patience.force_numpy() if by_numpy else nullcontext():
+            second.map(xs, out=made)
+            wide.map([x[2, ...] for x in xs], out=numbers)
+        assert made.tolist() == [1, 2, 3, 4, 5]
+        assert numbers.tolist() == [2, 3, 4, 5, 6]
+
+
 def test_maps_have_no_route_until_a_kernel_reads_where_arrays_lie(monkeypatch):
     """Its own kernels may be ready before that one is."""
 
     def not_ready(call):
-        return None if call is maps.LOCATE else real(call)
+        return None if call is array_structs.LOCATE else real(call)
 
     def called(call):
         raise KeyError(call)

@@ -47,6 +47,7 @@ SLOT_OF = Call("array_structs.slot_of", ("o", "o", "o"), "i", held=True)
 PLAN_WHOLE = Call("array_structs.plan_whole", ("o", "o", "i", "a"), "", held=True)
 COPY_PLANNED = Call("array_structs.copy_planned", ("a", "i"), "", held=False)
 SURVEY = Call("array_structs.survey", ("o", "o", "i", *"aaaaa"), "", held=True)
+LOCATE = Call("maps.locate", ("o", "o", "i", *"aaat"), "i", held=True)
 RESOLVE_ALL = Call("shapes.resolve_all", ("o", *"aaaaai", *"ataat"), "i", held=True)
 
 MATCH = Call("shapes.match", ("o", "o", *"aaaaa"), "", held=True)
@@ -54,8 +55,9 @@ MATCH = Call("shapes.match", ("o", "o", *"aaaaa"), "", held=True)
 # Kernels that are used together are one kind of work.
 SMALL_NAMES = (PLAN_WHOLE, COPY_PLANNED, RUN_ROUTE, RUN_FOUND, SLOT_OF, PLANE_MOVER)
 _BATCHES = (RESOLVE_ALL, SURVEY, MATCH)
+_MAPS = (READ_ALIKE, LOCATE)
 _GROUP: dict[Call | Function, tuple[Call | Function, ...]] = {
-    name: group for group in (SMALL_NAMES, _BATCHES) for name in group
+    name: group for group in (SMALL_NAMES, _BATCHES, _MAPS) for name in group
 }
 
 

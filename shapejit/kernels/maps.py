@@ -7,7 +7,26 @@ from .jit import Address, Numbers, Table, kernel
 from .memory import address_of, load_address, load_word as word
 from .object_layouts import CONTIGUOUS_WRITEABLE, DATA, ITEMS, TYPE
 
-MOVES = 256  # of a result that is sorted, on average and at most
+
+@kernel
+def sort(numbers: Numbers) -> None:
+    """Sort numbers in place, by a heap of the largest ones."""
+    begin, end = len(numbers) // 2, len(numbers)
+    while end > 1:
+        if begin > 0:
+            begin -= 1
+        else:
+            end -= 1
+            numbers[0], numbers[end] = numbers[end], numbers[0]
+        at, child = begin, 2 * begin + 1
+        while child < end:
+            if child + 1 < end and numbers[child] < numbers[child + 1]:
+                child += 1
+            if numbers[at] < numbers[child]:
+                numbers[at], numbers[child] = numbers[child], numbers[at]
+                at, child = child, 2 * child + 1
+            else:
+                child = end
 
 
 @kernel
@@ -24,12 +43,12 @@ def locate(
 
     `outs` is a tuple of ndarrays of the kind `made`, or one of them that has all results as rows.
     The elements of an array begin and end `span[0]` and `span[1]` bytes after its address, a result
-    has `span[2]`. Results must be writable, and share no byte of these spans: 0 if they do, or have
-    an order that takes long to sort. A place is an address, shifted by `span[3]`, plus `span[4]`
-    (arrays) or `span[5]` (results). The results' addresses are sorted in `places[2]`.
+    has `span[2]`. Results must be writable, and share no byte of these spans. A place is an
+    address, shifted by `span[3]`, plus `span[4]` (arrays) or `span[5]` (results). The results'
+    addresses are sorted in `places[2]`.
     """
-    rows, nbytes, moves = word(outs + TYPE) == kind[0], span[2], 0
-    ordered = places[2]
+    rows, nbytes = word(outs + TYPE) == kind[0], span[2]
+    ordered, ascending = places[2], True
     if rows and not is_like(outs, address_of(made), CONTIGUOUS_WRITEABLE):
         return 0
     for i in range(count):
@@ -44,14 +63,10 @@ def locate(
             if not is_like(out, address_of(made), CONTIGUOUS_WRITEABLE):
                 return 0
             places[1, i] = word(out + DATA)
-        k = i
-        while k > 0 and ordered[k - 1] > places[1, i]:
-            ordered[k] = ordered[k - 1]
-            k -= 1
-        ordered[k] = places[1, i]
-        moves += i - k
-        if moves > MOVES * count:
-            return 0
+        ordered[i] = places[1, i]
+        ascending = ascending and (i == 0 or ordered[i - 1] <= ordered[i])
+    if not ascending:
+        sort(ordered)
     for i in range(count - 1):
         if ordered[i] + nbytes > ordered[i + 1]:
             return 0

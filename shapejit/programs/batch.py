@@ -18,7 +18,7 @@ from ..engine.copying import is_numpys
 from ..engine.patience import by_numpy
 from ..errors import DTypeError, ReshapeError, about
 from ..kernels.constants import APART, COPY, MAX_RANK, REFUSED, VIEW
-from ..kernels.object_layouts import GROUPS
+from ..kernels.object_layouts import GROUPS, OTHER
 from ..operations import views
 from ..planning import thresholds
 from ..runtime.kernels import called
@@ -148,7 +148,7 @@ class _Batch:
         count = len(items)
         self.ranks = np.diff(shapes.starts)
         self.verdicts = np.full(count, APART)
-        self.groups = np.empty(count, np.int64)  # of equal dtypes
+        self.groups = np.full(count, OTHER)  # of equal dtypes
         self.dtypes: list[np.dtype[Any]] = []  # of each group
         self.targets = np.empty(len(shapes.tokens), np.int64)  # dims
         self.spans = np.zeros((count, 4), np.int64)

@@ -22,7 +22,6 @@ from ..engine.numpy_fallback import STACK_BYTES
 from ..engine.patience import by_numpy
 from ..engine.routes import ENTRY, Route
 from ..planning import thresholds
-from ..runtime.kernel_names import Call
 from ..runtime.kernels import called
 from ..runtime.launches import Addresses, address_of
 from ..runtime.ndarrays import MOST_DIMS
@@ -33,8 +32,6 @@ from .sources import rows_of
 from .specialization import Specialization
 
 STACKED_MAX_BYTES = 2 * 1024  # of an array that is copied to a stack though NumPy can move it
-
-LOCATE = Call("maps.locate", ("o", "o", "i", *"aaat"), "i", held=True)
 
 
 Groups = Sequence[tuple[Specialization, NDArray[np.intp]]]  # and the indices of arrays, ascending
@@ -66,8 +63,8 @@ class Mapped(NamedTuple):
     def results(self) -> Any:
         """The results: a list of new arrays, or `out`."""
         results, rows = [None] * len(self.items), self.outs
-        if len(self.groups) > 1 and is_array(rows):
-            rows = [*rows_of(rows)]
+        if is_array(rows) and (len(self.groups) > 1 or rows.ndim == 1):
+            rows = [*rows_of(rows)]  # those of one dim would be scalars
         for special, which in self.groups:
             own, begins = _chosen(self.items, which), self.sources.begins(which)
             if self.targets is not None:
@@ -178,7 +175,7 @@ class MapRoute:
         way: Work | Route = one.route(count, True)
         if isinstance(way, Route) and way.ready:
             large = count * nbytes >= thresholds.STREAM_FROM
-            if large or not array_structs.kernel(LOCATE):
+            if large or not array_structs.kernel(array_structs.LOCATE):
                 return None
             way = way.work_for(count, fresh=True)
             way = way.with_operands(*one.at) if one.scales is not None else way
@@ -204,7 +201,7 @@ class MapRoute:
         if not way.kind.ready or (not slab and len(outs) != count):
             return None
         given = count, self.kinds[0], self.kinds[1 + slab], self.span, places
-        if not called(LOCATE)(items, outs, *given):
+        if not called(array_structs.LOCATE)(items, outs, *given):
             return None
         way.run(places[:2], count, fresh)
         return list(rows) if out is None else out

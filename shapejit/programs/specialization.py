@@ -61,8 +61,12 @@ class Specialization:
     def one_pass(self, new: bool) -> Pass | None:
         """The pass that makes all of a `new` result, or fills an `out`, if that is one."""
         steps = self.route.copies if new else self.route.fills
-        whole = self.route.whole and not self.route.read_only
-        return steps[0] if len(steps) == 1 and (whole or not new) else None
+        return steps[0] if len(steps) == 1 and (self._in_order or not new) else None
+
+    @property
+    def _in_order(self) -> bool:
+        """Whether new results are all of their memory, in its order, and writable."""
+        return self.route.whole and not self.route.read_only
 
     @cached_property
     def view(self) -> Callable[[Any], Any]:
@@ -105,8 +109,12 @@ class Specialization:
         places, last = np.asarray(sources, np.int64), self.route.copies[-1]
         slab, fresh = outputs.new_bytes(last.layout.size * last.unit, len(places))
         targets = 8 * (address_of(slab) + slab.shape[1] * np.arange(len(slab)))
-        given = self.kind, self.route.result, self.route.read_only
-        made = [outputs.array_over(row, *given) for row in slab]
+        if self._in_order and slab.size and isinstance(self.kind, np.dtype):
+            # A fifth of the time of `array_over`.
+            made = [row.reshape(self.shape) for row in slab.view(self.kind)]
+        else:
+            given = self.kind, self.route.result, self.route.read_only
+            made = [outputs.array_over(row, *given) for row in slab]
         outs = made if self.one_pass(True) else None
         self._copy(places, targets, self.route.copies, fresh, items, outs)
         return made
