@@ -387,6 +387,17 @@ def test_weights_that_are_stacked_beside_decoded_ones_stay_described(tmp_path):
     assert made.tobytes() == 2 * FP8.expected["bfloat16"].tobytes()
 
 
+def test_weights_of_which_one_is_flipped_are_not_stacked(tmp_path):
+    """What is stacked begins with a tensor whose elements are in another order than its scales."""
+    parts = {f"{w}.{k}": x for w in ("e.0", "e.1") for k, x in FP8.parts.items()}
+    source = folder_of(tmp_path / "in", parts, FP8.config)
+    rules = [("slice", r"e\.0\.weight=:,::-1"), ("stack", "e.#"), ("slice", "e.*=0:1")]
+    for some in (rules[:2], rules):
+        with pytest.raises(sj.FormatError, match=r"a rule changes 'e\.weight'"):
+            sj.files.convert(source, tmp_path / "out", some)
+    assert not (tmp_path / "out").exists()
+
+
 @KINDS
 def test_codes_that_nothing_describes_are_not_copied_in_another_order(kind, tmp_path):
     tensors = {**FP8.checkpoint(), "experts.W_q": np.arange(64, dtype=np.uint8).reshape(4, 16)}

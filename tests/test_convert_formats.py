@@ -208,8 +208,13 @@ def test_blocks_of_gguf_are_decoded_to_every_format(suffix, blocks, tmp_path):
         ([("select", "a"), ("rename", "s/a/w/")], lambda a, b, c: {"w": a}),
         ([("select", "a"), ("slice", "a=1::2")], lambda a, b, c: {"a": a[1::2]}),
         ([("select", "a"), ("reshape", "a=2,2,68")], lambda a, b, c: {"a": a.reshape(2, 2, 64)}),
+        ([("select", "a"), ("reshape", "a=2,2,68"), ("permute", "a=1,0,2")],
+         lambda a, b, c: {"a": a.reshape(2, 2, 64).swapaxes(0, 1)}),
         ([("select", "a"), ("split", "a=1:l,r")], lambda a, b, c: {"l": a[:, :32], "r": a[:, 32:]}),
         ([("concat", "a=0:b,c->w")], lambda a, b, c: {"w": np.concatenate([a, b, c])}),
+        ([("concat", "a=1:b,c->w")], lambda a, b, c: {"w": np.concatenate([a, b, c], 1)}),
+        ([("exclude", "c"), ("interleave", "a=0:b->w")],
+         lambda a, b, c: {"w": np.stack([a, b], 1).reshape(8, 64)}),
         ([("select", "a"), ("to", "f32"), ("permute", "a=1,0")], lambda a, b, c: {"a": a.T}),
     ],
 )  # fmt: skip
@@ -229,9 +234,7 @@ def test_blocks_of_gguf_that_stay_whole_keep_their_type(rules, wanted, blocks, t
         ("permute", "a=1,0"),
         ("slice", "a=:,17:51"),
         ("slice", "a=:,::-1"),
-        ("interleave", "a=0:b->w"),
         ("interleave", "a=1:b->w"),
-        ("concat", "a=1:b->w"),
         ("reshape", "a=16,-1"),
     ],
 )

@@ -499,3 +499,34 @@ def test_parts_of_several_shapes_and_dtypes_into_an_output(by, rows):
                 with pytest.raises(ReshapeError, match="overlaps"):
                     sj.concat([own, parts[1]], out=into)
                 assert not memory.any()
+
+
+def test_equal_dtypes_give_the_first_ones(kernels):
+    """Whatever was joined before: dtypes that are equal may differ in metadata."""
+    plain = np.dtype("i4")
+    first, second = (np.dtype("i4", metadata=of) for of in ({"a": 1}, {"b": 2}))
+    for one, other in ((first, plain), (second, plain), (plain, second)):
+        for axis in (0, None):
+            made = sj.concat([np.zeros(2, one), np.zeros(2, other)], axis=axis)
+            assert made.dtype.metadata == one.metadata
+    assert sj.concat([np.zeros(2, "l"), np.zeros(2, "q")]).dtype.char == "l"
+    assert sj.concat([np.zeros(2, "q"), np.zeros(2, "l")]).dtype.char == "q"
+
+
+def test_joins_of_nothing_have_the_shape_that_they_should(kernels):
+    wide = np.zeros((0, 1 << 62), np.int8)
+    for _ in range(2):
+        assert sj.concat([wide] * 4).shape == wide.shape
+        with pytest.raises(ReshapeError, match="NumPy has no array"):
+            sj.concat([wide] * 4, axis=1)
+        assert sj.concat([wide, wide], axis=None).shape == (0,)
+
+
+def test_arrays_of_any_rank_are_flattened(kernels):
+    x, y = filled((5, 4), "f4", 0), filled((3, 2, 7), "f4", 1)
+    for parts in ([x, x], [x.T, x], [x, y, y.T], [x[::2], y[..., 0]], [x, np.float32(2)[...]]):
+        expected = np.concatenate(parts, axis=None)
+        out = np.zeros_like(expected)
+        assert sj.concat(parts, axis=None, out=out) is out
+        assert same(out, expected)
+        assert same(sj.concat(parts, axis=None), expected)

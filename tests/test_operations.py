@@ -336,6 +336,13 @@ VIEWS = [
 ]
 
 
+@pytest.mark.parametrize("dtype", ["u1", "f4", "f8", "c16"])
+def test_one_element_is_repeated(dtype):
+    x = np.broadcast_to(np.array(3, dtype), (1 << 20,))
+    assert sj.ascontiguous(x).tobytes() == x.tobytes()
+    assert sj.concat([x, x]).tobytes() == 2 * x.tobytes()
+
+
 def test_broadcast_views_are_read_only():
     assert not sj.broadcast_to(np.zeros(3), (2, 3)).flags.writeable
     t = sj.asarray(np.zeros(3))

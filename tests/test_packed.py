@@ -280,6 +280,17 @@ def moved(width):
     return made
 
 
+@pytest.mark.parametrize(
+    ("kind", "shape"), [("uint4", (32769, 65)), ("uint2", (65537, 129)), ("uint3", (16385, 33))]
+)
+def test_rows_that_end_in_a_line_of_the_tile_before(kind, shape):
+    """The last tile is shorter than a line: the one before it writes the bits after that, too."""
+    most = 1 << sj.dtype(kind).bits
+    codes = np.random.default_rng(0).integers(0, most, shape, np.uint8)
+    made = sj.ascontiguous(sj.pack(codes, kind).T)
+    assert np.array_equal(made.unpack().view(np.uint8), codes.T)
+
+
 def check_moved(width, memory=plain_memory):
     """Copies, unpacks and packs every fixed view, with its source and output in such memory."""
     for view, skipped, flat, codes, expected in moved(width):

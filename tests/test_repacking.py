@@ -400,3 +400,15 @@ def test_a_wrong_row_is_found(capsys, monkeypatch):
     assert main(["formats", "--verify"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines if " NO " in line] == ["torch:x2"]
+
+
+@pytest.mark.parametrize("target", ["int4:compressed-tensors", "gptq"])
+@pytest.mark.parametrize("source", ["int8:compressed-tensors", "gguf:q8_0"])
+@pytest.mark.parametrize("shape", [(64, 256), (256, 512)])
+def test_codes_of_eight_bits_get_the_bias_of_their_target(source, target, shape):
+    """Codes with a sign become codes with an offset, in blocks of any size."""
+    weight = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+    source, target = sj.schemes[source], sj.schemes[target]
+    parts = source.encode(weight)
+    made = target.decode(source.convert(parts, target.name), dtype="float32").numpy()
+    assert np.array_equal(made, source.decode(parts, dtype="float32").numpy())

@@ -100,24 +100,27 @@ def check_parts(tensors: Tensors, config: Mapping[str, Any], results: Mapping[st
             needed, made = _needed(weight), _beside(change, weight, tensors.changes)
             if weight.codes in nodes:  # they name their tensors
                 made = {k: now[part.name] for k, part in needed.items() if part.name in now}
-            if made.keys() != needed.keys():
-                raise _unreadable(tensors, change.name, weight.scheme)
+            if missing := [part.name for key, part in needed.items() if key not in made]:
+                why = f"{quoted(missing[0])} is not beside them"
+                raise _unreadable(tensors, change.name, weight.scheme, why)
             if all(_is_copy(made[key], part) for key, part in needed.items()):
                 continue
             if len(made) > 1 and not _same_experts(made, weight, weights):
-                raise _unreadable(tensors, change.name, weight.scheme)
+                changed = [x.name for k, x in made.items() if not _is_copy(x, needed[k])]
+                why = f"a rule changes {quoted(changed[0])}"
+                raise _unreadable(tensors, change.name, weight.scheme, why)
             moved[change.name] = weight.scheme
             names |= {change.name for change in made.values()}
     found = detected({name: results[name] for name in names}, declared(config)) if moved else ()
     for name in moved.keys() - {weight.codes for weight in found}:
-        raise _unreadable(tensors, name, moved[name])
+        raise _unreadable(tensors, name, moved[name], "no scheme has codes of this shape and name")
 
 
-def _unreadable(tensors: Tensors, name: str, scheme: str) -> FormatError:
+def _unreadable(tensors: Tensors, name: str, scheme: str, why: str) -> FormatError:
     return FormatError(
         f"{tensors.path}: tensor {quoted(name)} would hold codes of {scheme} that cannot be read "
-        f"any more: decode the weight first (--to bf16), or move its parts alike by whole experts; "
-        f"--keep before that rule allows it"
+        f"any more, since {why}: decode the weight first (--to bf16), or move its parts alike by "
+        f"whole experts; --keep before that rule allows it"
     )
 
 
@@ -199,10 +202,10 @@ def _experts(
     inner, outer = part.shape[len(batch) :], len(change.shape) - len(part.shape) + len(batch)
     if outer < 0 or (part.shape[: len(batch)], change.shape[outer:]) != (batch, inner):
         return (), []
-    return change.shape[:outer], origins(change, prod(inner))
+    return change.shape[:outer], _origins(change, prod(inner))
 
 
-def origins(change: Change, size: int) -> _Experts:
+def _origins(change: Change, size: int) -> _Experts:
     """Where the runs of `size` elements of a tensor are stored; none unless each is a run there."""
     source, (layout, *others) = change.source, change.stages
     seen = layout.reshape((layout.size // size, size)) if size and not others else None
@@ -212,7 +215,9 @@ def origins(change: Change, size: int) -> _Experts:
     if isinstance(source, Stored) and source.layout.contiguous:
         found = [(source.name, k) for k in range(source.layout.size // size)]
     elif isinstance(source, Joined) and source.axis == 0:
-        found = [origin for part in source.parts for origin in origins(part, size)]
+        parts = [_origins(part, size) for part in source.parts]
+        if all(one or not prod(part.shape) for one, part in zip(parts, source.parts, strict=True)):
+            found = [origin for one in parts for origin in one]
     unit, offset = size * seen.bits, seen.offset - source.layout.offset
     begins = [offset + k * seen.strides[0] for k in range(seen.shape[0])] if found else []
     if any(begin % unit for begin in begins):

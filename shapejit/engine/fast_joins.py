@@ -73,9 +73,10 @@ def _by_numpy(parts: tuple[Any, ...], axis: int, new: bool, out: Any) -> Any:
     for x in parts:
         if type(x) is not np.ndarray:
             return None
-        if x.dtype is not kind:
+        if x.dtype is not kind and x.dtype != kind:
             alike = False
-    if (parts[0].nbytes + parts[-1].nbytes) * len(parts) >= 2 * thresholds.RUNS_STREAM_FROM:
+    some = parts[0].nbytes + parts[-1].nbytes
+    if not some or some * len(parts) >= 2 * thresholds.RUNS_STREAM_FROM:
         return None
     if not alike:
         kind = _numpy_dtype(tuple([x.dtype for x in parts]))

@@ -15,6 +15,7 @@ import ctypes
 from functools import cache
 from itertools import accumulate
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +42,7 @@ from ..kernels.object_layouts import (
     RESTORE_THREAD,
     RESULT_DTYPE,
     ROUTE_WORDS,
+    RUNNING,
     SAVE_THREAD,
     SHIFT,
     SLOT_COUNT,
@@ -56,6 +58,7 @@ from ..kernels.small_plans import PLANE_MOVER
 from ..runtime.jobs import SPAN, WORK
 from ..runtime.kernels import WORDS, address, called, table_of
 from ..runtime.launches import Addresses, stage_memory
+from ..runtime.system import register_at_fork
 from ..shapes.layout import Layout
 from . import array_structs
 from .array_structs import SMALL_CALLS
@@ -213,9 +216,22 @@ def small_route(
                 }  # fmt: skip
         for at, word in words.items():
             memory[at // 8] = word
+        if unheld:
+            _unheld[begin] = memory
         _begin()
         return SmallRoute(memory, kept)
 
+
+_unheld: WeakValueDictionary[int, Addresses] = WeakValueDictionary()  # by their addresses
+
+
+def _after_fork() -> None:
+    """Let Routes run that threads of the parent ran."""
+    for words in list(_unheld.values()):
+        words[RUNNING // 8] = 0
+
+
+register_at_fork(after_in_child=_after_fork)
 
 _stage: tuple[NDArray[np.uint8], int, int] | None = None  # its memory, address and bytes
 

@@ -187,7 +187,7 @@ def drain_rows(
     `own` on are on the stage. Atomic operations wait for all stores before them: they come first.
     """
     width, begin = len(bits), 1
-    if own == 0 or end == limit:
+    if own == 0 or own + rows == limit:  # a line of the last tile but one may hold the row's end
         begin = 0
     for turn in range(begin, 2):
         for q in range(count):
@@ -241,7 +241,14 @@ def drain_bits(
 
 @kernel
 def prefetch_ends(
-    dst: BitAddress, tile: Table, offsets: Numbers, columns: int, count: int, own: int, bits: Any
+    dst: BitAddress,
+    tile: Table,
+    offsets: Numbers,
+    columns: int,
+    count: int,
+    own: int,
+    rows: int,
+    bits: Any,
 ) -> None:
     """Prefetch the lines that `drain_bits` shares with others, of the columns of a tile.
 
@@ -250,7 +257,7 @@ def prefetch_ends(
     group, first, limit = 1, 0, tile[ROWS, COUNT]
     if tile[STAGED, DENSE] != 0:
         group, first = tile[STAGED, GROUP], columns - tile[COLUMNS, START]
-    elif own > 0 and own + tile[ROWS, BLOCK] < limit:
+    elif own > 0 and own + rows < limit:
         return
     q = 0
     while q < count:
@@ -292,7 +299,7 @@ def bit_tiles(
             s, t = step(loops, at, s, t)
             then = tile_at(at, tile, loops, over, steps, width, -1)
             ahead, rows_ahead = source + (s + then[4]), table + 8 * then[5]
-            prefetch_ends(dst, tile, offsets, columns, q_count, own, bits)
+            prefetch_ends(dst, tile, offsets, columns, q_count, own, p_count, bits)
             for p in range(0, p_count, step_p):
                 count, first = min(step_p, p_count - p), rows + 8 * p
                 # The next block of rows, which may belong to the next tile.

@@ -47,6 +47,8 @@ def permute(builder: Any, network: Network, sources: Iterable[Any], targets: Ite
     for i, at in enumerate(targets):
         for far, part in parts(network.written):
             value = made(i * network.written + far, part)
+            if network.bias:
+                value = _biased(builder, value, network)
             llvm.store(builder, value, llvm.at(builder, at, far))
 
 
@@ -115,8 +117,6 @@ def _exchanged(builder: Any, network: Network, pieces: list[Piece]) -> Made:
 
     order = found(0, high)
     made = [_reordered(builder, vectors[k], network.width, order) for k in found(high, count)]
-    if network.bias:
-        made = [_biased(builder, vector, network) for vector in made]
     return lambda first, part: _part(builder, made[first // nbytes], first % nbytes, part)
 
 

@@ -65,7 +65,7 @@ from .small_plans import (
 
 UNFIT = -1
 SHORT = 16  # steps of a loop
-LONG = 2 * LINE  # bytes of a run
+LONG_RUN = 2 * LINE  # bytes
 SCALAR = 4  # bytes: to move fewer takes as long
 
 
@@ -118,7 +118,7 @@ def write_kind(
             for k in range(at, rank):
                 run *= word(shape + 8 * k)
         nbytes += own
-        if 0 < run < LONG:
+        if 0 < run < LONG_RUN:
             in_short_runs += own // min(run, SCALAR) * SCALAR
         along += 1 if new else word(shape + 8 * at)
     if not 0 < nbytes <= most or in_short_runs > short:

@@ -68,6 +68,11 @@ def _joined(tensors: Any, axis: int | None, new: bool, out: Any) -> Any:
     shape, at, sizes = _joined_shape(parts, axis, new, asked_by)
     target, fresh = outputs.target(out, kind, shape, ())
     made = target if out is None else out
+    if not target.size:
+        return made
+    if axis is None:  # arrays of one rank are joined in one call
+        dense = [type(x) is np.ndarray and x.flags.c_contiguous for x in parts]
+        parts = [x.reshape(-1) if flat else x for x, flat in zip(parts, dense, strict=True)]
     mixed = any(x.dtype != kind for x in parts)
     if mixed and not (
         all(fast_joins.numpy_casts(x.dtype, kind) for x in parts) and _ndarrays([*parts, target])
@@ -177,7 +182,8 @@ def _joined_kind(parts: Sequence[Any], asked_by: str) -> Any:
         if isinstance(x, Tensor) != isinstance(first, Tensor):
             raise DTypeError(f"array {i} is no {type(first).__name__} like array 0 ({asked_by})")
     kinds = tuple([x.dtype for x in parts])
-    alike = all(kind is kinds[0] for kind in kinds)
+    # Equal dtypes may differ in metadata, and `promoted` remembers the first ones that it sees.
+    alike = all(kind is kinds[0] or kind == kinds[0] for kind in kinds)
     return kinds[0] if alike else promoted(kinds, asked_by)
 
 

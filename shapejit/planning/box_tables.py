@@ -13,7 +13,7 @@ from ..runtime.cpu_caches import LINE
 from .loops import Loop, length_of
 from .tables import Offsets, Sides, offsets_of
 
-MOST_APART = 4  # of elements in a run of codes, or of runs
+MOST_STEP = 4  # of elements in a run of codes, or of runs
 SHORT_RUN = 4 * LINE  # codes of a run
 MOST_LANES = 4  # 16-byte pieces of the widest vector
 
@@ -70,12 +70,12 @@ def windows(columns: Offsets, width: int) -> Offsets | None:
     if ((columns - columns[0]) % width).any() or not np.diff(columns).all():
         return None
     last = max(int(columns[0]), int(columns[-1]) + width - PIECE)
-    starts, at = [], 0
+    behind = np.searchsorted(columns, columns + (PIECE - width), "right").tolist()
+    firsts, at = list[int](), 0
     while at < len(columns):
-        start = min(int(columns[at]), last)
-        starts.append(start)
-        at = int(np.searchsorted(columns, start + PIECE - width, "right"))
-    return np.array(starts, np.int64)
+        firsts.append(at)
+        at = behind[at]
+    return np.minimum(columns[firsts], last)
 
 
 def firsts(box: Box, lanes: int, width: int) -> Offsets | None:
@@ -132,7 +132,7 @@ def codes_of(inner: Sequence[Loop], width: int, unit: int) -> Codes:
     strides, run, rest = [0] * len(inner), 1, list[int]()
     for k in order:
         apart = abs(inner[k].source) // width
-        if rest or apart < run or apart > MOST_APART * run:
+        if rest or apart < run or apart > MOST_STEP * run:
             rest.append(k)
         else:
             strides[k], run = apart, run + (inner[k].size - 1) * apart

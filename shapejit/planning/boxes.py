@@ -1,9 +1,10 @@
 """Boxes: parts of a copy that are whole cache lines on both sides, permuted within a cache.
 
 A box takes the last dims of the target until its runs in the target are long enough, and the
-fastest dims of the source until its runs in the source are; a dim in both is taken once. The
-elements of a box are put in the target's order on a stage, a buffer that stays in a cache, and are
-written from there in long runs.
+fastest dims of the source until its runs in the source are; a dim in both is taken once. Where the
+source's runs cannot be long (`GATHERED`), only the target's are. The elements of a box are put in
+the target's order on a stage, a buffer that stays in a cache, and are written from there in long
+runs.
 """
 
 from __future__ import annotations
@@ -42,8 +43,9 @@ def pays(tile: Tile, loops: Sequence[Loop], width: int) -> bool:
     rows = length_of(tile.rows, width)
     match tile.strategy:
         case Strategy.BOXES:
-            wide = width >= thresholds.WIDE and streams(loops, by_source(loops)[0]) <= STREAMS
-            return not (wide or _in_order(loops))
+            if _in_order(loops):
+                return False
+            return width < thresholds.WIDE or streams(loops, by_source(loops)[0]) > STREAMS
         case Strategy.TILES:
             columns = length_of(tile.columns, width)
             return rows < thresholds.ROWS_LEAST or columns < thresholds.COLUMNS_LEAST

@@ -92,6 +92,12 @@ def _code_box(plan: Plan, vector: int) -> tuple[Arguments, int]:
     return tables, packed + int(tile[RUN, NBYTES]) + 2 * LINE
 
 
+def _code_box_bytes(plan: Plan) -> int:
+    """A bound on the bytes of the tables of CODE_BOXES."""
+    codes, at = codes_of([*plan.columns, *plan.rows], plan.width, plan.unit), len(plan.columns)
+    return most_bytes(codes.loops[at:], codes.loops[:at], 1) + codes.reads.nbytes
+
+
 def _lanes(plan: Plan, vector: int) -> int:
     """The pieces of a block of BOXES; 0 without blocks."""
     return min(plan.step, vector // PIECE)
@@ -245,8 +251,7 @@ class Strategy(Enum):
         ),
         tables=_code_box,
         staged=True,
-        loops=lambda plan: [*plan.loops],
-        weight=lambda plan: LARGE + most_bytes(plan.rows, plan.columns, plan.width),
+        weight=lambda plan: LARGE + _code_box_bytes(plan),
         **_BITS,
     )
     BIT_RUN = Row(
