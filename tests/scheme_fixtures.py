@@ -62,11 +62,11 @@ def named(name: str) -> SchemeFixture:
 def load(path: Path) -> SchemeFixture:
     """One fixture; its arrays are read-only views of the file's bytes."""
     about, arrays = _read(path)
-    rooms: defaultdict[str, Arrays] = defaultdict(dict)
+    folders: defaultdict[str, Arrays] = defaultdict(dict)
     for key, x in arrays.items():
-        room, _, name = key.rpartition("/")
-        rooms[room][name] = x
-    expected = rooms["decoded"]
+        folder, _, name = key.rpartition("/")
+        folders[folder][name] = x
+    expected = folders["decoded"]
     for name, once in about["rounded_once"].items():
         if once:
             narrow = ml_dtypes.bfloat16 if name == "bfloat16" else np.dtype(name)
@@ -74,14 +74,14 @@ def load(path: Path) -> SchemeFixture:
                 expected[name] = expected["float32"].astype(narrow)
     return SchemeFixture(
         name=path.stem,
-        parts=rooms["parts"],
+        parts=folders["parts"],
         expected=expected,
         codes=arrays.get("codes"),
         source=arrays.get("source"),
         converted={
-            room.removeprefix("converted/"): parts
-            for room, parts in rooms.items()
-            if room.startswith("converted/")
+            folder.removeprefix("converted/"): parts
+            for folder, parts in folders.items()
+            if folder.startswith("converted/")
         },
         **{key: about[key] for key in ("scheme", "config", "notes", "settings", "prefix",
                                        "rounded_once", "by", "versions")},

@@ -695,11 +695,11 @@ def test_autofp8(static, tmp_path):
         == scheme_fixtures.named("fp8-tensor-modelopt").expected["float32"].tobytes()
     )
     for word in ("fbgemm_fp8", "mxfp8", "quark"):
-        told = {"quantization_config": {**config, "quant_method": word}}
-        assert sj.schemes.detect(tensors, told) == []
+        stated = {"quantization_config": {**config, "quant_method": word}}
+        assert sj.schemes.detect(tensors, stated) == []
     channel = scheme_fixtures.named("fp8-channel-f32")
-    told = {"quantization_config": {"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0}}
-    (one,) = sj.schemes.detect(channel.checkpoint(), told)
+    stated = {"quantization_config": {"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0}}
+    (one,) = sj.schemes.detect(channel.checkpoint(), stated)
     assert one.scheme == "fp8:channel"
 
 
@@ -763,8 +763,8 @@ def test_the_metadata_of_comfyui_go_on_to_tell_of_what_is_left(tmp_path):
     own = {key: x for key, x in fixture.parts.items() if key != "comfy_quant"}
     tensors = {f"{name}.{key}": x for name in ("a", "b") for key, x in own.items()}
     layers = {name: {"format": "nvfp4"} for name in ("a", "b")}
-    told = {"_quantization_metadata": json.dumps({"format_version": "1.0", "layers": layers})}
-    sj.save_file(tensors, tmp_path / "in.safetensors", metadata=told)
+    stated = {"_quantization_metadata": json.dumps({"format_version": "1.0", "layers": layers})}
+    sj.save_file(tensors, tmp_path / "in.safetensors", metadata=stated)
     sj.files.convert(tmp_path / "in.safetensors", tmp_path / "b.safetensors", [("to", "a.*=f32")])
     with safe_open(tmp_path / "b.safetensors", "numpy") as file:
         made = json.loads(file.metadata()["_quantization_metadata"])

@@ -246,9 +246,9 @@ def test_tuning_constants_are_few_and_say_what_they_earn():
     assert {n for n in vars(thresholds) if n.isupper()} == {*rows, "KIB", "MIB"}
     package_text = "".join(p.read_text() for p in modules())
     for name, row in rows.items():
-        (told,) = row.__metadata__
-        assert all(told), name
-        assert any(letter.isdigit() for letter in told.earns), name
+        (reported,) = row.__metadata__
+        assert all(reported), name
+        assert any(letter.isdigit() for letter in reported.earns), name
         assert f"thresholds.{name}" in package_text, name
 
 

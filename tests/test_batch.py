@@ -410,7 +410,7 @@ sj.reshape_batch([numpy.zeros((2, 3)), sj.asarray(numpy.zeros((3, 2)))], (6,))
     assert takes_no_kernels(code)
 
 
-def test_without_trusted_headers_all_is_the_same(monkeypatch):
+def test_without_array_structs_all_is_the_same(monkeypatch):
     monkeypatch.setattr(array_structs, "verified", lambda: False)
     xs = unlike(50)
     assert [a.tobytes() for a in sj.reshape_batch(xs, (-1,))] == [x.tobytes() for x in xs]
@@ -425,7 +425,7 @@ def test_without_trusted_headers_all_is_the_same(monkeypatch):
 
 
 @pytest.mark.skipif(not COMPILED, reason="nothing is read with the JIT off")
-def test_headers_are_read_as_they_are():
+def test_array_structs_are_read_as_they_are():
     read_alike, survey = (
         array_structs.kernel(call) for call in (array_structs.READ_ALIKE, array_structs.SURVEY)
     )
@@ -456,7 +456,7 @@ def test_headers_are_read_as_they_are():
 
 @pytest.mark.skipif(not COMPILED, reason="nothing is read with the JIT off")
 @pytest.mark.parametrize("field", ["DATA", "RANK", "DESCR", "TYPE"])
-def test_another_layout_is_not_trusted(field):
+def test_another_layout_is_not_assumed(field):
     """As an interpreter or a NumPy that keeps its objects differently would have it."""
     code = f"""
 import sys

@@ -210,10 +210,10 @@ import pickle
 from pathlib import Path
 from shapejit.builder import __main__ as builder
 loads = pickle.loads
-def told(content):
+def reported(content):
     (Path(__file__).parent / "python-begun").touch()
     return loads(content)
-builder.LEFT, pickle.loads = 900.0, told
+builder.LEFT, pickle.loads = 900.0, reported
 builder.main()
 """
 

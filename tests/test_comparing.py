@@ -196,10 +196,10 @@ def test_a_folder_against_a_file(model, tmp_path, capsys):
     assert first.startswith(f"{name}[1, 1]: ")
     assert second == "more: only in B"
     code, done = run(capsys, model, tmp_path / "b.safetensors", "--json")
-    told = json.loads(done.out)
-    assert (code, told["equal"], told["weights"]) == (1, False, 2)
-    assert told["differences"][0]["index"] == [1, 1]
-    assert told["differences"][1]["reason"] == "only in B"
+    reported = json.loads(done.out)
+    assert (code, reported["equal"], reported["weights"]) == (1, False, 2)
+    assert reported["differences"][0]["index"] == [1, 1]
+    assert reported["differences"][1]["reason"] == "only in B"
     code, done = run(capsys, tmp_path / "a.npz", tmp_path / "b.safetensors", "--tolerance", "0.01")
     assert (code, done.out) == (1, "more: only in B\n1 of 2 weights differ\n")
 
@@ -234,7 +234,7 @@ def test_bad_input(model, tmp_path, capsys):
     assert "config.json: it is not a JSON object" in done.err
 
 
-def test_warnings_are_told(tmp_path, capsys):
+def test_warnings_are_reported(tmp_path, capsys):
     fixture = named("awq-gemm")
     tensors = fixture.checkpoint()
     del tensors[f"{fixture.prefix}.scales"]

@@ -60,8 +60,8 @@ def bits(x):
 def test_each_scheme_is_decoded_as_its_own_project_does(fixture, tmp_path, monkeypatch):
     """In a folder: companions in other shards, config and index follow, other files are copied."""
     source = folder_of(tmp_path / "in", fixture)
-    told = {"quantization_config", "compression_config", "quantization"}
-    plain = {"model_type": "x", **{k: v for k, v in fixture.config.items() if k not in told}}
+    stated = {"quantization_config", "compression_config", "quantization"}
+    plain = {"model_type": "x", **{k: v for k, v in fixture.config.items() if k not in stated}}
     for name, short in (("float32", "f32"), ("bfloat16", "bf16")):
         once = fixture.rounded_once.get(name, True) and "float32" in fixture.expected
         if not (once or name == "float32") or name not in fixture.expected:
@@ -84,8 +84,8 @@ def test_each_scheme_is_decoded_as_its_own_project_does(fixture, tmp_path, monke
 def test_a_config_of_another_encoding_is_read(encoding, tmp_path):
     fixture = next(f for f in FIXTURES if f.name == "nvfp4-modelopt")
     source = folder_of(tmp_path / "in", fixture)
-    told = (source / "config.json").read_text()
-    (source / "config.json").write_text(told, encoding=encoding)
+    stated = (source / "config.json").read_text()
+    (source / "config.json").write_text(stated, encoding=encoding)
     found = converted(source, tmp_path / "out", ("to", "f32"))
     assert len(found) == 2
     config = json.loads((tmp_path / "out" / "config.json").read_text(encoding="utf-8"))
@@ -233,13 +233,13 @@ def watched(monkeypatch):
 
             return call
 
-        for room, names in {
+        for module, names in {
             os: ("fsync", "replace", "rename", "unlink", "link", "mkdir", "rmdir"),
             shutil: ("copy2", "rmtree"),
             system: ("exchange",),
         }.items():
             for name in names:
-                monkeypatch.setattr(room, name, looking(getattr(room, name)))
+                monkeypatch.setattr(module, name, looking(getattr(module, name)))
 
     return watch
 
@@ -390,11 +390,11 @@ def test_an_interrupted_folder_is_continued_from_its_finished_shards(tmp_path):
 
     def convert(stop=None, rules=(("to", "f32"),)):
         """The numbers of bytes of which it tells, until more than `stop` are written."""
-        told = []
+        stated = []
 
         def progress(count):
-            told.append(count)
-            if stop is not None and sum(told) > stop:
+            stated.append(count)
+            if stop is not None and sum(stated) > stop:
                 raise KeyboardInterrupt
 
         options = {"max_shard_size": 20_000, "resume": True, "progress": progress}
@@ -403,7 +403,7 @@ def test_an_interrupted_folder_is_continued_from_its_finished_shards(tmp_path):
         else:
             with pytest.raises(KeyboardInterrupt):
                 sj.files.convert(source, tmp_path / "out", rules, **options)
-        return told
+        return stated
 
     def found():
         (hidden,) = (p for p in tmp_path.iterdir() if p.name.startswith("."))
@@ -439,11 +439,11 @@ def test_an_interrupted_folder_is_continued_from_its_finished_shards(tmp_path):
 
 def test_a_shard_is_made_while_the_one_before_it_is_finished(tmp_path, monkeypatch):
     source, wanted = quantised(tmp_path / "in")
-    second, replace, renamed, told = threading.Event(), os.replace, [], []
+    second, replace, renamed, stated = threading.Event(), os.replace, [], []
 
     def progress(count):
-        told.append(count)
-        if len(told) == 2:
+        stated.append(count)
+        if len(stated) == 2:
             second.set()
 
     def rename(old, new):
@@ -726,26 +726,26 @@ def test_some_weights_are_decoded_and_the_config_lists_them(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("fixture", "file", "told"),
+    ("fixture", "file", "stated"),
     [
         ("gptq-4bit-v2", "quantize_config.json", {"bits": 4, "checkpoint_format": "gptq_v2"}),
         ("awq-gemm", "quant_config.json", {"w_bit": 4, "q_group_size": 32, "version": "GEMM"}),
         ("nvfp4-modelopt", "hf_quant_config.json", {"quantization": {"quant_algo": "NVFP4"}}),
     ],
 )
-def test_files_of_quantisers_tell_and_vanish(fixture, file, told, tmp_path):
+def test_files_of_quantisers_tell_and_vanish(fixture, file, stated, tmp_path):
     """They stand beside config.json, or alone, and describe weights that are decoded then."""
     fixture, out = scheme_fixtures.named(fixture), tmp_path / "out"
     source = plain_folder(tmp_path / "in", fixture.checkpoint(), {"version": 2.6})
     rules = [("to", rf"{fixture.prefix}.*=f32")]
-    (source / file).write_text(json.dumps(told))
+    (source / file).write_text(json.dumps(stated))
     sj.files.convert(source, out, rules)
     (found,) = sj.load_file(out).values()
     assert bits(found.numpy()) == bits(fixture.expected["float32"])
     assert sorted(os.listdir(out)) == ["config.json", "model.safetensors"]
 
     sj.files.convert(source, out, [("rename", r"s/(.*)/b.\1/")])
-    assert json.loads((out / file).read_text()) == told
+    assert json.loads((out / file).read_text()) == stated
     sj.files.convert(out, out, [("rename", r"s/b\.(.*)/\1/")])
     assert (out / file).exists()
     more = {f"b.{name}": x for name, x in fixture.checkpoint().items()}
@@ -782,9 +782,9 @@ def test_modules_are_renamed_whole_or_not_at_all(name, tmp_path):
 def test_what_config_json_tells_is_followed_and_deleted_at_any_depth(nested, tmp_path):
     fixture, out = scheme_fixtures.named("gptq-4bit-v2"), tmp_path / "out"
     more = {f"b.{name}": x for name, x in fixture.checkpoint().items()}
-    told = {**fixture.config["quantization_config"]}
-    version = {} if nested else {"checkpoint_format": told.pop("checkpoint_format")}
-    config = {"quantization_config": told, "torch_dtype": "float16"}
+    stated = {**fixture.config["quantization_config"]}
+    version = {} if nested else {"checkpoint_format": stated.pop("checkpoint_format")}
+    config = {"quantization_config": stated, "torch_dtype": "float16"}
     if nested:
         config = {"quantization_config": {}, "thinker_config": {"text_config": config}}
     source = plain_folder(tmp_path / "in", fixture.checkpoint() | more, config)
@@ -882,7 +882,7 @@ def run(capsys, *words, code=0):
 def test_a_single_file_warns_of_what_config_json_tells(tmp_path, capsys):
     source, _ = quantised(tmp_path / "in")
     file, shard = tmp_path / "out.safetensors", source / "model-00001-of-00003.safetensors"
-    told = (
+    stated = (
         f"warning: {file}: nothing beside it tells of its quantised weights (fp8:block), as "
         f"config.json does in a folder: convert to a folder, or decode them (--to bf16)\n"
     )
@@ -890,11 +890,11 @@ def test_a_single_file_warns_of_what_config_json_tells(tmp_path, capsys):
     assert "nothing beside it tells" in refused
     assert refused.endswith("(--strict)\n")
     assert not file.exists()
-    assert run(capsys, "convert", source, file).err == told
-    assert run(capsys, "convert", shard, file, "--rename", "s/(.*)/x.\\1/").err == told
+    assert run(capsys, "convert", source, file).err == stated
+    assert run(capsys, "convert", shard, file, "--rename", "s/(.*)/x.\\1/").err == stated
     assert run(capsys, "convert", source, tmp_path / "plain", "--to", "f32").err == ""
     encoded = run(capsys, "convert", tmp_path / "plain", file, "--to", "fp8:channel").err
-    assert encoded == told.replace("fp8:block", "fp8:channel")
+    assert encoded == stated.replace("fp8:block", "fp8:channel")
     # These lie beside a config.json that tells of them, or have no such weight.
     assert run(capsys, "convert", source, source / "all.safetensors").err == ""
     assert run(capsys, "convert", source, file, "--to", "f32").err == ""

@@ -56,7 +56,7 @@ def test_rounds_that_other_programs_slow_do_not_count():
 
 
 @pytest.mark.parametrize("slow", [None, 0, 1])
-def test_rows_that_are_disturbed_all_the_same_are_told(slow, capsys, monkeypatch):
+def test_rows_that_are_disturbed_all_the_same_are_reported(slow, capsys, monkeypatch):
     times = [[1.0, 1.05, 1.1, 1.1, 9.0, 9.0, 9.0] for _ in range(2)]
     if slow is not None:
         times[slow] = [1.0, 9.0, 9.0, 9.0, 9.0, 9.0, 9.0]

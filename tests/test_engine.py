@@ -192,7 +192,7 @@ def test_what_numba_is_told_is_known_without_it(variables, says):
     assert done.returncode == 0, done.stderr
 
 
-def test_a_number_of_threads_that_is_none_is_told():
+def test_a_number_of_threads_that_is_none_is_reported():
     """And is as none."""
     code = "from shapejit.runtime import system, workers; print(workers.threads())"
     wanted, done = python(code), python(code, NUMBA_NUM_THREADS="many")

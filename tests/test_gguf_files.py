@@ -63,8 +63,8 @@ def test_schemes_are_read_and_decoded_by_gguf(scheme, tmp_path):
     wanted = gguf.quants.dequantize(found.data, found.tensor_type)
     np.testing.assert_array_equal(sj.schemes[scheme].decode(parts, dtype="float32").numpy(), wanted)
     checkpoint = file_formats.read(tmp_path / "a.gguf")
-    ((prefix, told, _),) = sj.schemes.detect(checkpoint.typed)
-    assert (prefix, told) == ("blk.0.w", scheme)
+    ((prefix, stated, _),) = sj.schemes.detect(checkpoint.typed)
+    assert (prefix, stated) == ("blk.0.w", scheme)
     assert all(sj.array_equal(checkpoint.tensors[name], t) for name, t in tensors.items())
 
 

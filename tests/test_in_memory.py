@@ -44,9 +44,9 @@ def test_bytes_are_those_of_the_file_and_are_read_as_it_is(file_format, tmp_path
     assert isinstance(made, bytes)
     if file_format != "npz":  # whose sizes stand behind the data where nobody can go back
         assert made == path.read_bytes()
-    told = {"file_format": "onnx"} if file_format == "onnx" else {}
+    stated = {"file_format": "onnx"} if file_format == "onnx" else {}
     for data in (made, bytearray(made), memoryview(made), np.frombuffer(made, np.uint8)):
-        found = sj.load_file(data, **told)
+        found = sj.load_file(data, **stated)
         assert list(found) == list(given)
         for name, x in given.items():
             assert found[name].tobytes() == x.tobytes()

@@ -197,7 +197,7 @@ def test_tensors_join_as_their_codes(name, kernels):
         )
 
 
-def in_turns(count, part, axis, bits):
+def interleaved(count, part, axis, bits):
     """The Plan of a stack of contiguous parts."""
     whole = Layout.row_major((*part[:axis], count, *part[axis:]), bits)
     into = whole.narrow(axis, 0, 1, 1).squeeze(axis)
@@ -222,10 +222,10 @@ IN_TURNS = [
 
 
 @pytest.mark.parametrize(("count", "part", "axis", "width", "strategy"), IN_TURNS)
-def test_written_in_turns_between_forbidden_pages(count, part, axis, width, strategy, kernels):
+def test_interleaved_between_forbidden_pages(count, part, axis, width, strategy, kernels):
     if not COMPILED and count * prod(part) > 20000:
         pytest.skip("with the JIT off smaller ones are enough")
-    assert in_turns(count, part, axis, 8 * width).strategy is strategy
+    assert interleaved(count, part, axis, 8 * width).strategy is strategy
     nbytes, dtype = prod(part) * width, np.dtype(f"V{width}") if width == 16 else f"u{width}"
     expected = np.stack([filled(part, dtype, k) for k in range(count)], axis)
     some = [guarded(nbytes) for _ in range(min(count, 3))]
@@ -246,7 +246,7 @@ def test_written_in_turns_between_forbidden_pages(count, part, axis, width, stra
 
 @pytest.mark.parametrize(("count", "part", "axis", "width", "strategy"), IN_TURNS)
 def test_plans_weigh_no_less_than_their_tables(count, part, axis, width, strategy, kernels):
-    made = in_turns(count, part, axis, 8 * width)
+    made = interleaved(count, part, axis, 8 * width)
     tables = made.table.nbytes
     if made.rows:
         tables += made.sides.tile.nbytes + made.sides.offsets.nbytes
@@ -255,12 +255,12 @@ def test_plans_weigh_no_less_than_their_tables(count, part, axis, width, strateg
     assert ("source of the next array" in str(made)) is bool(made.rows)
 
 
-def test_small_arrays_are_numpys_or_one_call_and_large_ones_go_in_turns():
+def test_small_arrays_are_numpys_or_one_call_and_large_ones_are_interleaved():
     loops.forget_plans()
-    assert in_turns(3, (64,), 1, 8).by_numpy
-    assert in_turns(3, (512, 512), 2, 8).strategy is Strategy.SHUFFLE
-    assert in_turns(4096, (1024,), 0, 32).strategy is Strategy.ONE_RUN
-    assert in_turns(70000, (16,), 1, 32).strategy not in (Strategy.TILES, Strategy.SHUFFLE)
+    assert interleaved(3, (64,), 1, 8).by_numpy
+    assert interleaved(3, (512, 512), 2, 8).strategy is Strategy.SHUFFLE
+    assert interleaved(4096, (1024,), 0, 32).strategy is Strategy.ONE_RUN
+    assert interleaved(70000, (16,), 1, 32).strategy not in (Strategy.TILES, Strategy.SHUFFLE)
 
 
 @pytest.mark.parametrize("shape", [(16,), (3, 5), (), (2, 1, 7), (4, 33)])

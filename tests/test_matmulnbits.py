@@ -129,9 +129,9 @@ def test_models_of_onnxruntimes_quantizer(bits, symmetric, block, tmp_path, caps
     assert main(["verify", path, to]) == 0
     capsys.readouterr()
     assert main(["inspect", path, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [each["name"] for each in told["weights"]] == [f"{name}.weight" for name in weights]
-    assert told["unclear"] == told["warnings"] == []
+    reported = json.loads(capsys.readouterr().out)
+    assert [each["name"] for each in reported["weights"]] == [f"{name}.weight" for name in weights]
+    assert reported["unclear"] == reported["warnings"] == []
 
 
 @pytest.mark.parametrize("flat", [False, True], ids=["rows", "flat"])
@@ -289,8 +289,8 @@ def test_nodes_tell_what_shapes_leave_open(tmp_path):
     tensors = {"x_Q4": given["B"], "x_scales": given["scales"], "x_g_idx": np.zeros(96, np.int32)}
     (unclear,) = sj.schemes.detect(tensors).unclear
     assert "has no x_g_idx" in unclear.reason
-    told = {"quantization_config": {"bits": 4, "group_size": 32}}
-    (found,) = sj.schemes.detect(dict(sj.load_file(path)), told)
+    reported = {"quantization_config": {"bits": 4, "group_size": 32}}
+    (found,) = sj.schemes.detect(dict(sj.load_file(path)), reported)
     x = sj.schemes["matmulnbits"].decode(found.parts, dtype="float32").numpy()
     assert np.array_equal(x, multiplied(path)[0])
 

@@ -28,9 +28,9 @@ def test_gguf_without_an_architecture_is_warned_of(model, tmp_path, capsys):
     assert "no general.architecture" in warning
     assert main(["convert", str(model), str(path)]) == 0
     assert "warning: " in capsys.readouterr().err
-    told = tmp_path / "told.gguf"
-    sj.save_file(sj.load_file(model), told, metadata={"general.architecture": "llama"})
-    assert sj.files.convert(told, path).warnings == ()
+    reported = tmp_path / "reported.gguf"
+    sj.save_file(sj.load_file(model), reported, metadata={"general.architecture": "llama"})
+    assert sj.files.convert(reported, path).warnings == ()
     assert gguf.GGUFReader(path).fields["general.architecture"].contents() == "llama"
     assert sj.files.convert(model, tmp_path / "x.npz").warnings == ()
 
@@ -43,9 +43,9 @@ def test_nothing_is_written_under_the_names_of_pickles(suffix, tmp_path):
 
 
 def test_progress_names_the_tensors(model, tmp_path):
-    told = []
-    sj.files.convert(model, tmp_path / "x.safetensors", progress=told.append)
-    assert {count.tensor: int(count) for count in told} == {"a.weight": 512, "b.weight": 512}
+    reported = []
+    sj.files.convert(model, tmp_path / "x.safetensors", progress=reported.append)
+    assert {count.tensor: int(count) for count in reported} == {"a.weight": 512, "b.weight": 512}
 
 
 def test_without_a_terminal_there_is_a_line_a_minute(model, tmp_path, capsys, monkeypatch):

@@ -242,8 +242,8 @@ def test_shards_that_are_not_as_planned(damage, source, wanted, tmp_path):
     number = 2 - int(shard.name[6:11]) % 2
     refused(f"{shard.name} is missing, or is not as planned: run --part {number}/2", source, target,
             commit=2)  # fmt: skip
-    told = []
-    convert(source, target, part=(number, 2), resume=True, progress=told.append)
+    reported = []
+    convert(source, target, part=(number, 2), resume=True, progress=reported.append)
     assert shard.read_bytes() == good
     convert(source, target, commit=2)
     check_alone(target, wanted)
@@ -277,22 +277,22 @@ def test_a_plan_says_what_was_planned(source, tmp_path):
 
 def test_a_part_and_a_whole_conversion_at_the_same_time(source, tmp_path):
     def another(_):
-        if told:
+        if reported:
             return
-        told.append(1)
+        reported.append(1)
         refused("another conversion is writing it", source, tmp_path / "out")
         refused("another conversion is writing it", source, tmp_path / "out", commit=2)
 
     def part(_):
-        if told:
-            told.clear()
+        if reported:
+            reported.clear()
             convert(source, tmp_path / "out", part=(1, 2))
 
-    told = []
+    reported = []
     convert(source, tmp_path / "out", part=(2, 2), progress=another)
-    assert told  # it was called
+    assert reported  # it was called
     convert(source, tmp_path / "out", part=(2, 2), progress=part)  # others may take part
-    assert not told
+    assert not reported
     convert(source, tmp_path / "out", commit=2)
 
 
@@ -388,11 +388,11 @@ POOLS = {
 
 @pytest.mark.parametrize("pool", POOLS)
 def test_executors_make_the_same_folder(pool, source, wanted, tmp_path):
-    told = []
+    reported = []
     with POOLS[pool]() as executor:
-        report = convert(source, tmp_path / "out", executor=executor, progress=told.append)
+        report = convert(source, tmp_path / "out", executor=executor, progress=reported.append)
     check_alone(tmp_path / "out", wanted)
-    assert sum(told) == report.bytes_written
+    assert sum(reported) == report.bytes_written
 
 
 def test_a_part_by_threads(source, wanted, tmp_path):
@@ -449,12 +449,12 @@ def test_a_process_that_is_killed_ends_the_run(source, tmp_path, tmp_path_factor
 
 def test_a_cluster_of_which_a_worker_is_killed_in_the_middle(client, source, wanted, tmp_path):
     workers = list(client.run(os.getpid).values())
-    told = []
+    reported = []
 
     def kill(count):
-        if not told:
+        if not reported:
             os.kill(workers[0], signal.SIGKILL)
-        told.append(count)
+        reported.append(count)
 
     convert(source, tmp_path / "out", executor=client, progress=kill)
     assert workers[0] not in client.run(os.getpid, on_error="return").values()

@@ -1076,7 +1076,7 @@ def test_small_calls_are_checked_there():
         program(memory[60:108].reshape(6, 8), half)
 
 
-def test_without_trusted_headers_all_is_the_same(monkeypatch):
+def test_without_array_structs_all_is_the_same(monkeypatch):
     monkeypatch.setattr(array_structs, "verified", lambda: False)
     program = sj.plan((4, 6), "float32", lambda t: t.T.reshape((-1,)))
     xs = [values((4, 6), "float32", i) for i in range(50)]

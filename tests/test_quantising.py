@@ -1,4 +1,4 @@
-"""convert --to a scheme of a checkpoint of floats: what is encoded, what stays, what is told."""
+"""convert --to a scheme of a checkpoint of floats: what is encoded, kept and reported."""
 
 import json
 
@@ -68,10 +68,10 @@ def test_weights_are_encoded_and_config_json_tells(scheme, model, tmp_path):
                 assert parts[key].tobytes() == t.tobytes()
     for name in LEFT:
         assert tensors[name].tobytes() == before[name].tobytes()
-    told = config["quantization_config"]
-    assert (told["quant_method"], told.get("format")) == SCHEMES[scheme]
+    reported = config["quantization_config"]
+    assert (reported["quant_method"], reported.get("format")) == SCHEMES[scheme]
     left = {"lm_head", "model.layers.0.mlp.gate"}
-    assert left <= {*told.get("ignore", told.get("modules_to_not_convert", []))}
+    assert left <= {*reported.get("ignore", reported.get("modules_to_not_convert", []))}
 
 
 @pytest.mark.parametrize("scheme", ["nvfp4:compressed-tensors", "nvfp4:modelopt"])

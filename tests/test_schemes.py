@@ -106,7 +106,7 @@ MODULE = named("gptq-4bit-v2").prefix
     ],
     ids=repr,
 )
-def test_the_version_of_gptq_is_found_wherever_it_is_told(config):
+def test_the_version_of_gptq_is_found_wherever_it_is_reported(config):
     fixture = named("gptq-4bit-v2")
     ((_, scheme, parts),) = sj.schemes.detect(fixture.checkpoint(), config)
     check_same(sj.schemes[scheme].decode(parts, dtype="float32"), fixture.expected["float32"])

@@ -364,7 +364,7 @@ def test_a_forked_child_reads_what_its_parent_has_open(where, served, memory, tm
     same(found, TENSORS)
 
 
-def test_what_cannot_be_opened_is_told_with_its_url(served, memory, tmp_path, monkeypatch):
+def test_what_cannot_be_opened_is_reported_with_its_url(served, memory, tmp_path, monkeypatch):
     url = f"{served.url}/none.npz"
     with pytest.raises(FileNotFoundError, match=url):
         sj.load_file(url)
@@ -710,7 +710,7 @@ def test_a_file_of_several_blocks_appears_as_a_whole(s3, tmp_path):
     assert uploads(s3) == []
 
 
-def test_what_s3_refuses_is_told(s3, monkeypatch):
+def test_what_s3_refuses_is_reported(s3, monkeypatch):
     with pytest.raises(FileNotFoundError, match=r"s3://bucket/none\.npz"):
         sj.load_file("s3://bucket/none.npz")
     with pytest.raises(OSError, match=r"s3://no-bucket/a\.npz"):

@@ -14,7 +14,7 @@ from ..planning import thresholds
 from ..planning.cast_plans import CastPlan
 from ..planning.plans import Plan
 from ..planning.small_plans import small_plan_of, small_plan_of_dims
-from ..planning.tables import offsets_in_turns
+from ..planning.tables import interleaved_offsets
 from ..runtime import kernels
 from ..runtime.cpu_caches import LINE
 from ..runtime.kernel_names import Code, Function, Name
@@ -102,7 +102,7 @@ def work_of(plan: Plan) -> Work:
     )
 
 
-def work_in_turns(work: Work, plan: Plan, sources: Where) -> Work:
+def interleaved_work(work: Work, plan: Plan, sources: Where) -> Work:
     """The same for a plan that interleaves the rows of several sources."""
     apart = (np.array(sources, np.int64) - sources[0]) >> 3
     if plan.shuffle:
@@ -114,7 +114,7 @@ def work_in_turns(work: Work, plan: Plan, sources: Where) -> Work:
     if not plan.rows:
         return work
     table, tile, _, *rest = work.launch.arguments
-    offsets = offsets_in_turns(plan.sides, plan.rows, apart)
+    offsets = interleaved_offsets(plan.sides, plan.rows, apart)
     return replace(work, launch=work.launch.given(table, tile, offsets, *rest))
 
 

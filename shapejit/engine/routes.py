@@ -32,9 +32,9 @@ from .execution import (
     Work,
     cast_kind,
     cast_work,
+    interleaved_work,
     kind_of,
     small_work,
-    work_in_turns,
     work_of,
 )
 from .patience import Kind, by_numpy
@@ -227,7 +227,7 @@ def run(
     work = route.work_for(tensors, fresh)
     places = work.places(sources, targets)
     if isinstance(plan, Plan) and plan.apart:
-        work, tensors = work_in_turns(work, plan, sources), 1
+        work, tensors = interleaved_work(work, plan, sources), 1
     elif operands != (0, 0):
         work = work.with_operands(*operands)
     work.run(places, tensors, fresh)

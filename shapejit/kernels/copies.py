@@ -148,12 +148,12 @@ def rows(
     `reach` bytes of a source may be read. With a stage, rows shorter than the stage are collected
     there, so that only whole lines are streamed; they must be adjacent in the target.
     """
-    at, in_turns = span[SPAN:], size_of(turns) == 2
-    sources = places.shape[1] if in_turns else 1
+    at, interleaved = span[SPAN:], size_of(turns) == 2
+    sources = places.shape[1] if interleaved else 1
     staged = stage != 0 and nbytes <= PAGE
     # The hardware prefetcher finds scattered long rows too late.
     far = loops[loops.shape[0] - 1, 1] * -(-AHEAD // nbytes)
-    prefetched = nbytes if not in_turns and nbytes >= ASKED else 0
+    prefetched = nbytes if not interleaved and nbytes >= ASKED else 0
     while take(work, span):
         s, t = seek(loops, at, span[LOW])
         begin, target = pointer(places[0, span[TENSOR]]), pointer(places[1, span[TENSOR]])
@@ -165,7 +165,7 @@ def rows(
             whole = nbytes < PIECE and s + PIECE <= reach
             for k in range(sources):
                 source, place = begin + s, target + (t + k * nbytes)
-                if in_turns:
+                if interleaved:
                     source = pointer(places[0, k]) + s
                 if staged:
                     for line in range(0, prefetched, LINE):

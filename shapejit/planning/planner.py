@@ -60,7 +60,7 @@ def joined(layout: Layout, into: Layout, count: int, apart: int) -> Plan:
     The first array goes to `into`; `apart` is 0 if targets are not evenly spaced. The addresses of
     the arrays are arguments of the run. Interleaved arrays have one target, that of the first.
     """
-    return _in_turns(layout, into, count, apart) or _one_by_one(layout, into, count)
+    return _interleaved(layout, into, count, apart) or _one_by_one(layout, into, count)
 
 
 def _plan(layout: Layout, unit: int, into: Layout | None, copies: int) -> Plan:
@@ -163,7 +163,7 @@ def _one_by_one(layout: Layout, into: Layout, count: int) -> Plan:
     return plan(layout, into=into, count=count)
 
 
-def _in_turns(layout: Layout, into: Layout, count: int, apart: int) -> Plan | None:
+def _interleaved(layout: Layout, into: Layout, count: int, apart: int) -> Plan | None:
     """The Plan that interleaves all arrays in its rows; None if one by one is as fast."""
     bits, at = layout.bits, sum(stride > apart for stride in into.strides)
     strides = (bits, layout.offset, into.offset, apart, *layout.strides, *into.strides)
@@ -186,7 +186,7 @@ def _in_turns(layout: Layout, into: Layout, count: int, apart: int) -> Plan | No
     width, total = run // 8, count * layout.size * bits // 8
     if total < numpy_below(width, True):
         return None
-    tile = _tile_in_turns(loops, width)
+    tile = _interleaved_tile(loops, width)
     if tile is None:
         return None
     made = None
@@ -202,10 +202,10 @@ def _in_turns(layout: Layout, into: Layout, count: int, apart: int) -> Plan | No
     return replace(made, apart=apart, seen=layout, into=into)
 
 
-def _tile_in_turns(loops: list[Loop], width: int) -> Tile | None:
+def _interleaved_tile(loops: list[Loop], width: int) -> Tile | None:
     """The tile that interleaves the elements of several arrays, if there is one.
 
-    The loop over arrays is one of the rows, and not the first: see `tables.offsets_in_turns`.
+    The loop over arrays is one of the rows, and not the first: see `tables.interleaved_offsets`.
     """
     found = tile_of(loops, width)
     if found.strategy is Strategy.TILES:

@@ -215,7 +215,7 @@ def _line_aligned(columns: Dims, by_row: _Side, width: int) -> int:
     return ONE_VECTOR if far or width == 1 else ANY_VECTORS
 
 
-def offsets_in_turns(sides: Sides, rows: Dims, places: Offsets) -> Offsets:
+def interleaved_offsets(sides: Sides, rows: Dims, places: Offsets) -> Offsets:
     """The offsets of sides with an ArrayLoop among the rows: array k is at `places[k]`.
 
     It is not the outermost of several loops, so the table holds all of its steps.

@@ -54,9 +54,9 @@ def commands(path, good):
         target = Path(folder) / "converted.npz"
         convert = ["convert", "--quiet", path, target]
         for words in (["inspect", path], ["verify", path, path], convert):
-            with redirect_stdout(StringIO()), redirect_stderr(StringIO()) as told:
+            with redirect_stdout(StringIO()), redirect_stderr(StringIO()) as reported:
                 code = main([*map(str, words)])
-            lines = told.getvalue().splitlines()
+            lines = reported.getvalue().splitlines()
             errors = [line for line in lines if line.startswith("shapejit: error: ")]
             assert (code, len(errors)) in ((0, 0), (2, 1)), (words, code, lines)
             assert all(line.startswith("warning: ") for line in lines if line not in errors), lines

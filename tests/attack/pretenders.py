@@ -40,11 +40,11 @@ def liar(random, x):
     for name in random.sample(list(lies), random.choice([1, 1, 2, 5])):
         value = lies[name]
         method = callable(value) and name != "__class__"
-        body[name] = value if method or name.startswith("__array_u") else _told(value)
+        body[name] = value if method or name.startswith("__array_u") else _reported(value)
     return x.view(type("Liar", (np.ndarray,), body))
 
 
-def _told(value):
+def _reported(value):
     return property(lambda self: value)
 
 
