@@ -194,7 +194,7 @@ def test_constants_are_defined_once():
 SIZES = {
     "engine/addresses": {"RUNS"},
     "engine/patience": {"LOOKED_FOR", "_forced"},
-    "planning/box_tables": {"MOST_APART", "SHORT_RUN"},
+    "planning/box_tables": {"MOST_STEP", "SHORT_RUN"},
     "planning/boxes": {"LEAST_CODES"},
     "planning/casts": {"RUN", "SHUFFLED_RUNS", "VECTOR"},
     "planning/decode_plans": {"MOST"},

@@ -17,6 +17,7 @@ from ..quantization.parts import Found
 from ..quantization.rows import BY_NAME, ROWS
 from .actions import Joined
 from .changes import Change
+from .repacks import Repacked
 from .tensors import Tensors
 from .weights import stored
 
@@ -65,11 +66,12 @@ def check(tensors: Tensors) -> None:
         return
     kept = staying(tensors)
     own = {name for weight in kept for name in weight.named.values()} | tensors.kept
+    described = tensors.config.declared.tells
     held = {
         name: Held(change.dtype, prod(change.shape))
         for name, found in uses(tensors).items()
         for change in found
-        if name not in own
+        if name not in own and not _is_meant(change, described)
     }
     missing = unaccounted(tensors.became, held, described=bool(kept))
     if not kept:
@@ -80,6 +82,16 @@ def check(tensors: Tensors) -> None:
             f"{tensors.path}: tensor {quoted(name)} would be copied: {reason} "
             f"(--exclude drops it, --keep copies it anyway)"
         )
+
+
+def _is_meant(change: Change, described: bool) -> bool:
+    """Whether rules change the elements on purpose: casts, repacked codes, permuted integers.
+
+    If quantised weights are still `described` by a config, permuted integers may be codes.
+    """
+    if change.casts or isinstance(change.source, Repacked):
+        return True
+    return not described and change.dtype.kind == "integer" and bool(change.ops)
 
 
 def check_parts(tensors: Tensors, config: Mapping[str, Any], results: Mapping[str, Any]) -> None:
