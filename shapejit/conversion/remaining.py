@@ -131,8 +131,9 @@ def check_parts(tensors: Tensors, config: Mapping[str, Any], results: Mapping[st
 def _unreadable(tensors: Tensors, name: str, scheme: str, why: str) -> FormatError:
     return FormatError(
         f"{tensors.path}: tensor {quoted(name)} would hold codes of {scheme} that cannot be read "
-        f"any more, since {why}: decode the weight first (--to bf16), or move its parts alike by "
-        f"whole experts; --keep before that rule allows it"
+        f"any more, since {why}: decode the weight first (--to bf16), store it in another scheme "
+        f"(--to gptq, say), or move its parts alike by whole experts; --keep before that rule "
+        f"allows it"
     )
 
 

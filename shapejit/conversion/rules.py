@@ -170,9 +170,9 @@ def _reshaped(r: Rule, tensors: Tensors) -> None:
 
 
 RULES: dict[str, RuleKind] = {
-    "to": RuleKind("[REGEX=]TYPE", "TYPE bf16, f16, f32: decode quantised weights; TYPE a "
-                   "scheme: store quantised weights in it, codes unchanged, or, if no weight is "
-                   "quantised, quantise floats by round to nearest; other tensors are copied",
+    "to": RuleKind("[REGEX=]TYPE", "TYPE is bf16, f16 or f32: decode quantised weights. TYPE is "
+                   "a scheme: quantised weights keep their codes and are stored in it; if none is "
+                   "quantised, floats are quantised (round to nearest). Other tensors are copied",
                    _target, to),
     "select": RuleKind("REGEX", "drop all other tensors", _alone, select),
     "exclude": RuleKind("REGEX", "drop these tensors", _alone, exclude),
