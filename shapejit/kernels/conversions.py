@@ -265,7 +265,7 @@ class _Run:
         nbytes = self.conversion.source.nbytes
         begin = self.source + index * nbytes
         codes = load(begin, f"u{nbytes}", lanes)
-        if lanes > LANES and not self.streamed:
+        if lanes > LANES:
             for line in range(0, lanes * nbytes, LINE):
                 llvm.prefetch(self.builder, (begin + (AHEAD + line)).value)
         return codes

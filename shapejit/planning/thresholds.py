@@ -148,7 +148,7 @@ COLUMNS_LEAST: Annotated[
         "with less it is a box",
         "128, Zen 5, permutations of 40 MiB: 1.02, at most 1.7; Emerald Rapids, 64 MiB: 0.85",
     ),
-] = 256
+] = 192
 WIDE: Annotated[
     int,
     Threshold(
