@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from ..runtime.cpu_caches import LINE
 from ..runtime.jobs import HIGH, LOW, SPAN, TENSOR
+from .copies import stream
 from .jit import Numbers, Table, kernel
 from .llvm import Address, Builder, Value, emits
 from .memory import address_of, pointer
@@ -43,7 +45,8 @@ def shuffle_blocks(
 ) -> None:
     """Permute blocks of elements: those of the last loop, at most `most` per call.
 
-    `steps` are the steps of that loop, and the distance of prefetching.
+    `steps` are the steps of that loop, and the distance of prefetching. With a stage, the blocks of
+    a call follow one another in the target, whose whole lines are streamed.
     """
     at, table = span[SPAN:], address_of(offsets)
     last = loops.shape[0] - 1
@@ -53,16 +56,13 @@ def shuffle_blocks(
         source, target = pointer(places[0, span[TENSOR]]), pointer(places[1, span[TENSOR]])
         s, t = seek(loops, at, span[LOW])
         for _ in range(span[LOW], span[HIGH]):
-            some = min(most, count - at[last] * most)
+            some, there = min(most, count - at[last] * most), target + t
+            into, ahead = there, target_ahead
+            if stage != 0:
+                into, ahead = stage + (there & (LINE - 1)), 0
             shuffle(
-                entry,
-                source + s,
-                target + t,
-                table,
-                some,
-                source_step,
-                target_step,
-                source_ahead,
-                target_ahead,
+                entry, source + s, into, table, some, source_step, target_step, source_ahead, ahead
             )
+            if stage != 0:
+                stream(there, into, some * target_step)
             s, t = step(loops, at, s, t)

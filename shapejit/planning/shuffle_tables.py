@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ..runtime.cpu_caches import LINE
 from ..runtime.kernel_names import Code
 from .loops import Loop
 from .plans import Plan
@@ -22,8 +23,11 @@ def shuffle_loops(plan: Plan) -> list[tuple[int, ...]]:
 
 
 def shuffle_table(plan: Plan, vector: int) -> tuple[tuple[Any, ...], int]:
-    """The loops, and the offsets of a block's parts (source, target)."""
-    return (plan.table, np.array(plan.shuffle.sources + plan.shuffle.targets, np.int64)), 0
+    """The loops, and the offsets of a block's parts; a stage where blocks follow one another."""
+    shuffle, step = plan.shuffle, plan.loops[-1].target
+    follows = step == shuffle.network.block and len(shuffle.targets) == 1
+    offsets = np.array(shuffle.sources + shuffle.targets, np.int64)
+    return (plan.table, offsets), follows * (MOST_BLOCKS * step + LINE)
 
 
 def shuffled(plan: Plan, vector: int) -> tuple[Any, ...]:
