@@ -130,6 +130,8 @@ def _parts(dims: Sequence[Dim], bits: int, unit: int) -> list[int]:
     # Runs are as long as possible without cost, and whole bytes of packed elements.
     if dims[last].source == bits and all(part == 1 for part in parts[:-1]):
         parts[last] = dims[last].size
+    else:
+        parts[last] = min(dims[last].size, BOX_ELEMENTS // prod(parts[:-1]))
     if parts[last] > RUN:
         steps = -(-dims[last].size // RUN)
         parts[last] = min(RUN, -(-dims[last].size // steps // LINE) * LINE)
