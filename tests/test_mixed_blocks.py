@@ -157,6 +157,22 @@ def test_a_part_of_a_larger_result():
     assert np.array_equal(made.buffer, packed(wanted, 4))
 
 
+@pytest.mark.parametrize("start", [0, 1, 15, 16, 33, 63])
+@pytest.mark.parametrize("view", ["channels reversed", "channels first", "a prime, backwards"])
+def test_large_results_are_streamed_wherever_they_begin(view, start):
+    """Lines of the target are written whole by way of a stage; bytes on both sides stay."""
+    (*_, rows, columns), order = ALL_VIEWS[view]
+    x = np.random.default_rng(start).integers(0, 256, (4_300_000 // rows // columns, rows, columns))
+    seen = order(x.astype(np.uint8))
+    memory = np.full(seen.size + 200, 0xA5, np.uint8)
+    memory = memory[-memory.ctypes.data % 64 :]
+    out = memory[start : start + seen.size].reshape(seen.shape)
+    sj.ascontiguous(seen, out=out)
+    assert (out == seen).all()
+    assert (memory[:start] == 0xA5).all()
+    assert (memory[start + seen.size :] == 0xA5).all()
+
+
 def test_an_offset_within_a_byte_is_left_to_others():
     codes, x = array("int4", (193,))
     with loops.used("shuffles"):
