@@ -15,8 +15,6 @@ from importlib import import_module
 from time import process_time
 from typing import NamedTuple
 
-import numpy as np
-
 OURS = "shapejit"
 NBYTES = 1 << 22  # of a case: enough for the kernels of large copies
 # Suites whose cases are not called: other processes, and what asks for no more kernels.
@@ -42,55 +40,18 @@ ISAS = {
     "neoverse-v1": Isa(ARM, "neoverse-v1", "+neon,-sve,-sve2"),
 }
 
-COLUMNS = (
-    "instructions",
-    "vector instructions",
-    "loads",
-    "stores",
-    "spills",
-    "reloads",
-    "code bytes",
-    "compile seconds",
-)
-
-INSTRUCTION = re.compile(r"^\t([a-z][\w.]*)(?:[ \t]+(.*))?$")
-NO_ACCESS = ("lea", "nop", "prefetch", "prfm", "call", "jmp")
-# Of x86: what has memory as its last operand, and only reads it.
-READING = ("bt", "cmp", "test", "ptest", "vptest", "vtest", "comis", "ucomis", "vcomis", "vucomis",
-           "mul", "imul", "div", "idiv", "push")  # fmt: skip
+COLUMNS = ("instructions", "spills", "code bytes", "compile seconds")
+INSTRUCTION = re.compile(r"\t[a-z]")
 
 
 def counted(text, arm):
-    """Figures of assembly by LLVM, with its comments on what is spilled and reloaded."""
-    figures = dict.fromkeys(COLUMNS[:6], 0)
-    vector = re.compile(r"\b[vq]\d" if arm else "%[xyz]mm")
+    """Figures of assembly by LLVM, with its comments on what is spilled."""
+    figures = dict.fromkeys(COLUMNS[:2], 0)
     for line in text.splitlines():
-        code, _, comment = line.partition("//" if arm else "#")
-        found = INSTRUCTION.match(code.rstrip())
-        if found is None:
-            continue
-        name, operands = found[1], found[2] or ""
-        figures["instructions"] += 1
-        figures["vector instructions"] += bool(vector.search(operands))
-        figures["spills"] += "Spill" in comment
-        figures["reloads"] += "Reload" in comment
-        access = (_access_arm if arm else _access_x86)(name, operands)
-        if access:
-            figures[access] += 1
+        if INSTRUCTION.match(line):
+            figures["instructions"] += 1
+            figures["spills"] += "Spill" in line.partition("//" if arm else "#")[2]
     return figures
-
-
-def _access_arm(name, operands):
-    if "[" not in operands or name.startswith(NO_ACCESS):
-        return ""
-    return "stores" if name.startswith("st") else "loads"
-
-
-def _access_x86(name, operands):
-    if "(" not in operands or name.startswith(NO_ACCESS):
-        return ""
-    last = re.search(r"\)(?:\s*\{[^}]*\})*$", operands)
-    return "stores" if last and not name.startswith(READING) else "loads"
 
 
 class Emission:
@@ -185,7 +146,7 @@ def emitted(isa, patterns):
                     continue
                 try:
                     case = tables.sized(case, NBYTES)
-                    case.ways(tables.measured(), np)[OURS]()
+                    case.ways(tables.measured())[OURS]()
                 except Exception as fault:  # others are compiled all the same
                     failed[case.id] = f"{type(fault).__name__}: {fault}"
         # What runs once those are ready that small copies ask for first.

@@ -5,8 +5,6 @@ The table at the top of the README and the picture above it are made of these ro
 
 from typing import NamedTuple
 
-from .picture import Bars
-
 
 class Line(NamedTuple):
     """One row: what it does, both lines, and the recorded case (suite and name).
@@ -78,8 +76,8 @@ def seconds(figures, line):
     return None
 
 
-def numpy_seconds(taken):
-    """The seconds of NumPy's way, whatever it is called there; None where there is none."""
+def numpys(taken):
+    """What is held for NumPy's way, whatever it is called there; None where there is none."""
     return next((taken[way] for way in ("numpy", "ml_dtypes", "loop") if way in taken), None)
 
 
@@ -91,7 +89,7 @@ def table(figures):
     rows = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
     for line, taken in found:
         own = taken["shapejit"]
-        times = _times(numpy_seconds(taken) / own)
+        times = _times(numpys(taken) / own)
         cells = [line.what, _code(line.theirs), _code(line.ours), times]
         if with_torch:
             cells.append(_times(taken["torch"] / own) if "torch" in taken else "-")
@@ -99,19 +97,15 @@ def table(figures):
     return "\n".join(rows)
 
 
-def chart(figures):
+def bars(figures):
     """The bars of the README's picture: 1 is the speed of memcpy."""
     rows = []
     for line in LINES:
         taken = seconds(figures, line) if line.bar else None
         if taken and "memcpy" in taken:
-            ours, theirs = (taken["memcpy"] / s for s in (taken["shapejit"], numpy_seconds(taken)))
+            ours, theirs = (taken["memcpy"] / s for s in (taken["shapejit"], numpys(taken)))
             rows.append((line.bar, ours, theirs, f"{ours / theirs:.0f}x"))
-    title, series = (
-        "Speed as a share of memcpy's, and how many times NumPy's",
-        ("shapejit", "NumPy"),
-    )
-    return Bars(title, series, rows, figures["machine"]["cpu"], 1.3, "memcpy")
+    return rows
 
 
 def _code(text):

@@ -29,6 +29,7 @@ from shapejit.bench.cases import OURS
 
 from . import readme
 from .exits import SAME, WORSE, MeasureError, ending, parser_of
+from .lines import numpys
 from .machines import described, keep, must_be_quiet
 from .repository import ROOT
 from .timelines import CACHES, TIERS, settled, table, unmet
@@ -104,8 +105,8 @@ def calls(case, sj, seconds, before=0):
     when the last of its calls ended, their median, and the longest. `sixth` is the longest call
     but five, `last` the median of the last tenth of the time. All are seconds.
     """
-    ways = case.ways(sj, np)
-    ours, by_numpy = ways[OURS], ways["numpy"]
+    ways = case.ways(sj)
+    ours, by_numpy = ways[OURS], numpys(ways)
     taken = array("d")
     while len(taken) < 3 or (sum(taken) < NUMPYS and len(taken) < 1000):
         taken.append(_seconds(by_numpy))

@@ -1,4 +1,4 @@
-"""What is recorded by `tiers`: its limits, the table and the picture of the README."""
+"""What is recorded by `tiers`: its limits, the table and the sentence of the READMEs."""
 
 import json
 import textwrap
@@ -6,13 +6,11 @@ from math import inf
 from typing import NamedTuple
 
 from .machines import last
-from .picture import Bars
 from .repository import ROOT
 
 TIERS = ROOT / "benchmarks" / "measured" / "tiers"
 PEAK, OTHERS = 0.06, 0.01  # seconds beside NumPy's time of one call, and of all but five
 FAST = 1.3  # times the kernels' time is as fast as they are, within the noise
-MOST = 7.0  # seconds that bars of the picture stand for at most
 
 
 class Limits(NamedTuple):
@@ -102,14 +100,3 @@ def sentence(record):
 
 def _cell(value, limit):
     return f"{value:.2g}{'!' if limit is not None and value > limit else ''}"
-
-
-def chart(record):
-    """The bars of the README's picture."""
-    rows = []
-    for name, row in record["rows"].items():
-        warm, empty = (row[cache]["settled"] for cache in CACHES)
-        text = f"{warm:.2g} s" if warm <= MOST else f"> {MOST:g} s"
-        rows.append((name, min(warm, MOST), min(empty, MOST), text))
-    title = "Seconds of work until calls are as fast as kernels"
-    return Bars(title, ("kernels on disk", "empty cache"), rows, record["cpu"], MOST)

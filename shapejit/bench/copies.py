@@ -93,20 +93,16 @@ def tiny_dims() -> tuple[Copy, ...]:
 
 def small() -> tuple[Copy, ...]:
     """One transposed copy of few bytes: what a call costs."""
-    sides = {"uint8": (8, 8), "float32": (4, 4)}
-    narrow = SmallCopy("small", "8738x15/uint8", "uint8", (8738, 15), (1, 0))
-    square = tuple(
-        SmallCopy(
-            "small", f"{rows * n}x{columns * n}/{dtype}", dtype, (rows * n, columns * n), (1, 0)
-        )
-        for dtype, (rows, columns) in sides.items()
-        for n in (1, 2, 4, 8, 16, 32)
+    sizes = [1, 2, 4, 8, 16, 32]
+    shapes = [("uint8", 8 * n, 8 * n) for n in sizes] + [("float32", 4 * n, 4 * n) for n in sizes]
+    return tuple(
+        SmallCopy("small", f"{rows}x{columns}/{dtype}", dtype, (rows, columns), (1, 0))
+        for dtype, rows, columns in (*shapes, ("uint8", 8738, 15))
     )
-    return (*square, narrow)
 
 
 class SmallCopy(Copy):
-    """A copy of few bytes, of this size: a call, and no memory, is what takes time."""
+    """A copy of just this size that no memcpy is beside, as it takes a call's time, or a wait."""
 
     moved = 0
 

@@ -19,17 +19,17 @@ from .cases import MIB, OURS, Call, Make, Read, Ways, filled, rows
 from .plain_schemes import DECODED
 
 
-def _folder(ways: Callable[[Any, Any, int, Path], Ways], sj: Any, np: Any, nbytes: int) -> Ways:
+def _folder(ways: Callable[[Any, int, Path], Ways], sj: Any, nbytes: int) -> Ways:
     """Ways that have a folder, in memory where there is one: a disk's own time is not ours."""
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     place = Path(tempfile.mkdtemp(prefix="shapejit-", dir=memory))
-    made = ways(sj, np, nbytes, place)
+    made = ways(sj, nbytes, place)
     # The folder stays as long as our function does.
     weakref.finalize(made[OURS], shutil.rmtree, place, ignore_errors=True)
     return made
 
 
-def _load(sj: Any, np: Any, nbytes: int, place: Path) -> Ways:
+def _load(sj: Any, nbytes: int, place: Path) -> Ways:
     """A file of a thousand arrays."""
     x = filled((1000, 64), np.uint8)
     sj.save_file({f"layers.{i}.weight": row for i, row in enumerate(x)}, place / "many.npz")
@@ -45,7 +45,7 @@ def _arrays(sj: Any, made: Any) -> list[Any]:
     return [*made, *made.values()]
 
 
-def _save(suffix: str, sj: Any, np: Any, nbytes: int, place: Path) -> Ways:
+def _save(suffix: str, sj: Any, nbytes: int, place: Path) -> Ways:
     """A transposed matrix, and what NumPy writes of it."""
     x = filled((max(1, nbytes // 4096), 1024), np.float32).T
     path = place / f"ours{suffix}"
@@ -54,10 +54,10 @@ def _save(suffix: str, sj: Any, np: Any, nbytes: int, place: Path) -> Ways:
         sj.save_file({"weight": x}, path)
         return path
 
-    return {OURS: ours, "numpy": lambda: _saved(np, place, np.ascontiguousarray(x))}
+    return {OURS: ours, "numpy": lambda: _saved(place, np.ascontiguousarray(x))}
 
 
-def _saved(np: Any, place: Path, x: Any) -> Path:
+def _saved(place: Path, x: Any) -> Path:
     """The file that NumPy writes, on the disk when this returns, as ours is."""
     path = place / "theirs.npy"
     with open(path, "wb") as file:
@@ -82,7 +82,7 @@ _RULES: dict[str, tuple[tuple[str, str], Callable[[Any], Any]]] = {
 }
 
 
-def _convert(rule: str, sj: Any, np: Any, nbytes: int, place: Path) -> Ways:
+def _convert(rule: str, sj: Any, nbytes: int, place: Path) -> Ways:
     """A folder of a file, beside NumPy, and cp of the larger side."""
     x = filled((max(1, nbytes // (128 * 4096)) * 128, 1024), np.int16).astype(np.float32)
     words, by_numpy = _RULES[rule]
@@ -105,7 +105,7 @@ def _convert(rule: str, sj: Any, np: Any, nbytes: int, place: Path) -> Ways:
     def cp() -> None:
         subprocess.run(copy, check=True)
 
-    return {OURS: ours, "numpy": lambda: _saved(np, place, by_numpy(stored)), "cp": cp}
+    return {OURS: ours, "numpy": lambda: _saved(place, by_numpy(stored)), "cp": cp}
 
 
 def _size(folder: Path) -> int:
@@ -114,7 +114,7 @@ def _size(folder: Path) -> int:
 
 def files() -> tuple[Call, ...]:
     """Files read and written, and folders converted."""
-    table: dict[str, Callable[[Any, Any, int, Path], Ways]] = {
+    table: dict[str, Callable[[Any, int, Path], Ways]] = {
         "load/npz": _load,
         "save/npy": partial(_save, ".npy"),
         "save/safetensors": partial(_save, ".safetensors"),
@@ -143,7 +143,7 @@ def _run(command: list[str], **more: str) -> None:
     subprocess.run(command, env=patient, check=True)
 
 
-def _process(statement: str, sj: Any, np: Any, nbytes: int) -> Ways:
+def _process(statement: str, sj: Any, nbytes: int) -> Ways:
     """A new process, with kernels cached and, "cold", with none, beside one that imports NumPy."""
     # The package that is measured, wherever it was imported from.
     place = f"import sys; sys.path.insert(0, {str(Path(sj.__file__).parents[1])!r}); "

@@ -9,7 +9,6 @@ import zlib
 from collections.abc import Callable
 from importlib import import_module, metadata
 from math import prod
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -245,33 +244,18 @@ def _made(peer: str, job: Job) -> tuple[Callable[[], Any], int]:
     return run, zlib.crc32(array.tobytes()[:CHECKED])
 
 
-def answering(peer: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """What answers requests: hello, take a case, run it so many times, drop it."""
-    held: list[Callable[[], Any]] = []
-
-    def answer(request: dict[str, Any]) -> dict[str, Any]:
-        if "calls" in request:
-            run = held[0]
-            start = perf_counter()
-            for _ in range(request["calls"]):
-                run()
-            return {"seconds": perf_counter() - start}
-        held.clear()  # before the next case needs the memory
-        try:
-            if "hello" in request:
-                import_module(peer)
-                if peer == "onnxruntime":
-                    import_module("onnx")
-                return {"version": metadata.version(peer)}
-            if "job" in request:
-                run, checksum = _made(peer, request["job"])
-                held.append(run)
-                return {"checksum": checksum}
-        except UnableError as fault:
-            return {"unable": str(fault)}
-        except Exception as fault:
-            # A peer's refusal is its answer: the others are measured without it.
-            return {"unable": f"{type(fault).__name__}: {fault}"}
-        return {}
-
-    return answer
+def answer(request: Job, held: dict[str, Callable[[], Any]], peer: str) -> dict[str, Any]:
+    """What `pipe` is to reply: to hello the version, to a job the checksum of its result."""
+    try:
+        if "hello" in request:
+            import_module(peer)
+            if peer == "onnxruntime":
+                import_module("onnx")
+            return {"version": metadata.version(peer)}
+        if "job" in request:
+            held["run"], checksum = _made(peer, request["job"])
+            return {"checksum": checksum}
+    except Exception as fault:
+        # A peer's refusal is its answer: the others are measured without it.
+        return {"unable": f"{type(fault).__name__}: {fault}"}
+    return {}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from .cases import MIB, Copy
+from .cases import MIB, Copy, named
 
 LARGE = 64 * MIB  # smaller results stay in some machine's cache, and say little of its memory
 _LIMIT = 256 * MIB  # source, output, proof and a peer's own two fit in 2 GiB
@@ -96,10 +96,10 @@ def xla() -> tuple[Copy, ...]:
 
 
 def _cases(group: str, workload: Workload) -> list[Copy]:
-    name, shape, axes, dtypes = workload
-    sizes, order = "x".join(map(str, shape)), "".join(map(str, axes))
+    _, shape, axes, dtypes = workload
     cases = []
     for dtype in dtypes:
-        case = Copy(group, f"{name}-{sizes}-{order}/{dtype}", dtype, shape, axes).batched(LARGE)
+        name = named(workload.name, shape, axes, dtype)
+        case = Copy(group, name, dtype, shape, axes).batched(LARGE)
         cases.append(case.scaled(min(1.0, _LIMIT / case.source_nbytes)))
     return cases
