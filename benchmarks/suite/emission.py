@@ -10,7 +10,6 @@ import json
 import os
 import re
 import sys
-from hashlib import blake2b
 from importlib import import_module
 from time import process_time
 from typing import NamedTuple
@@ -19,7 +18,6 @@ OURS = "shapejit"
 NBYTES = 1 << 22  # of a case: enough for the kernels of large copies
 # Suites whose cases are not called: other processes, and what asks for no more kernels.
 LEFT_OUT = ("busy", "first-call", "files")
-LONGEST = 64  # letters of values in a name
 
 
 class Isa(NamedTuple):
@@ -83,53 +81,19 @@ class Emission:
         return figures
 
 
-def _brief(text):
-    """The values of a repr without names of classes and fields; the end of many is a digest."""
-    values = " ".join(re.findall(r"[\w.-]+(?![\w.-]*[=(])", text))
-    digest = blake2b(values.encode(), digest_size=4).hexdigest()
-    return values if len(values) <= LONGEST else f"{values[:LONGEST]} .. {digest}"
-
-
-# What functions are called that modules of kernels write with LLVM's builder, by the first words
-# of their names (unit_generator was unit_code once).
-WRITTEN = {
-    "conversions": "shapejit_convert",
-    "network": "shapejit_shuffle",
-    "unit": "shapejit_unit",
-    "encode": "shapejit_encode",
-}
-
-
-def _label(name, types):
-    """What a kernel is called in the figures, by its name and numba's types of tags."""
-    kernel, *what = name
-    writer = kernel.partition("_")[0]
-    if writer in WRITTEN:
-        return f"{WRITTEN[writer]}({_brief(repr(name.what))})"
-    kinds = next(part for part in what if isinstance(part, tuple))
-    tags = (kind[1:] if kind[0] == "n" else str(types[kind]) for kind in kinds
-            if kind[0] == "n" or kind in types)  # fmt: skip
-    return f"{kernel}({', '.join(tags)})"
-
-
 def built(isa, names):
     """The figures of all kernels of these names, and what fails."""
-    objects, emission, rows, failed = (
-        import_module(f"{OURS}.builder.objects"),
-        Emission(isa),
-        {},
-        {},
-    )
-    types = {tag: objects.TYPES[tag] for tag in objects.TAGS}
+    objects, emission = import_module(f"{OURS}.builder.objects"), Emission(isa)
+    rows, failed = {}, {}
     for name in names:
-        label, start = _label(name, types), process_time()
+        start = process_time()
         try:
             module = objects.optimised(name, "kernel")
         except Exception as fault:  # others are compiled all the same
-            failed[label] = f"{type(fault).__name__}: {fault}"
+            failed[str(name)] = f"{type(fault).__name__}: {fault}"
             continue
         seconds = round(process_time() - start, 3)
-        rows[label] = emission.figures(module) | {"compile seconds": seconds}
+        rows[str(name)] = emission.figures(module) | {"compile seconds": seconds}
     return rows, failed
 
 
@@ -153,7 +117,7 @@ def emitted(isa, patterns):
         mover = import_module(f"{OURS}.kernels.small_plans").PLANE_MOVER
         rows, lacking = built(isa, dict.fromkeys((*names, mover)))
     versions = {name: import_module(name).__version__ for name in ("llvmlite", "numba")}
-    return {"kernels": rows, "failed": failed | lacking, "versions": versions, "objects": len(rows)}
+    return {"kernels": rows, "failed": failed | lacking, "versions": versions}
 
 
 def main():

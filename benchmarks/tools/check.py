@@ -19,9 +19,9 @@ from .repository import MEASURED, RESULTS, ROOT, git, places
 REASON = "Performance:"
 COMPARED = ("x86-64-v3", "neoverse-v1")  # one per core of two: a third would double the time
 # What is compared: seconds are not.
-FIGURES = ("kernels", "objects cached", "instructions", "spills", "code bytes")
+FIGURES = ("kernels", "instructions", "spills", "code bytes")
 LEAST = 0.01  # of instructions and bytes: less is what another order of the same code makes
-EXACT = ("kernels", "objects cached", "spills")
+EXACT = ("kernels", "spills")
 
 
 def point(results=RESULTS):

@@ -5,10 +5,12 @@ processes, two of the first commit and one of the second, take turns at every ca
 reported when time / memcpy's (or NumPy's, where there is nothing to copy) got worse by more than
 10 % (--least) and by more than the noise: what the two processes of one commit differ by, and what
 the change itself differs by from session to session; what seems to differ is measured again in new
-processes. Exit code 0: none is slower; 1: some are, or fail on the second commit alone; 2: bad
-arguments, or nothing that could be compared.
+processes. With --with the second side differs by values of its modules' names: what a strategy or
+a threshold earns. Exit code 0: none is slower; 1: some are, or fail on the second commit alone;
+2: bad arguments, or nothing that could be compared.
 """
 
+import ast
 import json
 import sys
 import tempfile
@@ -132,6 +134,17 @@ def text(found):
     return "\n".join(lines)
 
 
+def given(word):
+    """MODULE.NAME=VALUE, a Python literal."""
+    name, found, value = word.partition("=")
+    try:
+        if not found or "." not in name:
+            raise ValueError
+        return name, ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        raise MeasureError(f"{word}: wants MODULE.NAME=VALUE, the value a literal") from None
+
+
 @ending
 def main(argv=None):
     """0 nothing is slower, 1 something is or fails, 2 bad arguments or nothing to compare."""
@@ -145,6 +158,7 @@ def main(argv=None):
             Place(extract(commit, Path(folder, str(k)), args.repository))
             for k, commit in enumerate(commits)
         )
+        second = second._replace(ablated=dict(map(given, args.ablated)))
         places = {"first": first, "again": first, "second": second}
         found = timed(cases, places, tell, args.least / 100)
     print(json.dumps(asdict(found), indent=1) if args.json else text(found))
@@ -164,6 +178,8 @@ def _parsed(argv):
     add("commits", nargs=2, metavar="COMMIT")
     add("--bench", action="append", default=[], metavar="REGEX")
     add("--all", action="store_true", help="all cases, not only a choice of them")
+    add("--with", action="append", default=[], metavar="MODULE.NAME=VALUE", dest="ablated",
+        help="a literal that a name of the second side's modules has")  # fmt: skip
     add("--least", type=float, default=100 * WORSE, metavar="PERCENT", help="that count as slower")
     add("--json", action="store_true")
     add("--repository", default=ROOT, metavar="FOLDER", help="another clone")

@@ -131,7 +131,7 @@ def main(argv=None):
     record = described() | {"torch": version("torch"), **measured(size, args.rounds)}
     print(table(record), f"the results are {'' if record['same'] else 'NOT '}the same", sep="\n")
     if args.record:
-        keep(CONVERSIONS, ".json", json.dumps(record, indent=1) + "\n")
+        keep(CONVERSIONS, json.dumps(record, indent=1) + "\n")
     return SAME if record["same"] else WORSE
 
 

@@ -108,6 +108,14 @@ def bars(figures):
     return rows
 
 
+def aligned(made):
+    """Rows of cells as lines: the first column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*made, strict=True)]
+    for first, *others in made:
+        cells = (cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))
+        yield "  ".join((first.ljust(widths[0]), *cells)).rstrip()
+
+
 def _code(text):
     """A line of code; other words as they are."""
     return f"`{text}`" if "(" in text or "[" in text else text

@@ -2,7 +2,7 @@
 
 README.md gets the table of `conversion`, a table of lines, what first calls take, the list of
 names and, in benchmarks/, its picture; shapejit/README.md the list of modules; benchmarks/README.md
-the table of all suites, and those of `peers` and `tiers`.
+the tables of all suites and of `tiers`.
 """
 
 import re
@@ -13,8 +13,7 @@ from statistics import geometric_mean
 from . import conversion, lines, names, picture, timelines
 from .exits import ending, parser_of
 from .figures import recorded
-from .lines import numpys
-from .machines import last
+from .lines import aligned, numpys
 from .repository import ROOT, RecordError
 
 MARKER = "<!-- {}: written by python -m benchmarks.tools.readme -->\n{}<!-- /{} -->"
@@ -29,11 +28,9 @@ PARTS = {
     "shapejit/README.md": {"modules": lambda figures: names.modules()},
     "benchmarks/README.md": {
         "measured": lambda figures: table(figures),
-        "peers": lambda figures: f"```text\n{last(PEERS, '.txt')}```",
         "tiers": lambda figures: timelines.table(timelines.recorded()),
     },
 }
-PEERS = ROOT / "benchmarks" / "measured" / "peers"
 _NAMED = ("NumPy", "torch")  # whose times the lines have
 HEAD = ("suite", "cases", "time/memcpy", "worst", "faster than NumPy")
 
@@ -51,14 +48,6 @@ def rows(figures):
         cells = (f"{geometric_mean(ratios):.1f}x" if ratios else "-" for ratios in (numpy, *faster))
         made.append((suite, str(len(taken)), *plain, *cells))
     return made
-
-
-def aligned(made):
-    """Rows of cells as lines: the first column to the left, the others to the right."""
-    widths = [max(map(len, column)) for column in zip(*made, strict=True)]
-    for first, *others in made:
-        cells = (cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))
-        yield "  ".join((first.ljust(widths[0]), *cells)).rstrip()
 
 
 def table(figures):

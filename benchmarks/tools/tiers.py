@@ -173,7 +173,7 @@ def main(argv=None):
     print(table(record), *unmet(record), sep="\n")
     if args.record:
         short = json.loads(json.dumps(record), parse_float=lambda text: float(f"{float(text):.4g}"))
-        keep(TIERS, ".json", json.dumps(short, indent=1) + "\n")
+        keep(TIERS, json.dumps(short, indent=1) + "\n")
         readme.main([])
     return WORSE if unmet(record) else SAME
 

@@ -5,6 +5,7 @@ import textwrap
 from math import inf
 from typing import NamedTuple
 
+from .lines import aligned
 from .machines import last
 from .repository import ROOT
 
@@ -68,13 +69,11 @@ def table(record):
     for name, row in record["rows"].items():
         for cache in CACHES:
             found = values(row, cache)
-            if not lines:
-                lines.append(f"{'seconds':32}{'cache':6}" + "".join(f"{c:>18}" for c in found))
-            cells = (_cell(*one) for one in found.values())
-            lines.append(f"{name:32}{cache:6}{''.join(f'{cell:>18}' for cell in cells)}".rstrip())
+            lines.append((name, cache, *(_cell(*one) for one in found.values())))
+    lines.insert(0, ("seconds", "cache", *found))
     where = f"{record['commit'][:8]} on {record['cpu']}, {record['threads']} threads"
     note = f"{len(unmet(record))} values are above their limits, marked with !"
-    return "\n".join(["```text", *lines, "", f"{note}; {where}", "```"])
+    return "\n".join(["```text", *aligned(lines), "", f"{note}; {where}", "```"])
 
 
 SHOWN = "transposed-4096x4096/bfloat16"  # the row that the README tells of
