@@ -617,7 +617,7 @@ def test_a_conversion_is_measured_beside_torchs(tmp_path, monkeypatch, capsys):
 
 
 TIMES = {"numpy": 0.1, "second": 0.1, "sixth": 0.1, "last": 0.004, "later": 0.004}
-CURVE = [[0.1, 0.1, 0.1], [0.2, 0.1, 0.1], [1.0, 0.004, 0.09], [10.0, 0.004, 0.004]]
+CURVE = [[0.1, 0.1], [0.2, 0.1], [1.0, 0.004], [10.0, 0.004]]
 
 
 def timelines_of(**changes):
@@ -635,8 +635,8 @@ def timelines_of(**changes):
         ({}, None),
         ({"longest": 0.211}, "longest"),  # more than 1.5 times NumPy's time and 60 ms
         ({"sixth": 0.161}, "all but 5"),
-        ({"curve": [[0.4, 0.1, 0.1], *CURVE[2:]]}, "as kernels after"),
-        ({"curve": [*CURVE, [11.0, 0.1, 0.1]]}, "as kernels after"),
+        ({"curve": [[0.4, 0.1], *CURVE[2:]]}, "as kernels after"),
+        ({"curve": [*CURVE, [11.0, 0.1]]}, "as kernels after"),
     ],
 )
 def test_limits_of_timelines(changes, column):
@@ -650,7 +650,7 @@ def test_limits_of_timelines(changes, column):
 @pytest.mark.parametrize(("slow", "rounds"), [(0, 3), (1, 3), (2, 6), (9, 9)])
 def test_timelines_above_a_limit_are_measured_again(monkeypatch, slow, rounds):
     """A stretch in which another program had the cores is no finding, unless it comes again."""
-    late = {**TIMES, "longest": 0.12, "curve": [*CURVE, [11.0, 0.1, 0.1]]}
+    late = {**TIMES, "longest": 0.12, "curve": [*CURVE, [11.0, 0.1]]}
     fast = late | {"curve": CURVE}
     warm = [late] * slow + [fast] * 9
 

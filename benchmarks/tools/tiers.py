@@ -102,54 +102,48 @@ def calls(case, sj, seconds, before=0):
     calls once no kernel is being built.
 
     A point of the `curve`, `DECADE` of them while the time since the first call grows tenfold, is
-    when the last of its calls ended, their median, and the longest. `sixth` is the longest call
+    when the last of its calls ended, and their median. `sixth` is the longest call
     but five, `last` the median of the last tenth of the time. All are seconds.
     """
     ways = case.ways(sj)
-    ours, by_numpy = ways[OURS], numpys(ways)
-    taken = array("d")
-    while len(taken) < 3 or (sum(taken) < NUMPYS and len(taken) < 1000):
-        taken.append(_seconds(by_numpy))
+    ours = ways[OURS]
+    taken = _durations(numpys(ways), NUMPYS)
     for _ in range(before):
         ours()
-    ends = array("d", [perf_counter()])
-    end = ends[0] + seconds
-    while ends[-1] < end:
-        ours()
-        ends.append(perf_counter())
-    calls, at = np.diff(ends), np.array(ends[1:]) - ends[0]
+    calls = _durations(ours, seconds)
+    at = np.cumsum(calls)
     points = np.floor(DECADE * np.log10(np.maximum(at, 1e-4))).astype(int)
     edges = [0, *(np.flatnonzero(np.diff(points)) + 1).tolist(), len(calls)]
     curve = [
-        (float(at[high - 1]), float(np.median(calls[low:high])), float(calls[low:high].max()))
-        for low, high in pairwise(edges)
+        (float(at[high - 1]), float(np.median(calls[low:high]))) for low, high in pairwise(edges)
     ]
     longest = np.sort(calls)[::-1]
     until = perf_counter() + BUILT
     while perf_counter() < until and "asked for" in _states(sj):
         ours()
-    later, until = array("d"), perf_counter() + KERNELS
-    while perf_counter() < until:
-        later.append(_seconds(ours))
-    return {
-        "numpy": median(taken),
-        "second": float(calls[min(1, len(calls) - 1)]),
-        "longest": float(longest[0]),
-        "sixth": float(longest[min(5, len(calls) - 1)]),
-        "last": float(np.median(calls[at > 0.9 * at[-1]])),
-        "curve": curve,
-        "later": median(later),
+    found = {
+        "numpy": np.median(taken),
+        "second": calls[1],
+        "longest": longest[0],
+        "sixth": longest[min(5, len(calls) - 1)],
+        "last": np.median(calls[at > 0.9 * at[-1]]),
+        "later": np.median(_durations(ours, KERNELS)),
     }
+    return {name: float(value) for name, value in found.items()} | {"curve": curve}
 
 
 def _states(sj):
     return {kernel.state for kernel in sj.kernel_status().values()}
 
 
-def _seconds(call):
-    start = perf_counter()
-    call()
-    return perf_counter() - start
+def _durations(call, seconds):
+    """How long calls take, one after the other, for so many seconds: at least of three."""
+    taken, end = array("d"), perf_counter() + seconds
+    while len(taken) < 3 or perf_counter() < end:
+        start = perf_counter()
+        call()
+        taken.append(perf_counter() - start)
+    return np.array(taken)
 
 
 @ending

@@ -26,7 +26,7 @@ CACHES = {"warm": Limits(1.5, 0.3), "empty": Limits(2.0, 5.0)}
 
 def settled(curve, kernels):
     """After how many seconds of work calls are, and stay, as fast as kernels."""
-    late = [k for k, (_, median, _) in enumerate(curve) if median > FAST * kernels]
+    late = [k for k, (_, median) in enumerate(curve) if median > FAST * kernels]
     if not late:
         return 0.0
     return inf if late[-1] + 1 == len(curve) else curve[late[-1]][0]

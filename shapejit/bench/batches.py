@@ -14,24 +14,36 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .cases import MIB, OURS, Call, Case, Make, Ways, filled, packed_nbytes, permuted, rows, ways_of
+from .cases import (
+    MIB,
+    OURS,
+    Call,
+    Case,
+    Ints,
+    Look,
+    Make,
+    Ways,
+    filled,
+    packed_nbytes,
+    permuted,
+    rows,
+    ways_of,
+)
 from .copies import SmallCopy
 from .joins import Join
 
 KIB = 1024
 
 
-def _loop(outs: Any, views: Any) -> Callable[[], Any]:
-    def loop() -> Any:
-        for out, view in zip(outs, views, strict=True):
-            np.copyto(out, view)
-        return outs
-
-    return loop
+def _loop(outs: Any, arrays: Any, fill: Callable[[Any, Any], object] = np.copyto) -> Any:
+    """What NumPy makes of arrays, one after the other."""
+    for out, x in zip(outs, arrays, strict=True):
+        fill(out, x)
+    return outs
 
 
 def _program(
-    shape: tuple[int, ...], kind: str, look: Callable[[Any], Any], sj: Any, nbytes: int
+    shape: Ints, kind: str, look: Look, sj: Any, nbytes: int
 ) -> tuple[list[NDArray[Any]], NDArray[Any], Callable[[], Any]]:
     """Tensors, the slab for what a program makes of them, and its call."""
     tensors = [filled(shape, kind) for _ in range(max(2, nbytes // packed_nbytes(shape, kind)))]
@@ -40,10 +52,10 @@ def _program(
     return tensors, slab, partial(program.map, tensors, out=slab)
 
 
-def mapped(shape: tuple[int, ...], axes: tuple[int, ...], kind: str, sj: Any, nbytes: int) -> Ways:
+def mapped(shape: Ints, axes: Ints, kind: str, sj: Any, nbytes: int) -> Ways:
     """Like tensors, permuted into a slab."""
     tensors, slab, ours = _program(shape, kind, lambda t: permuted(t, axes), sj, nbytes)
-    return {OURS: ours, "numpy": _loop(slab, [permuted(x, axes) for x in tensors])}
+    return {OURS: ours, "numpy": partial(_loop, slab, [permuted(x, axes) for x in tensors])}
 
 
 def _map_packed(sj: Any, nbytes: int) -> Ways:
@@ -52,7 +64,8 @@ def _map_packed(sj: Any, nbytes: int) -> Ways:
     tensors = [sj.pack(codes, "uint4") for _ in range(max(2, nbytes // 4096))]
     program = sj.plan((64, 128), "uint4", lambda t: t.permute_dims((1, 0)))
     slab = sj.concat([program.map(sj.stack(tensors))], axis=0)  # of its own
-    loop = _loop(np.zeros((len(tensors), 128, 64), np.uint8), [codes.T] * len(tensors))
+    outs = np.zeros((len(tensors), 128, 64), np.uint8)
+    loop = partial(_loop, outs, [codes.T] * len(tensors))
     return {OURS: partial(program.map, tensors, out=slab), "numpy": loop}
 
 
@@ -74,7 +87,7 @@ def unlike(step: int, given: bool, sj: Any, nbytes: int) -> Ways:
     outs = [np.ones(x.size, x.dtype) for x in tensors]
     targets = [out.reshape(x.shape) for out, x in zip(outs, tensors, strict=True)]
     ours = partial(sj.reshape_batch, tensors, (-1,), out=outs)
-    return {OURS: ours, "numpy": _loop(targets, tensors)}
+    return {OURS: ours, "numpy": partial(_loop, targets, tensors)}
 
 
 def _shapes(ragged: bool, sj: Any, nbytes: int) -> Ways:
@@ -94,7 +107,7 @@ def _warm(sj: Any, nbytes: int) -> Ways:
     return {OURS: lambda: sj.warmup(["programs"]), "plan": lambda: program.map(tensors)}
 
 
-_CHAINS: dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]] = {
+_CHAINS: dict[str, tuple[Ints, Look]] = {
     "windows": (
         (56, 56, 96),
         lambda t: permuted(t.reshape((8, 7, 8, 7, 96)), (0, 2, 1, 3, 4)).reshape((64, 49, 96)),
@@ -111,13 +124,8 @@ def _chain(name: str, sj: Any, nbytes: int) -> Ways:
     """Operators of models, one after the other, each tensor into its part of a slab."""
     shape, look = _CHAINS[name]
     tensors, slab, ours = _program(shape, "float32", look, sj, nbytes)
-
-    def by_numpy() -> Any:
-        for out, x in zip(slab, tensors, strict=True):
-            out[...] = look(x)
-        return slab
-
-    return {OURS: ours, "numpy": by_numpy}
+    fill = lambda out, x: np.copyto(out, look(x))  # noqa: E731
+    return {OURS: ours, "numpy": partial(_loop, slab, tensors, fill)}
 
 
 def _images(sj: Any, nbytes: int) -> Ways:
@@ -128,12 +136,11 @@ def _images(sj: Any, nbytes: int) -> Ways:
     program = sj.plan((224, 224, 3), "uint8", normalised)
     slab = np.zeros((len(images), 3, 224, 224), np.float32)
 
-    def by_numpy() -> Any:
-        for out, x in zip(slab, images, strict=True):
-            np.multiply(np.subtract(x.transpose(2, 0, 1), mean, out=out), scale, out=out)
-        return slab
+    def fill(out: Any, x: Any) -> None:
+        np.multiply(np.subtract(x.transpose(2, 0, 1), mean, out=out), scale, out=out)
 
-    return {OURS: partial(program.map, images, out=slab), "numpy": by_numpy}
+    ours = partial(program.map, images, out=slab)
+    return {OURS: ours, "numpy": partial(_loop, slab, images, fill)}
 
 
 def batches() -> tuple[Call, ...]:
@@ -165,7 +172,7 @@ def busy() -> tuple[Case, ...]:
     cases: list[Case] = []
     for text, nbytes in sizes.items():
         side, count = isqrt(nbytes // 4), nbytes // 4
-        views: dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]] = {
+        views: dict[str, tuple[Ints, Look]] = {
             "transposed": ((side, side), lambda x: x.T),
             "sliced": ((count // 1024, 1024), lambda x: x[:, 12:-12]),
             "channels": ((count // 192, 64, 3), lambda x: x.transpose(2, 0, 1)),

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .cases import MIB, OURS, Call, Make, Read, Ways, assigned, filled, permuted, rows
+from .cases import MIB, OURS, Call, Ints, Look, Make, Read, Ways, assigned, filled, permuted, rows
 from .worker import pattern
 
 # The arguments of an expression, of about so many bytes.
@@ -23,7 +23,7 @@ _CUBE = np.zeros((64, 64, 64), np.float32)
 _SQUARE = np.zeros((64, 64), np.float32)
 
 # Reshapes without a copy, and those that need one: the array and the target shape.
-RESHAPES: dict[str, tuple[NDArray[Any], tuple[int, ...]]] = {
+RESHAPES: dict[str, tuple[NDArray[Any], Ints]] = {
     "contiguous": (_CUBE, (4096, 64)),
     "inferred": (_CUBE, (64, -1)),
     "sliced": (_CUBE[:, :, :32], (4096, 4, 8)),
@@ -33,7 +33,7 @@ RESHAPES: dict[str, tuple[NDArray[Any], tuple[int, ...]]] = {
     "many-dims": (_CUBE.reshape((2,) * 18), (8, 8, 8, 8, 8, 8)),
     "broadcast": (np.broadcast_to(_CUBE[:, :1], (64, 64, 64)), (64, 8, 8, 64)),
 }
-COPIED_RESHAPES: dict[str, tuple[NDArray[Any], tuple[int, ...]]] = {
+COPIED_RESHAPES: dict[str, tuple[NDArray[Any], Ints]] = {
     "sliced-rows": (_SQUARE[:, :32], (2048,)),
     "transposed": (_SQUARE.T, (4096,)),
     "flipped-rows": (_SQUARE[:, ::-1], (4096,)),
@@ -57,13 +57,13 @@ LOOKS: dict[str, Expression] = {
 }
 
 _TOKENS, _SHAPE = [0, 0, -1, 64], (8, 2048, 2048)
-_REQUESTS: dict[str, Callable[[Any], Any]] = {
+_REQUESTS: dict[str, Look] = {
     "onnx": lambda sj: sj.onnx.request(_TOKENS),
     "openvino": lambda sj: sj.openvino.request(_TOKENS, special_zero=True),
     "onednn": lambda sj: sj.onednn.request(_TOKENS, special_zero=True),
 }
 
-_PROGRAMS: dict[str, tuple[tuple[int, ...], str, Callable[[Any], Any]]] = {
+_PROGRAMS: dict[str, tuple[Ints, str, Look]] = {
     "64B/float32": ((4, 4), "float32", lambda t: permuted(t, (1, 0))),
     "4KiB/bfloat16": ((4, 64, 8), "bfloat16", lambda t: permuted(t, (1, 0, 2))),
     "1KiB-chain/uint8": (
@@ -72,7 +72,7 @@ _PROGRAMS: dict[str, tuple[tuple[int, ...], str, Callable[[Any], Any]]] = {
 }  # fmt: skip
 
 
-def _reshape(x: NDArray[Any], target: tuple[int, ...], tensor: bool, sj: Any, nbytes: int) -> Ways:
+def _reshape(x: NDArray[Any], target: Ints, tensor: bool, sj: Any, nbytes: int) -> Ways:
     ours = sj.asarray(x) if tensor else x
     return {OURS: lambda: sj.reshape(ours, target), "numpy": lambda: x.reshape(target)}
 
@@ -157,7 +157,7 @@ def _ints(nbytes: int) -> NDArray[Any]:
     return filled((max(1, nbytes // 4096), 1024), np.int32)
 
 
-def _ones(shape: tuple[int, ...], nbytes: int) -> NDArray[Any]:
+def _ones(shape: Ints, nbytes: int) -> NDArray[Any]:
     """Ones of this shape, of fewer rows if those are more bytes."""
     count = min(shape[0], max(1, nbytes // (4 * prod(shape[1:]))))
     return np.ones((count, *shape[1:]), np.float32)
@@ -177,7 +177,7 @@ def _matrix(nbytes: int) -> tuple[Any, ...]:
     return (filled((max(2, nbytes // 8192), 2048), np.uint16),)
 
 
-def _pad(shape: tuple[int, ...], sj: Any, nbytes: int) -> Ways:
+def _pad(shape: Ints, sj: Any, nbytes: int) -> Ways:
     x = _ones(shape, nbytes)
     ours = partial(sj.onnx.pad, x, (0, 0, 1, 1) * 2)
     return {OURS: ours, "numpy": partial(np.pad, x, [(0, 0), (0, 0), (1, 1), (1, 1)])}

@@ -22,6 +22,8 @@ OURS = "shapejit"  # the way that is measured beside the others
 _KEPT = 8  # dims up to this size make a case what it is, such as 3 channels or 4 x 4 patches
 _PERIOD = 16  # a scaled dim keeps its remainder: rows that lay off the cache lines still do
 
+Ints = tuple[int, ...]  # a shape, or axes
+Look = Callable[[Any], Any]  # what is made of an array
 Way = Callable[[], Any]
 Ways = dict[str, Way]
 Make = Callable[[Any, int], Ways]
@@ -106,9 +108,9 @@ class Copy(Case):
     """
 
     dtype: str
-    shape: tuple[int, ...]
-    axes: tuple[int, ...] | None = None
-    look: Callable[[NDArray[Any]], NDArray[Any]] | None = None
+    shape: Ints
+    axes: Ints | None = None
+    look: Look | None = None
     shift: int = 0
     fresh: bool = False
 
@@ -128,9 +130,9 @@ class Copy(Case):
         return packed_nbytes(self.result_shape, self.dtype)
 
     @property
-    def result_shape(self) -> tuple[int, ...]:
+    def result_shape(self) -> Ints:
         """The shape of the view, found without memory."""
-        shape: tuple[int, ...] = self.view(np.broadcast_to(np.uint8(0), self.shape)).shape
+        shape: Ints = self.view(np.broadcast_to(np.uint8(0), self.shape)).shape
         return shape
 
     def view(self, base: Any) -> Any:
@@ -197,7 +199,7 @@ def ways_of(case: Case, sj: Any, nbytes: int) -> Ways:
     return case.scaled(nbytes / case.moved).ways(sj)
 
 
-def permuted(x: Any, axes: tuple[int, ...]) -> Any:
+def permuted(x: Any, axes: Ints) -> Any:
     """An ndarray, a Tensor or a tensor that is traced, its dims in another order."""
     return x.transpose(axes) if isinstance(x, np.ndarray) else x.permute_dims(axes)
 
@@ -213,7 +215,7 @@ def bits_of(dtype: str) -> int:
     return int(found[0])
 
 
-def named(name: str, shape: tuple[int, ...], axes: Sequence[int], dtype: str) -> str:
+def named(name: str, shape: Ints, axes: Sequence[int], dtype: str) -> str:
     """The name of a case that is a permutation.
 
     >>> named("heads", (8, 32, 64), (1, 0, 2), "uint8")
@@ -222,12 +224,12 @@ def named(name: str, shape: tuple[int, ...], axes: Sequence[int], dtype: str) ->
     return f"{name}-{'x'.join(map(str, shape))}-{''.join(map(str, axes))}/{dtype}"
 
 
-def packed_nbytes(shape: tuple[int, ...], dtype: str) -> int:
+def packed_nbytes(shape: Ints, dtype: str) -> int:
     """The bytes of so many elements without gaps."""
     return -(-prod(shape) * bits_of(dtype) // 8)
 
 
-def filled(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+def filled(shape: Ints, dtype: Any) -> NDArray[Any]:
     """An array of bytes that look random."""
     kind: np.dtype[Any] = np.dtype(dtype)
     made: NDArray[Any] = pattern(prod(shape) * kind.itemsize).view(kind).reshape(shape)
@@ -246,7 +248,7 @@ def assigned(out: NDArray[Any], x: NDArray[Any]) -> NDArray[Any]:
     return out
 
 
-def _scaled(shape: tuple[int, ...], factor: float) -> tuple[int, ...]:
+def _scaled(shape: Ints, factor: float) -> Ints:
     """The shape with about `factor` times the elements.
 
     >>> _scaled((7264, 7264), 0.25), _scaled((4095, 4097), 0.25), _scaled((2, 2, 2), 0.25)
@@ -266,7 +268,7 @@ def _scaled(shape: tuple[int, ...], factor: float) -> tuple[int, ...]:
     return min(_dims(shape, low), _dims(shape, high), key=lambda dims: abs(prod(dims) - wanted))
 
 
-def _dims(shape: tuple[int, ...], ratio: float) -> tuple[int, ...]:
+def _dims(shape: Ints, ratio: float) -> Ints:
     return tuple(_dim(size, ratio) for size in shape)
 
 

@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from .cases import OURS, Copy, Ways, bits_of, packed_nbytes
+from .cases import OURS, Copy, Ints, Ways, bits_of, packed_nbytes
 from .worker import numbers, scales
 
 GROUP = "casts"
@@ -26,7 +26,7 @@ class Cast(Copy):
     """
 
     target: str = "float32"
-    blocks: tuple[int, ...] = ()
+    blocks: Ints = ()
 
     @property
     def moved(self) -> int:
@@ -98,7 +98,7 @@ _TRANSPOSED = [
     *_BOTH_WIDE, ("float8_e4m3fn", "bfloat16"), ("float32", "float8_e4m3fn"),
     ("int4", "bfloat16"), ("int8", "float32"),
 ]  # fmt: skip
-_ROWS: list[tuple[str, tuple[str, str], tuple[int, ...], tuple[int, ...]]] = [
+_ROWS: list[tuple[str, tuple[str, str], Ints, Ints]] = [
     *(("rows", pair, (0, 1), ()) for pair in _PAIRS),
     *(("transposed", pair, (1, 0), ()) for pair in _TRANSPOSED),
     *((f"block-{block}", (source, "bfloat16"), (0, 1), (1, block))

@@ -33,7 +33,7 @@ from ..quantization.table import schemes
 from ..runtime import building
 from ..runtime.system import usable_cores
 from ..runtime.workers import threads
-from .cases import OURS, Case, Copy
+from .cases import OURS, Case, Copy, Ints
 from .casts import Cast
 from .comparison import measure
 from .packed import Packed
@@ -57,7 +57,7 @@ class Row:
     """
 
     name: str
-    shape: tuple[int, ...]
+    shape: Ints
     nbytes: int
     same: bool
     gb_per_s: float
@@ -173,7 +173,7 @@ def _cases() -> dict[str, Case]:
     }
 
 
-def _row(name: str, case: Case, shape: tuple[int, ...]) -> Row:
+def _row(name: str, case: Case, shape: Ints) -> Row:
     """Compare a copy with NumPy's, and time both in memory."""
     found = measure(import_module("shapejit"), case, rounds=ROUNDS)
     nbytes = 2 * case.moved

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from .cases import MIB, OURS, Call, Make, Read, Ways, filled, rows
+from .cases import MIB, OURS, Call, Look, Make, Read, Ways, filled, rows
 from .plain_schemes import DECODED
 
 
@@ -74,7 +74,7 @@ def _data(sj: Any, path: Path) -> bytes:
 
 
 # What the command is asked for, and NumPy, of the array or of its stored parts.
-_RULES: dict[str, tuple[tuple[str, str], Callable[[Any], Any]]] = {
+_RULES: dict[str, tuple[tuple[str, str], Look]] = {
     "rename": (("rename", r"s/w\.(.*)/v.\1/"), lambda x: x),
     "permute": (("permute", ".*=1,0"), lambda x: np.ascontiguousarray(x.T)),
     "cast": (("cast", ".*=F16"), lambda x: x.astype(np.float16)),

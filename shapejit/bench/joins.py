@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .cases import OURS, Copy, Ways, filled, named, plain
+from .cases import OURS, Copy, Ints, Ways, filled, named, plain
 
 GROUP = "joins"
 
@@ -47,7 +47,7 @@ class Join(Copy):
         return {"work": self.work, "itemsize": self.itemsize, **facts}
 
 
-_CASES: tuple[tuple[str, int, tuple[int, ...], int, tuple[str, ...]], ...] = (
+_CASES: tuple[tuple[str, int, Ints, int, tuple[str, ...]], ...] = (
     ("stack", 3, (4096, 4096), 2, ("uint8", "float32")),  # colours beside each other
     ("stack", 2, (4096, 4096), 2, ("bfloat16", "float32")),  # real and imaginary parts
     ("stack", 4, (1 << 22,), 1, ("uint8", "float32")),  # corners of boxes

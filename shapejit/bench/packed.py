@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import ttc, workloads
-from .cases import MIB, OURS, Copy, Ways, bits_of, permuted
+from .cases import MIB, OURS, Copy, Ints, Look, Ways, bits_of, permuted
 from .worker import pattern
 
 GROUP = "packed"
@@ -108,7 +108,7 @@ _TRANSPOSED: tuple[tuple[str, tuple[tuple[int, int], ...]], ...] = (
     ("int4", ((11587, 11589), (16384, 8193), (16387, 8192))),
     ("uint1", ((32768, 16384),)),
 )
-_VIEWS: tuple[tuple[str, tuple[int, ...], Callable[[Any], Any]], ...] = (
+_VIEWS: tuple[tuple[str, Ints, Look], ...] = (
     ("rows-from-1", (16384, 8194), lambda t: t[:, 1:]),
     ("rows-inner", (16384, 8195), lambda t: t[:, 1:-1]),
     ("run-from-1", (2**27 + 3,), lambda t: t[1:]),
@@ -133,9 +133,9 @@ def _cases() -> Iterator[Packed]:
             yield Packed(GROUP, f"transposed-{shape[0]}x{shape[1]}/{kind}", kind, shape, (1, 0))
     for kind in ("int4", "float4_e2m1fn"):
         for workload in workloads.WORKLOADS:
-            if workload.name in _LAYOUTS:
-                name = f"{workload.name}-{'x'.join(map(str, workload.shape))}/{kind}"
-                yield Packed(GROUP, name, kind, workload.shape, workload.axes).batched(NBYTES)
+            for shape in workload.shapes if workload.name in _LAYOUTS else ():
+                name = f"{workload.name}-{'x'.join(map(str, shape))}/{kind}"
+                yield Packed(GROUP, name, kind, shape, workload.axes).batched(NBYTES)
         for number in ttc.SUBSET:
             yield Packed(GROUP, f"ttc-{number:02}/{kind}", kind, *ttc.CASES[number - 1])
     for name, sizes, look in _VIEWS:

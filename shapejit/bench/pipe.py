@@ -95,7 +95,7 @@ class Process:
         self._process.wait()
 
 
-def _seconds(way: Callable[[], object], calls: int, before: int = 0, **_: object) -> float:
+def _seconds(way: Callable[[], object], calls: int, before: int = 0, **others: object) -> float:
     for _ in range(before):  # threads wake, and caches forget the others
         way()
     start = time.perf_counter()
@@ -121,6 +121,7 @@ def main(file: str, *words: str) -> None:
     held: dict[str, Callable[[], object]] = {}
     for line in sys.stdin:
         request = json.loads(line)
+        reply: dict[str, Any]
         try:
             if "run" in request:
                 reply = {"seconds": _seconds(held[request["run"]], **request)}

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .cases import MIB, Copy, bits_of, named
+from .cases import MIB, Copy, Ints, bits_of, named
 from .packed import Packed
 
 GROUP, PERMUTATIONS = "random", "permutations"
@@ -87,7 +87,7 @@ def permutations(seed: int = 0) -> tuple[Copy, ...]:
     return tuple(made)
 
 
-def _order(rng: np.random.Generator, rank: int) -> tuple[int, ...]:
+def _order(rng: np.random.Generator, rank: int) -> Ints:
     """A permutation that changes the order."""
     axes = tuple(int(axis) for axis in rng.permutation(rank))
     return axes[::-1] if axes == tuple(sorted(axes)) else axes
@@ -111,7 +111,7 @@ def _case(rng: np.random.Generator, number: int) -> RandomCopy:
     return RandomCopy(GROUP, name, dtype, shape, axes, cuts=tuple(cuts))
 
 
-def _shape(rng: np.random.Generator, count: int) -> tuple[int, ...]:
+def _shape(rng: np.random.Generator, count: int) -> Ints:
     """Dims of every order of magnitude, about `count` elements together."""
     while True:
         rank = int(rng.integers(2, 7))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .batches import mapped, unlike
-from .cases import MIB, OURS, Call, Case, Copy, Ways, filled, ways_of
+from .cases import MIB, OURS, Call, Case, Copy, Ints, Ways, filled, ways_of
 from .casts import Cast
 from .copies import SmallCopy
 from .joins import Join
@@ -20,7 +20,7 @@ from .repacks import Repack
 from .schemes import Scheme
 
 GROUP = "tiers"
-SMALL: tuple[tuple[tuple[int, ...], tuple[int, ...], str], ...] = (
+SMALL: tuple[tuple[Ints, Ints, str], ...] = (
     ((8, 8), (1, 0), "float32"),
     ((16, 12), (1, 0), "uint8"),
     ((3, 8, 8), (1, 2, 0), "uint8"),

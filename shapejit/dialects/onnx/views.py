@@ -74,7 +74,7 @@ def squeeze(
     else:
         given = ints(axes, "axes", row, scalar=True)
         check_sign(row, given)
-        drop = {*squeezed(x.shape, given, row)}
+        drop = set(squeezed(x.shape, given, row))
     kept = tuple([size for i, size in enumerate(x.shape) if i not in drop])
     return views.reshape(x, kept, copy=copy, out=out)
 
