@@ -11,10 +11,9 @@ a threshold earns. Exit code 0: none is slower; 1: some are, or fail on the seco
 """
 
 import ast
-import json
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import exp, log
 from pathlib import Path
 from statistics import fmean, median
@@ -161,7 +160,7 @@ def main(argv=None):
         second = second._replace(ablated=dict(map(given, args.ablated)))
         places = {"first": first, "again": first, "second": second}
         found = timed(cases, places, tell, args.least / 100)
-    print(json.dumps(asdict(found), indent=1) if args.json else text(found))
+    print(text(found))
     return code(found)
 
 
@@ -181,7 +180,6 @@ def _parsed(argv):
     add("--with", action="append", default=[], metavar="MODULE.NAME=VALUE", dest="ablated",
         help="a literal that a name of the second side's modules has")  # fmt: skip
     add("--least", type=float, default=100 * WORSE, metavar="PERCENT", help="that count as slower")
-    add("--json", action="store_true")
     add("--repository", default=ROOT, metavar="FOLDER", help="another clone")
     return parser.parse_args(argv)
 

@@ -2,13 +2,12 @@
 
 Each row of the suite `tiers` is called for some seconds by a process that finds its kernels on disk
 ("warm"), and by one with an empty cache, both at the defaults; before them one that waits for
-kernels says how fast these are. All that is done three times, and up to nine times while a limit
-is not met; each value is the median. No call may take longer than 1.5 times NumPy's time and 60 ms,
-all but five 10 ms; with an empty cache twice NumPy's time, since the builder takes a core. After
-0.3 s of work, or 5 s with an empty cache, calls have to be as fast as kernels: as those of another
-process, or of the same process later, once nothing is built (the same kernels may take 1.5 times as
-long in one process as in another). With --record the table and the picture of benchmarks/README.md
-are made of it. Exit code 1: a limit is not met.
+kernels says how fast these are. All that is done three times; each value is the median. No call may
+take longer than 1.5 times NumPy's time and 60 ms, all but five 10 ms; with an empty cache twice
+NumPy's time, since the builder takes a core. After 0.3 s of work, or 5 s with an empty cache, calls
+have to be as fast as kernels: as those of another process, or of the same process later, once
+nothing is built (the same kernels may take 1.5 times as long in one process as in another). With
+--record the table of benchmarks/README.md is made of it. Exit code 1: a limit is not met.
 """
 
 import json
@@ -34,7 +33,6 @@ from .machines import described, keep, must_be_quiet
 from .repository import ROOT
 from .timelines import CACHES, TIERS, settled, table, unmet
 
-ROUNDS, REPEATS = 3, 3  # of a row; so many more rounds, so often, while a limit is not met
 VALUES = "numpy", "second", "longest", "sixth", "last", "settled"  # of a timeline
 NUMPYS = 0.3  # seconds that NumPy's way is measured for
 DECADE = 20  # points of a curve while the time of the work grows tenfold
@@ -52,17 +50,6 @@ def timeline(name, seconds, cache, **variables):
     if done.returncode:
         raise MeasureError(f"{name}: {done.stderr.strip()[-300:]}")
     return json.loads(done.stdout)
-
-
-def measured(name, seconds):
-    """A row of the record: medians, of more rounds if some of three are above their limits."""
-    rounds = []
-    for _ in range(REPEATS):
-        rounds += [one_round(name, seconds) for _ in range(ROUNDS)]
-        row = middle(rounds)
-        if not unmet({"rows": {name: row}}):
-            break
-    return row
 
 
 def middle(rounds):
@@ -151,6 +138,7 @@ def main(argv=None):
     """0 all limits are met, 1 some are not, 2 something could not be measured."""
     parser = parser_of(__file__, __doc__)
     parser.add_argument("--seconds", type=float, default=7.0, metavar="N", help="of each process")
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="whose medians count")
     parser.add_argument("--rows", default="", metavar="REGEX")
     parser.add_argument("--record", action="store_true")
     parser.add_argument("--busy", action="store_true", help="even if others have the cores")
@@ -163,7 +151,10 @@ def main(argv=None):
     chosen = [name for name in names if re.search(args.rows, name)]
     if not chosen:
         raise MeasureError(f"--rows {args.rows} matches no row")
-    record = described() | {"rows": {name: measured(name, args.seconds) for name in chosen}}
+    rows = {}
+    for name in chosen:
+        rows[name] = middle([one_round(name, args.seconds) for _ in range(args.rounds)])
+    record = described() | {"rows": rows}
     print(table(record), *unmet(record), sep="\n")
     if args.record:
         short = json.loads(json.dumps(record), parse_float=lambda text: float(f"{float(text):.4g}"))

@@ -5,6 +5,7 @@ import re
 import sys
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from math import log
 from statistics import median
 from typing import NamedTuple
@@ -49,16 +50,12 @@ class Side(pipe.Process):
         super().__init__(sys.executable, TABLES, environment=environment)
         self.name, self.place = name, place
 
-    def clock(self, way):
+    def run(self, way, calls):
         """Seconds of so many calls, by the process's own clock."""
-
-        def run(calls):
-            reply = self.ask(run=way, calls=calls, before=1)
-            if "failed" in reply:
-                raise CaseError(self.name, reply["failed"])
-            return reply["seconds"]
-
-        return run
+        reply = self.ask(run=way, calls=calls, before=1)
+        if "failed" in reply:
+            raise CaseError(self.name, reply["failed"])
+        return reply["seconds"]
 
 
 @contextmanager
@@ -118,7 +115,7 @@ def trial(case, baseline, sides):
         if hindrance is not None:
             return hindrance
         ways = ("ours", "baseline")
-        clocks = {(name, way): sides[name].clock(way) for way in ways for name in sides}
+        clocks = {(name, way): partial(sides[name].run, way) for way in ways for name in sides}
         taken = measure.samples(clocks, TURNS, SECONDS)
     except CaseError as fault:
         side, reason = fault.args

@@ -83,7 +83,7 @@ _RULES: dict[str, tuple[tuple[str, str], Look]] = {
 
 
 def _convert(rule: str, sj: Any, nbytes: int, place: Path) -> Ways:
-    """A folder of a file, beside NumPy, and cp of the larger side."""
+    """A folder of a file."""
     x = filled((max(1, nbytes // (128 * 4096)) * 128, 1024), np.int16).astype(np.float32)
     words, by_numpy = _RULES[rule]
     stored: Any = x
@@ -95,21 +95,12 @@ def _convert(rule: str, sj: Any, nbytes: int, place: Path) -> Ways:
     sj.save_file(parts, place / "in" / "model.safetensors")
     convert = partial(sj.files.convert, str(place / "in"), str(place / "out"), [words])
     convert()
-    larger = max("in", "out", key=lambda name: _size(place / name))
-    copy = ["cp", "-rT", str(place / larger), str(place / "copy")]
 
     def ours() -> Path:
         convert(proof=False)
         return place / "out" / "model.safetensors"
 
-    def cp() -> None:
-        subprocess.run(copy, check=True)
-
-    return {OURS: ours, "numpy": lambda: _saved(place, by_numpy(stored)), "cp": cp}
-
-
-def _size(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.iterdir())
+    return {OURS: ours, "numpy": lambda: _saved(place, by_numpy(stored))}
 
 
 def files() -> tuple[Call, ...]:

@@ -127,7 +127,7 @@ SUITES = {
         recorded=("map-10000x4KiB", "chain-windows", "reshape-mixed"),
     ),
     "files": Suite(
-        files.files, "files and folders, beside NumPy and cp; in /dev/shm", baseline="numpy",
+        files.files, "files and folders, beside NumPy; in /dev/shm", baseline="numpy",
         recorded=("load/npz", "save/npy"),
     ),
     "busy": Suite(
