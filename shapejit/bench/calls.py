@@ -90,24 +90,15 @@ def _resolve(dialect: str, call: str, sj: Any, nbytes: int) -> Ways:
         "resolve": lambda: sj.resolve(_SHAPE, request),
         "resolve-unseen": lambda: sj.resolve((8, next(sizes), 2048), request),
     }
-    # No byte is behind it: NumPy, too, has only a shape to find.
-    nothing = np.broadcast_to(np.empty((), np.uint8), _SHAPE)
-    if call != "resolve-unseen":
-        return {OURS: calls[call], "numpy": lambda: nothing.reshape(8, 2048, -1, 64)}
-    large, numbers = np.broadcast_to(nothing[:, :1], (8, 1 << 31, 2048)), count(1)
-
-    def by_numpy() -> Any:
-        size = next(numbers)
-        return large[:, :size].reshape(8, size, -1, 64)
-
-    return {OURS: calls[call], "numpy": by_numpy}
+    # No byte is behind it: NumPy, too, has only a shape to find, and remembers none.
+    nothing = np.broadcast_to(np.uint8(0), _SHAPE)
+    return {OURS: calls[call], "numpy": lambda: nothing.reshape(8, 2048, -1, 64)}
 
 
 def _shape(sj: Any, made: Any) -> Any:
-    """A shape that is found, the one of an array, or what a request finds."""
-    if isinstance(made, tuple):
-        return made
-    return made.shape if hasattr(made, "shape") else sj.resolve(_SHAPE, made)
+    """A shape that is found, of an array, or by a request; but for what is never seen twice."""
+    shape = sj.resolve(_SHAPE, made) if hasattr(made, "dims") else getattr(made, "shape", made)
+    return shape[2:]
 
 
 def _dtypes(sj: Any, nbytes: int) -> Ways:

@@ -100,11 +100,7 @@ def run(progress: Callable[[str], object] | None = None, keep: str | None = None
     with _folder(keep) as folder:
         source, target = (os.path.join(folder, name) for name in ("fp8", "bf16"))
         tell("writing an FP8 checkpoint")
-        weights = _checkpoint()
-        os.mkdir(source)
-        files.save_file(weights, os.path.join(source, "model.safetensors"))
-        with open(os.path.join(source, CONFIG), "w") as file:
-            json.dump(_CONFIG, file)
+        weights = checkpoint(source, _LAYERS, (isqrt(BYTES // _LAYERS),) * 2)
         cases = _cases()
         calls = [case.ways(sj)[OURS] for case in cases.values()]
         tell("compiling kernels that are not on disk")
@@ -144,17 +140,21 @@ def _folder(keep: str | None) -> Iterator[str]:
         yield keep
 
 
-def _checkpoint() -> dict[str, Tensor]:
-    """Weights of random codes, all but NaN, and a norm that is not quantised."""
-    random, size = np.random.default_rng(5), isqrt(BYTES // _LAYERS)
-    made = {"model.norm.weight": cast(asarray(np.ones(size, np.float32)), _BFLOAT16)}
-    for layer in range(_LAYERS):
-        codes = random.integers(0, 254, (size, size), np.uint8)
-        codes += codes > 126  # 127 and 255 are NaN
-        scale = random.uniform(0.001, 0.01, (size // _BLOCK, size // _BLOCK)).astype(np.float32)
+def checkpoint(folder: str, layers: int, shape: tuple[int, int]) -> dict[str, Tensor]:
+    """A new folder of weights of random codes, all but NaN, and a norm that is not quantised."""
+    random = np.random.default_rng(5)
+    codes = random.integers(0, 254, shape, np.uint8)
+    codes += codes > 126  # 127 and 255 are NaN
+    weight = Tensor.frombuffer(codes, _FLOAT8, shape)  # the same in all layers
+    made = {"model.norm.weight": cast(asarray(np.ones(shape[1], np.float32)), _BFLOAT16)}
+    for layer in range(layers):
+        scale = random.uniform(0.001, 0.01, [size // _BLOCK for size in shape]).astype(np.float32)
         name = f"model.layers.{layer}.mlp.up_proj.weight"
-        made[name] = Tensor.frombuffer(codes, _FLOAT8, codes.shape)
-        made[f"{name}_scale_inv"] = asarray(scale)
+        made |= {name: weight, f"{name}_scale_inv": asarray(scale)}
+    os.mkdir(folder)
+    files.save_file(made, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
+    with open(os.path.join(folder, CONFIG), "w") as file:
+        json.dump(_CONFIG, file)
     return made
 
 
