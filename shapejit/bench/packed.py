@@ -133,9 +133,9 @@ def _cases() -> Iterator[Packed]:
             yield Packed(GROUP, f"transposed-{shape[0]}x{shape[1]}/{kind}", kind, shape, (1, 0))
     for kind in ("int4", "float4_e2m1fn"):
         for workload in workloads.WORKLOADS:
-            for shape in workload.shapes if workload.name in _LAYOUTS else ():
-                name = f"{workload.name}-{'x'.join(map(str, shape))}/{kind}"
-                yield Packed(GROUP, name, kind, shape, workload.axes).batched(NBYTES)
+            for sizes in workload.shapes if workload.name in _LAYOUTS else ():
+                name = f"{workload.name}-{'x'.join(map(str, sizes))}/{kind}"
+                yield Packed(GROUP, name, kind, sizes, workload.axes).batched(NBYTES)
         for number in ttc.SUBSET:
             yield Packed(GROUP, f"ttc-{number:02}/{kind}", kind, *ttc.CASES[number - 1])
     for name, sizes, look in _VIEWS:

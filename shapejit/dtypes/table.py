@@ -169,8 +169,8 @@ def _numpy_type(name: str) -> np.dtype[Any] | None:
 
 # fmt: off
 _TABLE = tuple(
-    DType(name, bits, kind, signed, _numpy_type(name), *(onnx or (None, None)), openvino, onednn,
-          safetensors, *(gguf or (None, None)), dlpack, FORMATS.get(name), TORCH.get(name))
+    DType(*(name, bits, kind, signed, _numpy_type(name), *(onnx or (None, None)), openvino, onednn,
+            safetensors, *(gguf or (None, None)), dlpack, FORMATS.get(name), TORCH.get(name)))
     for name, bits, kind, signed, onnx, openvino, onednn, safetensors, gguf, dlpack in _ROWS
 )
 # fmt: on
