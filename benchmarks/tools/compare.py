@@ -13,10 +13,11 @@ a threshold earns. Exit code 0: none is slower; 1: some are, or fail on the seco
 import ast
 import sys
 import tempfile
+from collections import defaultdict
 from dataclasses import dataclass
 from math import exp, log
 from pathlib import Path
-from statistics import fmean, median
+from statistics import geometric_mean, median
 
 from . import exits
 from .exits import SAME, MeasureError, ending, parser_of
@@ -98,12 +99,10 @@ def timed(cases, places, tell=lambda case: None, worse=WORSE):
 
 def means(verdicts):
     """The geometric mean of second over first per suite, and of how many: {suite: (mean, n)}."""
-    changes = {}
+    factors = defaultdict(list)
     for v in verdicts:
-        suite, slash, _ = v.benchmark.partition("/")
-        if slash and v.first and v.second:
-            changes.setdefault(suite, []).append(log(1 + v.change))
-    return {suite: (exp(fmean(made)), len(made)) for suite, made in changes.items()}
+        factors[v.benchmark.partition("/")[0]].append(1 + v.change)
+    return {suite: (geometric_mean(made), len(made)) for suite, made in factors.items()}
 
 
 def text(found):
