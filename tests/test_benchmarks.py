@@ -344,19 +344,19 @@ def measured_as(changes, noises):
     return [trials.Trial(log(c), log(1 + n), 2.0) for c, n in pairs]
 
 
-HERE = trials.Place(str(ROOT))
+HERE = trials.Source(str(ROOT))
 RESOLVE = {"calls/resolve/onnx": "numpy"}
 
 
 def sides(second=HERE):
-    """The places of a comparison."""
+    """The sources of a comparison."""
     return {"first": HERE, "again": HERE, "second": second}
 
 
 def beside(folder, code):
     """A place whose processes run this code when they begin."""
     (folder / "sitecustomize.py").write_text(code)
-    return trials.Place(f"{folder}{os.pathsep}{ROOT}")
+    return trials.Source(f"{folder}{os.pathsep}{ROOT}")
 
 
 @pytest.mark.parametrize(
@@ -414,7 +414,7 @@ def test_what_seems_to_differ_is_measured_again(changes, slower, monkeypatch):
     """The changes that are found in the first trials, and in those of new processes."""
     found = iter(changes)
 
-    def measured(cases, places, times, fresh, tell):
+    def measured(cases, sources, times, fresh, tell):
         change = next(found) if cases else 1
         return {case: measured_as([change] * times, [0.02] * times) for case in cases}, {}
 
@@ -442,7 +442,7 @@ def test_what_cannot_be_imported_is_no_gap(tmp_path):
     """A package that is broken fails; it does not just lack what is measured."""
     (tmp_path / "shapejit").mkdir()
     (tmp_path / "shapejit" / "__init__.py").write_text("import no_such_module\n")
-    found = compare.timed(RESOLVE, sides(trials.Place(str(tmp_path))))
+    found = compare.timed(RESOLVE, sides(trials.Source(str(tmp_path))))
     assert found.verdicts == []
     assert "no_such_module" in found.fails[0].reason
 
@@ -465,8 +465,8 @@ def test_what_is_left_and_why():
 def test_a_process_that_ends_leaves_the_others(tmp_path):
     code = "import os, shapejit\nshapejit.resolve = lambda *a: os._exit(3)\n"
     cases = {f"calls/{call}/onnx": "numpy" for call in ("resolve", "request")}
-    places = sides(beside(tmp_path, code))
-    found, hindered = trials.measured(cases, places, 1, False, lambda case: None)
+    sources = sides(beside(tmp_path, code))
+    found, hindered = trials.measured(cases, sources, 1, False, lambda case: None)
     (ended,) = RESOLVE
     assert hindered[ended].fails
     assert "its process has ended (3)" in hindered[ended].reason
@@ -485,7 +485,7 @@ def test_two_commits_are_compared_from_their_sources(clone, capsys):
     words = [*clone.commits[:2], "--repository", str(clone.folder), "--bench", *RESOLVE]
     assert compare.main(words) == 2
     assert "nothing could be compared" in capsys.readouterr().err
-    found = trials.Place(repository.extract(clone.commits[0], clone.folder / "0", clone.folder))
+    found = trials.Source(repository.extract(clone.commits[0], clone.folder / "0", clone.folder))
     assert (Path(found.folder) / "shapejit" / "__init__.py").read_text() == "one = 0\n"
 
 

@@ -22,7 +22,7 @@ from statistics import geometric_mean, median
 from . import exits
 from .exits import SAME, MeasureError, ending, parser_of
 from .repository import ROOT, RecordError, commit_named, extract
-from .trials import Place, chosen, measured
+from .trials import Source, chosen, measured
 
 WORSE = 0.10
 TRIALS, AGAIN = 2, 6  # of all cases; of those that seem to differ, in new processes each time
@@ -83,11 +83,11 @@ def verdict(case, baseline, trials, worse=WORSE):
     return Verdict(case, unit, *values, change > least, change < -least, factor - 1)
 
 
-def timed(cases, places, tell=lambda case: None, worse=WORSE):
+def timed(cases, sources, tell=lambda case: None, worse=WORSE):
     """What is Found: what seems to differ is looked at again, in new processes."""
     verdicts, hindered = {}, {}
     for times, fresh in ((TRIALS, False), (AGAIN, True)):
-        trials, more = measured(cases, places, times, fresh, tell)
+        trials, more = measured(cases, sources, times, fresh, tell)
         hindered |= more
         verdicts |= {case: verdict(case, cases[case], made, worse) for case, made in trials.items()}
         differ = log(1 + worse) / 2
@@ -153,12 +153,12 @@ def main(argv=None):
     commits = [commit_named(name, args.repository) for name in args.commits]
     with tempfile.TemporaryDirectory(prefix="shapejit-compare-") as folder:
         first, second = (
-            Place(extract(commit, Path(folder, str(k)), args.repository))
+            Source(extract(commit, Path(folder, str(k)), args.repository))
             for k, commit in enumerate(commits)
         )
         second = second._replace(ablated=dict(map(given, args.ablated)))
-        places = {"first": first, "again": first, "second": second}
-        found = timed(cases, places, tell, args.least / 100)
+        sources = {"first": first, "again": first, "second": second}
+        found = timed(cases, sources, tell, args.least / 100)
     print(text(found))
     return code(found)
 

@@ -17,7 +17,7 @@ SIDES = ("first", "again", "second")
 TURNS, SECONDS = 6, 0.003
 
 
-class Place(NamedTuple):
+class Source(NamedTuple):
     """A folder that the package is imported from, and names that have other values there."""
 
     folder: str
@@ -42,13 +42,13 @@ class CaseError(Exception):
 
 
 class Side(pipe.Process):
-    """A process in which the package of one place is measured."""
+    """A process in which the package of one source is measured."""
 
-    def __init__(self, name, place):
+    def __init__(self, name, source):
         environment = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_CACHE")}
-        environment |= {"PYTHONHASHSEED": "0", "PYTHONPATH": place.folder}
+        environment |= {"PYTHONHASHSEED": "0", "PYTHONPATH": source.folder}
         super().__init__(sys.executable, TABLES, environment=environment)
-        self.name, self.place = name, place
+        self.name, self.source = name, source
 
     def run(self, way, calls):
         """Seconds of so many calls, by the process's own clock."""
@@ -59,15 +59,15 @@ class Side(pipe.Process):
 
 
 @contextmanager
-def started(places):
+def started(sources):
     """The processes by name; each has ended with the block."""
     with ExitStack() as stack:
         sides = {}
         for name in SIDES:
-            sides[name] = Side(name, places[name])
+            sides[name] = Side(name, sources[name])
             stack.callback(sides[name].close)
         for side in sides.values():
-            found = side.ask(ablate=side.place.ablated) if side.place.ablated else {}
+            found = side.ask(ablate=side.source.ablated) if side.source.ablated else {}
             if "failed" in found:
                 raise MeasureError(found["failed"])
         yield sides
@@ -131,14 +131,14 @@ def trial(case, baseline, sides):
     return Trial(log(second / both), abs(log(again / first)), both / base)
 
 
-def measured(cases, places, times, fresh, tell):
+def measured(cases, sources, times, fresh, tell):
     """Trials by case, and what is Left by case. `fresh`: each trial in new processes."""
     found, hindered = {}, {}
     for case, baseline in cases.items():
         tell(case)
         trials = []
         for repeats in [1] * times if fresh else [times]:
-            with started(places) as sides:
+            with started(sources) as sides:
                 trials += [trial(case, baseline, sides) for _ in range(repeats)]
             lefts = [made for made in trials if isinstance(made, Left)]
             if lefts:
