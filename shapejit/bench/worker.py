@@ -36,24 +36,29 @@ def pattern(nbytes: int) -> Any:
     return words.view(np.uint8)[:nbytes]
 
 
-def _memory(job: Job) -> tuple[Any, Any]:
-    """The source of a copy as one run, and the array for its result, if that is to be filled."""
+def _arrays(job: Job) -> tuple[Any, Any]:
+    """The array of a copy, and the one for its result, if that is to be filled."""
     kind = np.dtype(_CARRIERS[job["itemsize"]])
     if job["shift"] % kind.itemsize:
         raise UnableError("its outputs are aligned to elements")
-    source = pattern(prod(job["base"]) * kind.itemsize).view(kind)
+    base = pattern(prod(job["base"]) * kind.itemsize).view(kind).reshape(job["base"])
     if job["fresh"]:
-        return source, None
+        return base, None
     memory = np.full(job["shift"] + prod(job["shape"]) * kind.itemsize, 0, np.uint8)
-    return source, memory[job["shift"] :].view(kind).reshape(job["shape"])
+    return base, memory[job["shift"] :].view(kind).reshape(job["shape"])
 
 
-def _base(job: Job) -> tuple[Any, Any]:
-    """The same for a peer that permutes whole arrays."""
+def _view(job: Job, base: Any) -> Any:
+    """What slicing, broadcasting and permuting made of the array."""
+    strides = [base.itemsize * stride for stride in job["strides"]]
+    return np.lib.stride_tricks.as_strided(base.reshape(-1)[job["offset"] :], job["shape"], strides)
+
+
+def _permuted(job: Job) -> tuple[Any, Any]:
+    """`_arrays` for a peer that permutes whole arrays."""
     if job["axes"] is None:
         raise UnableError("only permutations are measured")
-    source, out = _memory(job)
-    return source.reshape(job["base"]), out
+    return _arrays(job)
 
 
 def torch(job: Job) -> Any:
@@ -65,13 +70,10 @@ def torch(job: Job) -> Any:
 
 
 def _torch(job: Job) -> Work:
+    """Of sizes and strides alone, which is what torch's kernels see; none are negative."""
     module = torch(job)
-    if min(job["strides"], default=0) < 0:
-        raise UnableError("torch has no negative strides")
-    source, out = _memory(job)
-    # What permute, slicing and expand give: torch's kernels see sizes and strides alone.
-    flat = module.from_numpy(source)
-    view = flat.as_strided(job["shape"], job["strides"], job["offset"])
+    base, out = _arrays(job)
+    view = module.from_numpy(_view(job, base))
     if out is None:
         return lambda: view.contiguous(), view.contiguous().numpy()
     target = module.from_numpy(out)
@@ -79,7 +81,7 @@ def _torch(job: Job) -> Work:
 
 
 def _onnxruntime(job: Job) -> Work:
-    base, out = _base(job)
+    base, out = _permuted(job)
     if base.dtype.kind == "c":
         raise UnableError("onnxruntime transposes no complex numbers")
     ort, model = import_module("onnxruntime"), _transpose_model(job, base.dtype)
@@ -110,7 +112,7 @@ def _transpose_model(job: Job, dtype: Any) -> bytes:
 
 
 def _openvino(job: Job) -> Work:
-    base, out = _base(job)
+    base, out = _permuted(job)
     if base.itemsize > 4 or out is None:
         raise UnableError("OpenVINO is measured with bound outputs, and narrows 64-bit numbers")
     ov, ops = import_module("openvino"), import_module("openvino.opset13")
@@ -125,7 +127,7 @@ def _openvino(job: Job) -> Work:
 
 def _jax(job: Job) -> Work:
     """XLA's transposition, jitted, into the memory of the result before."""
-    base, _ = _base(job)
+    base, _ = _permuted(job)
     jax = import_module("jax")
     jax.config.update("jax_enable_x64", True)
     axes, x = tuple(job["axes"]), jax.device_put(base)
@@ -134,9 +136,8 @@ def _jax(job: Job) -> Work:
 
 
 def _numpy(job: Job) -> Work:
-    source, out = _memory(job)
-    strides = [source.itemsize * s for s in job["strides"]]
-    view = np.lib.stride_tricks.as_strided(source[job["offset"] :], job["shape"], strides)
+    base, out = _arrays(job)
+    view = _view(job, base)
     if out is None:
         return lambda: np.array(view, order="C"), np.array(view, order="C")
     return lambda: np.copyto(out, view), out
