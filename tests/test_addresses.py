@@ -14,7 +14,6 @@ SCRIPT = """
 import gc, re, sys
 from collections import Counter
 from numba.core import codegen
-import numpy as np
 from benchmarks.suite import emission, tables
 from shapejit.builder import objects
 from shapejit.runtime import kernels
@@ -44,7 +43,7 @@ with kernels.recorded() as names:
         for case in tables.suites.recorded(suite).values():
             if suite not in emission.LEFT_OUT and re.search(sys.argv[1], case.id):
                 case = tables.sized(case, emission.NBYTES)
-                case.ways(tables.measured(), np)[emission.OURS]()
+                case.ways(tables.measured())[emission.OURS]()
 for name in names:
     module = objects.optimised(name, "kernel")
     look(module)

@@ -707,3 +707,11 @@ def test_attention_gives_the_bits_of_onnxruntime(element: int, used: list[str]) 
             ours = [node.op_type for node in proto.graph.node if node.op_type in OPERATORS]
             assert sorted(used) == sorted(str(version(operator, 17)) for operator in ours)
             used.clear()
+
+
+@pytest.mark.parametrize(("verbose", "logged"), [(0, False), (10, False), (11, True)])
+def test_nodes_log_where_onnxs_own_do(verbose, logged, capsys):
+    graph = onnx.parser.parse_graph("g (float[3] x) => (float[3] y) { y = Identity(x) }")
+    evaluator = ReferenceEvaluator(helper.make_model(graph), new_ops=OPS, verbose=verbose)
+    evaluator.run(None, {"x": np.zeros(3, np.float32)})
+    assert ("-- begin Identity.run(1 inputs)" in capsys.readouterr().out) is logged

@@ -10,18 +10,14 @@ import json
 import os
 import re
 import sys
-from hashlib import blake2b
 from importlib import import_module
 from time import process_time
 from typing import NamedTuple
-
-import numpy as np
 
 OURS = "shapejit"
 NBYTES = 1 << 22  # of a case: enough for the kernels of large copies
 # Suites whose cases are not called: other processes, and what asks for no more kernels.
 LEFT_OUT = ("busy", "first-call", "files")
-LONGEST = 64  # letters of values in a name
 
 
 class Isa(NamedTuple):
@@ -42,55 +38,18 @@ ISAS = {
     "neoverse-v1": Isa(ARM, "neoverse-v1", "+neon,-sve,-sve2"),
 }
 
-COLUMNS = (
-    "instructions",
-    "vector instructions",
-    "loads",
-    "stores",
-    "spills",
-    "reloads",
-    "code bytes",
-    "compile seconds",
-)
-
-INSTRUCTION = re.compile(r"^\t([a-z][\w.]*)(?:[ \t]+(.*))?$")
-NO_ACCESS = ("lea", "nop", "prefetch", "prfm", "call", "jmp")
-# Of x86: what has memory as its last operand, and only reads it.
-READING = ("bt", "cmp", "test", "ptest", "vptest", "vtest", "comis", "ucomis", "vcomis", "vucomis",
-           "mul", "imul", "div", "idiv", "push")  # fmt: skip
+COLUMNS = ("instructions", "spills", "code bytes", "compile seconds")
+INSTRUCTION = re.compile(r"\t[a-z]")
 
 
 def counted(text, arm):
-    """Figures of assembly by LLVM, with its comments on what is spilled and reloaded."""
-    figures = dict.fromkeys(COLUMNS[:6], 0)
-    vector = re.compile(r"\b[vq]\d" if arm else "%[xyz]mm")
+    """Figures of assembly by LLVM, with its comments on what is spilled."""
+    figures = dict.fromkeys(COLUMNS[:2], 0)
     for line in text.splitlines():
-        code, _, comment = line.partition("//" if arm else "#")
-        found = INSTRUCTION.match(code.rstrip())
-        if found is None:
-            continue
-        name, operands = found[1], found[2] or ""
-        figures["instructions"] += 1
-        figures["vector instructions"] += bool(vector.search(operands))
-        figures["spills"] += "Spill" in comment
-        figures["reloads"] += "Reload" in comment
-        access = (_access_arm if arm else _access_x86)(name, operands)
-        if access:
-            figures[access] += 1
+        if INSTRUCTION.match(line):
+            figures["instructions"] += 1
+            figures["spills"] += "Spill" in line.partition("//" if arm else "#")[2]
     return figures
-
-
-def _access_arm(name, operands):
-    if "[" not in operands or name.startswith(NO_ACCESS):
-        return ""
-    return "stores" if name.startswith("st") else "loads"
-
-
-def _access_x86(name, operands):
-    if "(" not in operands or name.startswith(NO_ACCESS):
-        return ""
-    last = re.search(r"\)(?:\s*\{[^}]*\})*$", operands)
-    return "stores" if last and not name.startswith(READING) else "loads"
 
 
 class Emission:
@@ -122,53 +81,19 @@ class Emission:
         return figures
 
 
-def _brief(text):
-    """The values of a repr without names of classes and fields; the end of many is a digest."""
-    values = " ".join(re.findall(r"[\w.-]+(?![\w.-]*[=(])", text))
-    digest = blake2b(values.encode(), digest_size=4).hexdigest()
-    return values if len(values) <= LONGEST else f"{values[:LONGEST]} .. {digest}"
-
-
-# What functions are called that modules of kernels write with LLVM's builder, by the first words
-# of their names (unit_generator was unit_code once).
-WRITTEN = {
-    "conversions": "shapejit_convert",
-    "network": "shapejit_shuffle",
-    "unit": "shapejit_unit",
-    "encode": "shapejit_encode",
-}
-
-
-def _label(name, types):
-    """What a kernel is called in the figures, by its name and numba's types of tags."""
-    kernel, *what = name
-    writer = kernel.partition("_")[0]
-    if writer in WRITTEN:
-        return f"{WRITTEN[writer]}({_brief(repr(name.what))})"
-    kinds = next(part for part in what if isinstance(part, tuple))
-    tags = (kind[1:] if kind[0] == "n" else str(types[kind]) for kind in kinds
-            if kind[0] == "n" or kind in types)  # fmt: skip
-    return f"{kernel}({', '.join(tags)})"
-
-
 def built(isa, names):
     """The figures of all kernels of these names, and what fails."""
-    objects, emission, rows, failed = (
-        import_module(f"{OURS}.builder.objects"),
-        Emission(isa),
-        {},
-        {},
-    )
-    types = {tag: objects.TYPES[tag] for tag in objects.TAGS}
+    objects, emission = import_module(f"{OURS}.builder.objects"), Emission(isa)
+    rows, failed = {}, {}
     for name in names:
-        label, start = _label(name, types), process_time()
+        start = process_time()
         try:
             module = objects.optimised(name, "kernel")
         except Exception as fault:  # others are compiled all the same
-            failed[label] = f"{type(fault).__name__}: {fault}"
+            failed[str(name)] = f"{type(fault).__name__}: {fault}"
             continue
         seconds = round(process_time() - start, 3)
-        rows[label] = emission.figures(module) | {"compile seconds": seconds}
+        rows[str(name)] = emission.figures(module) | {"compile seconds": seconds}
     return rows, failed
 
 
@@ -185,14 +110,14 @@ def emitted(isa, patterns):
                     continue
                 try:
                     case = tables.sized(case, NBYTES)
-                    case.ways(tables.measured(), np)[OURS]()
+                    case.ways(tables.measured())[OURS]()
                 except Exception as fault:  # others are compiled all the same
                     failed[case.id] = f"{type(fault).__name__}: {fault}"
         # What runs once those are ready that small copies ask for first.
         mover = import_module(f"{OURS}.kernels.small_plans").PLANE_MOVER
         rows, lacking = built(isa, dict.fromkeys((*names, mover)))
     versions = {name: import_module(name).__version__ for name in ("llvmlite", "numba")}
-    return {"kernels": rows, "failed": failed | lacking, "versions": versions, "objects": len(rows)}
+    return {"kernels": rows, "failed": failed | lacking, "versions": versions}
 
 
 def main():

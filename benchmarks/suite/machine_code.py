@@ -50,10 +50,10 @@ def totals(found):
     """The sums of an instruction set's figures: {name: number}."""
     rows = found["kernels"].values()
     made = {name: sum(row.get(name, 0) for row in rows) for name in COLUMNS}
-    return {"kernels": len(rows), "objects cached": found.get("objects", 0), **made}
+    return {"kernels": len(rows), **made}
 
 
-FIGURES = "kernels", "objects cached", *COLUMNS
+FIGURES = "kernels", *COLUMNS
 
 
 class MachineCode:

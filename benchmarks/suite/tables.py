@@ -18,17 +18,18 @@ NBYTES = 32 << 20  # of a case, if it has not less
 CALLS, SLOW = 5, 0.1  # calls that compile, unless they take so many seconds
 
 
-def load(name, file):
-    """A module, or a package by its `__init__.py`, under a name."""
-    if name not in sys.modules:
-        folder = [str(Path(file).parent)] if Path(file).name == "__init__.py" else None
-        spec = spec_from_file_location(name, file, submodule_search_locations=folder)
-        sys.modules[name] = module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
+def _bench():
+    """The package, without the one that it is in."""
+    file = ROOT / "shapejit" / "bench" / "__init__.py"
+    folders = [str(file.parent)]
+    spec = spec_from_file_location(
+        "bench_of_this_checkout", file, submodule_search_locations=folders
+    )
+    sys.modules[spec.name] = module_from_spec(spec)
+    return spec.name
 
 
-_NAME = load("bench_of_this_checkout", ROOT / "shapejit" / "bench" / "__init__.py").__name__
+_NAME = _bench()
 suites = import_module(f"{_NAME}.suites")
 measure = import_module(f"{_NAME}.measure")
 pipe = import_module(f"{_NAME}.pipe")
@@ -54,9 +55,7 @@ def pair(case, baseline, package=None):
 
     Raises NotImplementedError, which asv records as n/a, where the package lacks what a case calls.
     """
-    import numpy as np
-
-    ways = called(lambda: suites.all_ways(sized(case), package or measured(), np, 1))
+    ways = called(lambda: suites.all_ways(sized(case), package or measured(), 1))
     chosen = {OURS: ways[OURS], baseline: ways[baseline]}
     for way in chosen.values():
         warm(way)
@@ -84,3 +83,26 @@ def called(way):
         if any(text in str(fault) for text in known):
             raise NotImplementedError(f"{type(fault).__name__}: {fault}") from fault
         raise
+
+
+def answer(request, held):
+    """The reply to a request of `benchmarks.tools.trials`, for which this module runs by `pipe`.
+
+    To take a case of this checkout, and to let names of the measured package's modules have other
+    values.
+    """
+    match request:
+        case {"take": case, "baseline": baseline}:
+            group, name = case.split("/", 1)
+            found = {one.name: one for one in suites.SUITES[group].cases()}[name]
+            try:
+                held |= zip(("ours", "baseline"), pair(found, baseline).values(), strict=True)
+            except NotImplementedError as fault:
+                return {"missing": str(fault)}
+        case {"ablate": values}:
+            for name, value in values.items():
+                module, _, attribute = name.rpartition(".")
+                module = import_module(f"{OURS}.{module}")
+                getattr(module, attribute)  # it must be there
+                setattr(module, attribute, value)
+    return {}

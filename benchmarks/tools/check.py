@@ -14,14 +14,14 @@ from ..suite import counters
 from ..suite.machine_code import ISAS, MachineCode, emitted, totals
 from .exits import SAME, WORSE, MeasureError, ending, parser_of
 from .record import values
-from .repository import MEASURED, RESULTS, ROOT, git, places
+from .repository import MEASURED, RESULTS, ROOT, git, positions
 
 REASON = "Performance:"
 COMPARED = ("x86-64-v3", "neoverse-v1")  # one per core of two: a third would double the time
-# What is compared: seconds are not, and loads and stores are among the instructions.
-FIGURES = ("kernels", "objects cached", "instructions", "spills", "code bytes")
+# What is compared: seconds are not.
+FIGURES = ("kernels", "instructions", "spills", "code bytes")
 LEAST = 0.01  # of instructions and bytes: less is what another order of the same code makes
-EXACT = ("kernels", "objects cached", "spills")
+EXACT = ("kernels", "spills")
 
 
 def point(results=RESULTS):
@@ -29,7 +29,7 @@ def point(results=RESULTS):
 
     None where no commit has.
     """
-    order, name = places(), f"machine_code.{MachineCode.__name__}.track_"
+    order, name = positions(), f"machine_code.{MachineCode.__name__}.track_"
     paths = {p: json.loads(p.read_text())["commit_hash"] for p in results.glob("*/*-*.json")}
     known = sorted((p for p in paths if paths[p] in order), key=lambda p: order[paths[p]])
     for path in reversed(known):

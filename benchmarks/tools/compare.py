@@ -5,22 +5,24 @@ processes, two of the first commit and one of the second, take turns at every ca
 reported when time / memcpy's (or NumPy's, where there is nothing to copy) got worse by more than
 10 % (--least) and by more than the noise: what the two processes of one commit differ by, and what
 the change itself differs by from session to session; what seems to differ is measured again in new
-processes. Exit code 0: none is slower; 1: some are, or fail on the second commit alone; 2: bad
-arguments, or nothing that could be compared.
+processes. With --with the second side differs by values of its modules' names: what a strategy or
+a threshold earns. Exit code 0: none is slower; 1: some are, or fail on the second commit alone;
+2: bad arguments, or nothing that could be compared.
 """
 
-import json
+import ast
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
+from collections import defaultdict
+from dataclasses import dataclass
 from math import exp, log
 from pathlib import Path
-from statistics import fmean, median
+from statistics import geometric_mean, median
 
 from . import exits
 from .exits import SAME, MeasureError, ending, parser_of
 from .repository import ROOT, RecordError, commit_named, extract
-from .trials import Place, chosen, measured
+from .trials import Source, chosen, measured
 
 WORSE = 0.10
 TRIALS, AGAIN = 2, 6  # of all cases; of those that seem to differ, in new processes each time
@@ -81,11 +83,11 @@ def verdict(case, baseline, trials, worse=WORSE):
     return Verdict(case, unit, *values, change > least, change < -least, factor - 1)
 
 
-def timed(cases, places, tell=lambda case: None, worse=WORSE):
+def timed(cases, sources, tell=lambda case: None, worse=WORSE):
     """What is Found: what seems to differ is looked at again, in new processes."""
     verdicts, hindered = {}, {}
     for times, fresh in ((TRIALS, False), (AGAIN, True)):
-        trials, more = measured(cases, places, times, fresh, tell)
+        trials, more = measured(cases, sources, times, fresh, tell)
         hindered |= more
         verdicts |= {case: verdict(case, cases[case], made, worse) for case, made in trials.items()}
         differ = log(1 + worse) / 2
@@ -97,12 +99,10 @@ def timed(cases, places, tell=lambda case: None, worse=WORSE):
 
 def means(verdicts):
     """The geometric mean of second over first per suite, and of how many: {suite: (mean, n)}."""
-    changes = {}
+    factors = defaultdict(list)
     for v in verdicts:
-        suite, slash, _ = v.benchmark.partition("/")
-        if slash and v.first and v.second:
-            changes.setdefault(suite, []).append(log(1 + v.change))
-    return {suite: (exp(fmean(made)), len(made)) for suite, made in changes.items()}
+        factors[v.benchmark.partition("/")[0]].append(1 + v.change)
+    return {suite: (geometric_mean(made), len(made)) for suite, made in factors.items()}
 
 
 def text(found):
@@ -132,6 +132,17 @@ def text(found):
     return "\n".join(lines)
 
 
+def given(word):
+    """MODULE.NAME=VALUE, a Python literal."""
+    name, found, value = word.partition("=")
+    try:
+        if not found or "." not in name:
+            raise ValueError
+        return name, ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        raise MeasureError(f"{word}: wants MODULE.NAME=VALUE, the value a literal") from None
+
+
 @ending
 def main(argv=None):
     """0 nothing is slower, 1 something is or fails, 2 bad arguments or nothing to compare."""
@@ -142,12 +153,13 @@ def main(argv=None):
     commits = [commit_named(name, args.repository) for name in args.commits]
     with tempfile.TemporaryDirectory(prefix="shapejit-compare-") as folder:
         first, second = (
-            Place(extract(commit, Path(folder, str(k)), args.repository))
+            Source(extract(commit, Path(folder, str(k)), args.repository))
             for k, commit in enumerate(commits)
         )
-        places = {"first": first, "again": first, "second": second}
-        found = timed(cases, places, tell, args.least / 100)
-    print(json.dumps(asdict(found), indent=1) if args.json else text(found))
+        second = second._replace(ablated=dict(map(given, args.ablated)))
+        sources = {"first": first, "again": first, "second": second}
+        found = timed(cases, sources, tell, args.least / 100)
+    print(text(found))
     return code(found)
 
 
@@ -164,8 +176,9 @@ def _parsed(argv):
     add("commits", nargs=2, metavar="COMMIT")
     add("--bench", action="append", default=[], metavar="REGEX")
     add("--all", action="store_true", help="all cases, not only a choice of them")
+    add("--with", action="append", default=[], metavar="MODULE.NAME=VALUE", dest="ablated",
+        help="a literal that a name of the second side's modules has")  # fmt: skip
     add("--least", type=float, default=100 * WORSE, metavar="PERCENT", help="that count as slower")
-    add("--json", action="store_true")
     add("--repository", default=ROOT, metavar="FOLDER", help="another clone")
     return parser.parse_args(argv)
 

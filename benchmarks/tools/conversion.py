@@ -14,15 +14,15 @@ import tempfile
 import time
 from importlib import import_module
 from importlib.metadata import version
+from math import prod
 from pathlib import Path
 from statistics import median
-
-import numpy as np
 
 from .exits import SAME, WORSE, MeasureError, ending, parser_of
 from .machines import described, keep, last, must_be_quiet
 from .repository import ROOT
 
+SHAPE = 2048, 7168  # of a weight
 CONVERSIONS = ROOT / "benchmarks" / "measured" / "conversion"
 BY_TORCH = """
 import sys
@@ -33,36 +33,19 @@ source, target = sys.argv[1:]
 tensors = load_file(f"{source}/model.safetensors")
 decoded = {}
 for name, weight in tensors.items():
-    if not name.endswith("_scale_inv"):
-        scale = tensors[f"{name}_scale_inv"]
+    scale = tensors.get(f"{name}_scale_inv")
+    if scale is not None:
         blocks = weight.float().view(len(scale), 128, -1, 128)
         blocks *= scale[:, None, :, None]
         decoded[name] = blocks.view(weight.shape).to(torch.bfloat16)
+    elif not name.endswith("_scale_inv"):
+        decoded[name] = weight
 save_file(decoded, f"{target}/model.safetensors")
 """
 WAYS = {
     "shapejit": ("-m", "shapejit", "convert", "--to", "bf16"),
     "torch": ("-c", BY_TORCH),
 }
-
-
-def checkpoint(folder, nbytes):
-    """Write a folder of FP8 weights of about so many bytes, at least of one: their number."""
-    sj, pattern = import_module("shapejit"), import_module("shapejit.bench.worker").pattern
-    codes = pattern(2048 * 7168) & 0x77  # small numbers, no NaNs
-    scale = np.ldexp(np.float32(1), pattern(16 * 56).astype(np.int32) % 8 - 12).reshape(16, 56)
-    weight, tensors = sj.Tensor.frombuffer(codes, "float8_e4m3fn", (2048, 7168)), {}
-    count = max(1, round(nbytes / codes.size))
-    for k in range(count):
-        layer, expert = divmod(k, 256)
-        name = f"model.layers.{layer}.mlp.experts.{expert}.up_proj.weight"
-        tensors |= {name: weight, f"{name}_scale_inv": scale}
-    folder.mkdir()
-    sj.save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    config = {"quant_method": "fp8", "weight_block_size": [128, 128]}
-    config = {"torch_dtype": "bfloat16", "quantization_config": config}
-    (folder / "config.json").write_text(json.dumps(config))
-    return count * (codes.size + scale.nbytes)
 
 
 def taken(way, source, target):
@@ -82,7 +65,9 @@ def measured(size, rounds):
     found = {way: [] for way in WAYS}
     with tempfile.TemporaryDirectory(prefix="shapejit-") as folder:
         source = Path(folder, "fp8")
-        nbytes = checkpoint(source, size)
+        layers = max(1, round(size / prod(SHAPE)))
+        checkpoint = import_module("shapejit.bench.demo").checkpoint(str(source), layers, SHAPE)
+        nbytes = sum(tensor.nbytes for tensor in checkpoint.values())
         targets = {way: Path(folder, way) for way in WAYS}
         for _ in range(rounds + 1):
             for way, target in targets.items():
@@ -131,7 +116,7 @@ def main(argv=None):
     record = described() | {"torch": version("torch"), **measured(size, args.rounds)}
     print(table(record), f"the results are {'' if record['same'] else 'NOT '}the same", sep="\n")
     if args.record:
-        keep(CONVERSIONS, ".json", json.dumps(record, indent=1) + "\n")
+        keep(CONVERSIONS, json.dumps(record, indent=1) + "\n")
     return SAME if record["same"] else WORSE
 
 

@@ -57,7 +57,7 @@ def main(argv=None):
     must_be_quiet(args.busy)
     options += [word for suite in args.suite or ["all"] for word in ("--suite", suite)]
     found = {"commits": [git("rev-parse", "HEAD")], **measured(options)}
-    print(keep(FIGURES, ".json", text(found), args.machine))
+    print(keep(FIGURES, text(found), args.machine))
     return 0
 
 

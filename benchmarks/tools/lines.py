@@ -5,8 +5,6 @@ The table at the top of the README and the picture above it are made of these ro
 
 from typing import NamedTuple
 
-from .picture import Bars
-
 
 class Line(NamedTuple):
     """One row: what it does, both lines, and the recorded case (suite and name).
@@ -78,40 +76,39 @@ def seconds(figures, line):
     return None
 
 
-def numpy_seconds(taken):
-    """The seconds of NumPy's way, whatever it is called there; None where there is none."""
+def numpys(taken):
+    """What is held for NumPy's way, whatever it is called there; None where there is none."""
     return next((taken[way] for way in ("numpy", "ml_dtypes", "loop") if way in taken), None)
 
 
 def table(figures):
-    """The rows that are recorded, as Markdown; torch has a column where it was measured."""
-    found = [(line, taken) for line in LINES if (taken := seconds(figures, line))]
-    with_torch = any("torch" in taken for _, taken in found)
-    heads = ["", "NumPy", "shapejit", "times faster", *["than torch"] * with_torch]
-    rows = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
-    for line, taken in found:
-        own = taken["shapejit"]
-        times = _times(numpy_seconds(taken) / own)
-        cells = [line.what, _code(line.theirs), _code(line.ours), times]
-        if with_torch:
-            cells.append(_times(taken["torch"] / own) if "torch" in taken else "-")
-        rows.append(f"| {' | '.join(cells)} |")
+    """The rows that are recorded, as Markdown; "-" is where torch was not measured."""
+    rows = ["|  | NumPy | shapejit | times faster | than torch |", f"|{'---|' * 5}"]
+    for line in LINES:
+        if taken := seconds(figures, line):
+            own, torch = taken["shapejit"], taken.get("torch")
+            cells = [line.what, _code(line.theirs), _code(line.ours), _times(numpys(taken) / own)]
+            rows.append(f"| {' | '.join([*cells, _times(torch / own) if torch else '-'])} |")
     return "\n".join(rows)
 
 
-def chart(figures):
+def bars(figures):
     """The bars of the README's picture: 1 is the speed of memcpy."""
     rows = []
     for line in LINES:
         taken = seconds(figures, line) if line.bar else None
         if taken and "memcpy" in taken:
-            ours, theirs = (taken["memcpy"] / s for s in (taken["shapejit"], numpy_seconds(taken)))
+            ours, theirs = (taken["memcpy"] / s for s in (taken["shapejit"], numpys(taken)))
             rows.append((line.bar, ours, theirs, f"{ours / theirs:.0f}x"))
-    title, series = (
-        "Speed as a share of memcpy's, and how many times NumPy's",
-        ("shapejit", "NumPy"),
-    )
-    return Bars(title, series, rows, figures["machine"]["cpu"], 1.3, "memcpy")
+    return rows
+
+
+def aligned(made):
+    """Rows of cells as lines: the first column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*made, strict=True)]
+    for first, *others in made:
+        cells = (cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))
+        yield "  ".join((first.ljust(widths[0]), *cells)).rstrip()
 
 
 def _code(text):

@@ -61,18 +61,18 @@ def described():
     return {"commit": git("rev-parse", "HEAD"), "cpu": facts["cpu"], "threads": facts["threads"]}
 
 
-def keep(folder, suffix, text, name=None):
+def keep(folder, text, name=None):
     """Write what was measured today on this machine: the path."""
     folder.mkdir(parents=True, exist_ok=True)
     day = time.strftime("%Y-%m-%d", time.gmtime())
-    path = folder / f"{day}-{machine(name)['machine']}{suffix}"
+    path = folder / f"{day}-{machine(name)['machine']}.json"
     path.write_text(text)
     return path
 
 
-def last(folder, suffix=".json"):
+def last(folder):
     """The text of the last record."""
-    paths = sorted(folder.glob(f"*{suffix}"))
+    paths = sorted(folder.glob("*.json"))
     if not paths:
         raise RecordError(f"nothing is recorded in {folder}")
     return paths[-1].read_text()

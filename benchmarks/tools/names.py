@@ -26,8 +26,8 @@ def listed():
 def _path(module, name):
     """The file of a public name: the module that has it, or that it is."""
     folder = STUB.parent.joinpath(*(module or "").split("."))
-    places = folder / f"{name}.py", folder / name / "__init__.py", folder.with_suffix(".py")
-    return next(place for place in places if place.exists())
+    paths = folder / f"{name}.py", folder / name / "__init__.py", folder.with_suffix(".py")
+    return next(path for path in paths if path.exists())
 
 
 def modules():

@@ -2,22 +2,19 @@
 
 README.md gets the table of `conversion`, a table of lines, what first calls take, the list of
 names and, in benchmarks/, its picture; shapejit/README.md the list of modules; benchmarks/README.md
-the table of all suites, those of `peers` and `tiers`, and what the history has.
+the tables of all suites and of `tiers`.
 """
 
-import json
 import re
 import sys
 import textwrap
-import time
 from statistics import geometric_mean
 
 from . import conversion, lines, names, picture, timelines
 from .exits import ending, parser_of
 from .figures import recorded
-from .lines import numpy_seconds
-from .machines import last
-from .repository import RESULTS, ROOT, RecordError
+from .lines import aligned, numpys
+from .repository import ROOT, RecordError
 
 MARKER = "<!-- {}: written by python -m benchmarks.tools.readme -->\n{}<!-- /{} -->"
 # What stands between the markers of each file.
@@ -31,12 +28,9 @@ PARTS = {
     "shapejit/README.md": {"modules": lambda figures: names.modules()},
     "benchmarks/README.md": {
         "measured": lambda figures: table(figures),
-        "newest": lambda figures: newest(),
-        "peers": lambda figures: f"```text\n{last(PEERS, '.txt')}```",
         "tiers": lambda figures: timelines.table(timelines.recorded()),
     },
 }
-PEERS = ROOT / "benchmarks" / "measured" / "peers"
 _NAMED = ("NumPy", "torch")  # whose times the lines have
 HEAD = ("suite", "cases", "time/memcpy", "worst", "faster than NumPy")
 
@@ -49,19 +43,11 @@ def rows(figures):
         taken = [row["seconds"] for row in figures["rows"] if row["suite"] == suite]
         memcpy = [s["shapejit"] / s["memcpy"] for s in taken if "memcpy" in s]
         plain = (f"{geometric_mean(memcpy):.2f}", f"{max(memcpy):.2f}") if memcpy else ("-", "-")
-        numpy = [n / s["shapejit"] for s in taken if (n := numpy_seconds(s))]
+        numpy = [n / s["shapejit"] for s in taken if (n := numpys(s))]
         faster = [[s[p] / s["shapejit"] for s in taken if p in s] for p in peers]
         cells = (f"{geometric_mean(ratios):.1f}x" if ratios else "-" for ratios in (numpy, *faster))
         made.append((suite, str(len(taken)), *plain, *cells))
     return made
-
-
-def aligned(made):
-    """Rows of cells as lines: the first column to the left, the others to the right."""
-    widths = [max(map(len, column)) for column in zip(*made, strict=True)]
-    for first, *others in made:
-        cells = (cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))
-        yield "  ".join((first.ljust(widths[0]), *cells)).rstrip()
 
 
 def table(figures):
@@ -94,18 +80,6 @@ def _beside(figures):
     return textwrap.fill(text, 100, break_on_hyphens=False)
 
 
-def newest(results=RESULTS):
-    """Of which commit and day the newest point of the history is, on each machine."""
-    lines = []
-    for folder in sorted(path.parent for path in results.glob("*/machine.json")):
-        points = [json.loads(path.read_text()) for path in folder.glob("*-*.json")]
-        last = max(points, key=lambda point: point["date"])
-        day = time.strftime("%Y-%m-%d", time.gmtime(last["date"] / 1000))
-        count, commit = len(points), last["commit_hash"][:8]
-        lines.append(f"- {folder.name}: {count} points, the newest is {commit} of {day}.")
-    return "\n".join(lines) or "No point is recorded yet."
-
-
 def written(name, text, figures):
     """The text of a README with its parts as these figures make them."""
     for part, make in PARTS[name].items():
@@ -120,10 +94,9 @@ def written(name, text, figures):
 def files(figures):
     """Every file that is written, and its text."""
     texts = {name: written(name, (ROOT / name).read_text(), figures) for name in PARTS}
-    charts = {"speed": lines.chart(figures), "tiers": timelines.chart(timelines.recorded())}
-    for name, chart in charts.items():
-        for theme in picture.THEMES:
-            texts[f"benchmarks/{name}-{theme}.svg"] = picture.svg(chart, theme)
+    drawn = lines.bars(figures), figures["machine"]["cpu"]
+    for theme in picture.THEMES:
+        texts[f"benchmarks/speed-{theme}.svg"] = picture.svg(*drawn, theme)
     return texts
 
 

@@ -10,7 +10,6 @@ import os
 import subprocess
 import sys
 
-from . import readme
 from .exits import SAME, UNKNOWN, ending, parser_of
 from .machines import machine, must_be_quiet
 from .repository import MEASURED, RESULTS, ROOT, commit_named, git, main_branch
@@ -56,7 +55,6 @@ def record(commits, facts, everything=False, more=()):
     done = subprocess.run(
         command, cwd=ROOT, env=os.environ | chosen, input=lines, text=True, check=False
     )
-    readme.main([])  # which says when the newest point is
     return UNKNOWN if done.returncode else SAME
 
 

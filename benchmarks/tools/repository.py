@@ -43,8 +43,8 @@ def main_branch():
     return "HEAD"
 
 
-def places():
-    """The place of each commit in the history; nothing where there is no git."""
+def positions():
+    """The position of each commit in the history; nothing where there is no git."""
     try:
         commits = git("rev-list", "--reverse", "--topo-order", "HEAD").split()
     except (RecordError, OSError):

@@ -2,13 +2,12 @@
 
 Each row of the suite `tiers` is called for some seconds by a process that finds its kernels on disk
 ("warm"), and by one with an empty cache, both at the defaults; before them one that waits for
-kernels says how fast these are. All that is done three times, and up to nine times while a limit
-is not met; each value is the median. No call may take longer than 1.5 times NumPy's time and 60 ms,
-all but five 10 ms; with an empty cache twice NumPy's time, since the builder takes a core. After
-0.3 s of work, or 5 s with an empty cache, calls have to be as fast as kernels: as those of another
-process, or of the same process later, once nothing is built (the same kernels may take 1.5 times as
-long in one process as in another). With --record the table and the picture of benchmarks/README.md
-are made of it. Exit code 1: a limit is not met.
+kernels says how fast these are. All that is done three times; each value is the median. No call may
+take longer than 1.5 times NumPy's time and 60 ms, all but five 10 ms; with an empty cache twice
+NumPy's time, since the builder takes a core. After 0.3 s of work, or 5 s with an empty cache, calls
+have to be as fast as kernels: as those of another process, or of the same process later, once
+nothing is built (the same kernels may take 1.5 times as long in one process as in another). With
+--record the table of benchmarks/README.md is made of it. Exit code 1: a limit is not met.
 """
 
 import json
@@ -29,11 +28,11 @@ from shapejit.bench.cases import OURS
 
 from . import readme
 from .exits import SAME, WORSE, MeasureError, ending, parser_of
+from .lines import numpys
 from .machines import described, keep, must_be_quiet
 from .repository import ROOT
 from .timelines import CACHES, TIERS, settled, table, unmet
 
-ROUNDS, REPEATS = 3, 3  # of a row; so many more rounds, so often, while a limit is not met
 VALUES = "numpy", "second", "longest", "sixth", "last", "settled"  # of a timeline
 NUMPYS = 0.3  # seconds that NumPy's way is measured for
 DECADE = 20  # points of a curve while the time of the work grows tenfold
@@ -51,17 +50,6 @@ def timeline(name, seconds, cache, **variables):
     if done.returncode:
         raise MeasureError(f"{name}: {done.stderr.strip()[-300:]}")
     return json.loads(done.stdout)
-
-
-def measured(name, seconds):
-    """A row of the record: medians, of more rounds if some of three are above their limits."""
-    rounds = []
-    for _ in range(REPEATS):
-        rounds += [one_round(name, seconds) for _ in range(ROUNDS)]
-        row = middle(rounds)
-        if not unmet({"rows": {name: row}}):
-            break
-    return row
 
 
 def middle(rounds):
@@ -101,54 +89,48 @@ def calls(case, sj, seconds, before=0):
     calls once no kernel is being built.
 
     A point of the `curve`, `DECADE` of them while the time since the first call grows tenfold, is
-    when the last of its calls ended, their median, and the longest. `sixth` is the longest call
+    when the last of its calls ended, and their median. `sixth` is the longest call
     but five, `last` the median of the last tenth of the time. All are seconds.
     """
-    ways = case.ways(sj, np)
-    ours, by_numpy = ways[OURS], ways["numpy"]
-    taken = array("d")
-    while len(taken) < 3 or (sum(taken) < NUMPYS and len(taken) < 1000):
-        taken.append(_seconds(by_numpy))
+    ways = case.ways(sj)
+    ours = ways[OURS]
+    taken = _durations(numpys(ways), NUMPYS)
     for _ in range(before):
         ours()
-    ends = array("d", [perf_counter()])
-    end = ends[0] + seconds
-    while ends[-1] < end:
-        ours()
-        ends.append(perf_counter())
-    calls, at = np.diff(ends), np.array(ends[1:]) - ends[0]
+    calls = _durations(ours, seconds)
+    at = np.cumsum(calls)
     points = np.floor(DECADE * np.log10(np.maximum(at, 1e-4))).astype(int)
     edges = [0, *(np.flatnonzero(np.diff(points)) + 1).tolist(), len(calls)]
     curve = [
-        (float(at[high - 1]), float(np.median(calls[low:high])), float(calls[low:high].max()))
-        for low, high in pairwise(edges)
+        (float(at[high - 1]), float(np.median(calls[low:high]))) for low, high in pairwise(edges)
     ]
     longest = np.sort(calls)[::-1]
     until = perf_counter() + BUILT
     while perf_counter() < until and "asked for" in _states(sj):
         ours()
-    later, until = array("d"), perf_counter() + KERNELS
-    while perf_counter() < until:
-        later.append(_seconds(ours))
-    return {
-        "numpy": median(taken),
-        "second": float(calls[min(1, len(calls) - 1)]),
-        "longest": float(longest[0]),
-        "sixth": float(longest[min(5, len(calls) - 1)]),
-        "last": float(np.median(calls[at > 0.9 * at[-1]])),
-        "curve": curve,
-        "later": median(later),
+    found = {
+        "numpy": np.median(taken),
+        "second": calls[1],
+        "longest": longest[0],
+        "sixth": longest[min(5, len(calls) - 1)],
+        "last": np.median(calls[at > 0.9 * at[-1]]),
+        "later": np.median(_durations(ours, KERNELS)),
     }
+    return {name: float(value) for name, value in found.items()} | {"curve": curve}
 
 
 def _states(sj):
     return {kernel.state for kernel in sj.kernel_status().values()}
 
 
-def _seconds(call):
-    start = perf_counter()
-    call()
-    return perf_counter() - start
+def _durations(call, seconds):
+    """How long calls take, one after the other, for so many seconds: at least of three."""
+    taken, end = array("d"), perf_counter() + seconds
+    while len(taken) < 3 or perf_counter() < end:
+        start = perf_counter()
+        call()
+        taken.append(perf_counter() - start)
+    return np.array(taken)
 
 
 @ending
@@ -156,6 +138,7 @@ def main(argv=None):
     """0 all limits are met, 1 some are not, 2 something could not be measured."""
     parser = parser_of(__file__, __doc__)
     parser.add_argument("--seconds", type=float, default=7.0, metavar="N", help="of each process")
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="whose medians count")
     parser.add_argument("--rows", default="", metavar="REGEX")
     parser.add_argument("--record", action="store_true")
     parser.add_argument("--busy", action="store_true", help="even if others have the cores")
@@ -168,11 +151,14 @@ def main(argv=None):
     chosen = [name for name in names if re.search(args.rows, name)]
     if not chosen:
         raise MeasureError(f"--rows {args.rows} matches no row")
-    record = described() | {"rows": {name: measured(name, args.seconds) for name in chosen}}
+    rows = {}
+    for name in chosen:
+        rows[name] = middle([one_round(name, args.seconds) for _ in range(args.rounds)])
+    record = described() | {"rows": rows}
     print(table(record), *unmet(record), sep="\n")
     if args.record:
         short = json.loads(json.dumps(record), parse_float=lambda text: float(f"{float(text):.4g}"))
-        keep(TIERS, ".json", json.dumps(short, indent=1) + "\n")
+        keep(TIERS, json.dumps(short, indent=1) + "\n")
         readme.main([])
     return WORSE if unmet(record) else SAME
 

@@ -1,18 +1,17 @@
-"""What is recorded by `tiers`: its limits, the table and the picture of the README."""
+"""What is recorded by `tiers`: its limits, the table and the sentence of the READMEs."""
 
 import json
 import textwrap
 from math import inf
 from typing import NamedTuple
 
+from .lines import aligned
 from .machines import last
-from .picture import Bars
 from .repository import ROOT
 
 TIERS = ROOT / "benchmarks" / "measured" / "tiers"
 PEAK, OTHERS = 0.06, 0.01  # seconds beside NumPy's time of one call, and of all but five
 FAST = 1.3  # times the kernels' time is as fast as they are, within the noise
-MOST = 7.0  # seconds that bars of the picture stand for at most
 
 
 class Limits(NamedTuple):
@@ -27,7 +26,7 @@ CACHES = {"warm": Limits(1.5, 0.3), "empty": Limits(2.0, 5.0)}
 
 def settled(curve, kernels):
     """After how many seconds of work calls are, and stay, as fast as kernels."""
-    late = [k for k, (_, median, _) in enumerate(curve) if median > FAST * kernels]
+    late = [k for k, (_, median) in enumerate(curve) if median > FAST * kernels]
     if not late:
         return 0.0
     return inf if late[-1] + 1 == len(curve) else curve[late[-1]][0]
@@ -70,13 +69,11 @@ def table(record):
     for name, row in record["rows"].items():
         for cache in CACHES:
             found = values(row, cache)
-            if not lines:
-                lines.append(f"{'seconds':32}{'cache':6}" + "".join(f"{c:>18}" for c in found))
-            cells = (_cell(*one) for one in found.values())
-            lines.append(f"{name:32}{cache:6}{''.join(f'{cell:>18}' for cell in cells)}".rstrip())
+            lines.append((name, cache, *(_cell(*one) for one in found.values())))
+    lines.insert(0, ("seconds", "cache", *found))
     where = f"{record['commit'][:8]} on {record['cpu']}, {record['threads']} threads"
     note = f"{len(unmet(record))} values are above their limits, marked with !"
-    return "\n".join(["```text", *lines, "", f"{note}; {where}", "```"])
+    return "\n".join(["```text", *aligned(lines), "", f"{note}; {where}", "```"])
 
 
 SHOWN = "transposed-4096x4096/bfloat16"  # the row that the README tells of
@@ -102,14 +99,3 @@ def sentence(record):
 
 def _cell(value, limit):
     return f"{value:.2g}{'!' if limit is not None and value > limit else ''}"
-
-
-def chart(record):
-    """The bars of the README's picture."""
-    rows = []
-    for name, row in record["rows"].items():
-        warm, empty = (row[cache]["settled"] for cache in CACHES)
-        text = f"{warm:.2g} s" if warm <= MOST else f"> {MOST:g} s"
-        rows.append((name, min(warm, MOST), min(empty, MOST), text))
-    title = "Seconds of work until calls are as fast as kernels"
-    return Bars(title, ("kernels on disk", "empty cache"), rows, record["cpu"], MOST)

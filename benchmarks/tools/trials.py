@@ -3,20 +3,21 @@
 import os
 import re
 import sys
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from math import log
 from statistics import median
 from typing import NamedTuple
 
-from ..suite.tables import measure, pipe, suites
+from ..suite.tables import __file__ as TABLES, measure, pipe, suites
 from .exits import MeasureError
-from .worker import __file__ as WORKER
 
 SIDES = ("first", "again", "second")
 TURNS, SECONDS = 6, 0.003
 
 
-class Place(NamedTuple):
+class Source(NamedTuple):
     """A folder that the package is imported from, and names that have other values there."""
 
     folder: str
@@ -37,65 +38,39 @@ def chosen(patterns=(), everything=False):
 
 
 class CaseError(Exception):
-    """A side that cannot do what it is asked."""
-
-    def __init__(self, side, reason):
-        super().__init__(side, reason)
-        self.side = side
-        self.reason = reason
+    """A side that cannot do what it is asked: its name, and why."""
 
 
 class Side(pipe.Process):
-    """A process in which the package of one place is measured."""
+    """A process in which the package of one source is measured."""
 
-    def __init__(self, name, place):
+    def __init__(self, name, source):
         environment = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_CACHE")}
-        environment |= {"PYTHONHASHSEED": "0", "PYTHONPATH": place.folder}
-        super().__init__(sys.executable, WORKER, environment=environment)
-        self.name = name
-        found = self.ask(ablate=place.ablated) if place.ablated else {}
-        if "failed" in found:
-            self.close()
-            raise MeasureError(found["failed"])
+        environment |= {"PYTHONHASHSEED": "0", "PYTHONPATH": source.folder}
+        super().__init__(sys.executable, TABLES, environment=environment)
+        self.name, self.source = name, source
 
-    def clock(self, way):
+    def run(self, way, calls):
         """Seconds of so many calls, by the process's own clock."""
-
-        def run(calls):
-            reply = self.ask(run=way, calls=calls)
-            if "failed" in reply:
-                raise CaseError(self.name, reply["failed"])
-            return reply["seconds"]
-
-        return run
+        reply = self.ask(run=way, calls=calls, before=1)
+        if "failed" in reply:
+            raise CaseError(self.name, reply["failed"])
+        return reply["seconds"]
 
 
-class Sides(dict):
-    """The processes by name, within a with-statement; those that ended are begun anew."""
-
-    def __init__(self, places):
-        super().__init__()
-        self._places = places
-
-    def __enter__(self):
-        try:
-            self.revive()
-        except MeasureError:
-            self.__exit__()
-            raise
-        return self
-
-    def revive(self):
-        """Let every process be one that answers."""
+@contextmanager
+def started(sources):
+    """The processes by name; each has ended with the block."""
+    with ExitStack() as stack:
+        sides = {}
         for name in SIDES:
-            if name in self and self[name].ended:
-                self.pop(name).close()
-            if name not in self:
-                self[name] = Side(name, self._places[name])
-
-    def __exit__(self, *_):
-        for side in self.values():
-            side.close()
+            sides[name] = Side(name, sources[name])
+            stack.callback(sides[name].close)
+        for side in sides.values():
+            found = side.ask(ablate=side.source.ablated) if side.source.ablated else {}
+            if "failed" in found:
+                raise MeasureError(found["failed"])
+        yield sides
 
 
 @dataclass(frozen=True)
@@ -140,10 +115,11 @@ def trial(case, baseline, sides):
         if hindrance is not None:
             return hindrance
         ways = ("ours", "baseline")
-        clocks = {(name, way): sides[name].clock(way) for way in ways for name in sides}
+        clocks = {(name, way): partial(sides[name].run, way) for way in ways for name in sides}
         taken = measure.samples(clocks, TURNS, SECONDS)
     except CaseError as fault:
-        return left(case, {fault.side: {"failed": fault.reason}})
+        side, reason = fault.args
+        return left(case, {side: {"failed": reason}})
     finally:
         for side in sides.values():
             side.ask()
@@ -155,20 +131,19 @@ def trial(case, baseline, sides):
     return Trial(log(second / both), abs(log(again / first)), both / base)
 
 
-def measured(cases, places, times, fresh, tell):
+def measured(cases, sources, times, fresh, tell):
     """Trials by case, and what is Left by case. `fresh`: each trial in new processes."""
-    found, hindered = {case: [] for case in cases}, {}
-    for repeats in [1] * times if fresh else [times]:
-        with Sides(places) as sides:
-            for case, trials in found.items():
-                tell(case)
-                for _ in range(repeats):
-                    if case in hindered:
-                        break
-                    sides.revive()
-                    made = trial(case, cases[case], sides)
-                    if isinstance(made, Left):
-                        hindered[case] = made
-                    else:
-                        trials.append(made)
-    return {case: made for case, made in found.items() if case not in hindered}, hindered
+    found, hindered = {}, {}
+    for case, baseline in cases.items():
+        tell(case)
+        trials = []
+        for repeats in [1] * times if fresh else [times]:
+            with started(sources) as sides:
+                trials += [trial(case, baseline, sides) for _ in range(repeats)]
+            lefts = [made for made in trials if isinstance(made, Left)]
+            if lefts:
+                hindered[case] = lefts[0]
+                break
+        else:
+            found[case] = trials
+    return found, hindered

@@ -129,14 +129,14 @@ def cast(
     """
     x, kind = _checked(x, packed)
     target, per = fixed_width(dtype), _per(kind)
-    apart = _per(target) if pack else 1
+    per_result = _per(target) if pack else 1
     how: dict[str, Any] = {"dtype": target.name, "saturate": saturate, "round_mode": round_mode}
     sample = casts.cast(_sample(x, kind), **how)  # checks them
     if pack:
         _check_bytes(_shape(x, kind), target)
-        x = _merged(x, {x.ndim - 1: lcm(per, apart) // per})
+        x = _merged(x, {x.ndim - 1: lcm(per, per_result) // per})
     work = partial(_cast, kind, pack, how)
-    return _mapped(work, [x], np.dtype(np.uint8) if pack else sample.dtype, (per, apart))
+    return _mapped(work, [x], np.dtype(np.uint8) if pack else sample.dtype, (per, per_result))
 
 
 def dequantize(

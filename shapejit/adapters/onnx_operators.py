@@ -22,6 +22,8 @@ from ..dialects import onnx as dialect
 from ..dtypes.table import STRING, DType, dtype
 from ..errors import DTypeError, ReshapeError, ShapeJitError
 
+LOGGED_FROM = 11  # the verbosity from which on ReferenceEvaluator prints what operators log
+
 
 @contextmanager
 def own_errors() -> Iterator[None]:
@@ -56,6 +58,8 @@ class Operator(OpRun):  # type: ignore[misc]  # Any: onnx is not type-checked
         self._listed = frozenset(schema.attributes)
         self._inputs = schema.min_input, schema.max_input
         self._overridden = type(self)._run is not Operator._run
+        # The level at which ReferenceEvaluator logs; a call that does nothing takes 0.5 us.
+        self._logs = run_params.get("verbose", LOGGED_FROM) >= LOGGED_FROM
 
     def run(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """The node's outputs; arguments are those of OpRun.run."""
@@ -65,9 +69,11 @@ class Operator(OpRun):  # type: ignore[misc]  # Any: onnx is not type-checked
                 outputs = super().run(*args, **kwargs)
             return outputs
         # OpRun.run would read and check the attributes again, and the outputs: that takes 5 us.
-        self._log("-- begin %s.run(%d inputs)", self.version.operator, len(args))
+        if self._logs:
+            self._log("-- begin %s.run(%d inputs)", self.version.operator, len(args))
         outputs = self._outputs(args, self._own_arguments)
-        self._log("-- done %s.run -> %d outputs", self.version.operator, len(outputs))
+        if self._logs:
+            self._log("-- done %s.run -> %d outputs", self.version.operator, len(outputs))
         return outputs
 
     @cached_property

@@ -8,43 +8,64 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from math import isqrt, prod
+from math import isqrt
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from .cases import MIB, OURS, Call, Case, Copy, Make, Ways, filled, permuted, rows
+from .cases import (
+    MIB,
+    OURS,
+    Call,
+    Case,
+    Ints,
+    Look,
+    Make,
+    Ways,
+    filled,
+    packed_nbytes,
+    permuted,
+    rows,
+    ways_of,
+)
+from .copies import SmallCopy
+from .joins import Join
 
 KIB = 1024
 
 
-def _loop(outs: Any, views: Any) -> Callable[[], Any]:
-    def loop() -> Any:
-        for out, view in zip(outs, views, strict=True):
-            np.copyto(out, view)
-        return outs
-
-    return loop
+def _loop(outs: Any, arrays: Any, fill: Callable[[Any, Any], object] = np.copyto) -> Any:
+    """What NumPy makes of arrays, one after the other."""
+    for out, x in zip(outs, arrays, strict=True):
+        fill(out, x)
+    return outs
 
 
-def _map(
-    shape: tuple[int, ...], axes: tuple[int, ...], kind: str, sj: Any, np: Any, n: int
-) -> Ways:
+def _program(
+    shape: Ints, kind: str, look: Look, sj: Any, nbytes: int
+) -> tuple[list[NDArray[Any]], NDArray[Any], Callable[[], Any]]:
+    """Tensors, the slab for what a program makes of them, and its call."""
+    tensors = [filled(shape, kind) for _ in range(max(2, nbytes // packed_nbytes(shape, kind)))]
+    program = sj.plan(shape, kind, look)
+    slab = np.zeros((len(tensors), *program.shape), kind)
+    return tensors, slab, partial(program.map, tensors, out=slab)
+
+
+def mapped(shape: Ints, axes: Ints, kind: str, sj: Any, nbytes: int) -> Ways:
     """Like tensors, permuted into a slab."""
-    tensors = [filled(shape, kind) for _ in range(max(2, n // filled(shape, kind).nbytes))]
-    program = sj.plan(shape, kind, lambda t: t.permute_dims(axes))
-    slab = np.zeros((len(tensors), *program.shape), tensors[0].dtype)
-    ours, views = partial(program.map, tensors, out=slab), [x.transpose(axes) for x in tensors]
-    return {OURS: ours, "numpy": _loop(slab, views)}
+    tensors, slab, ours = _program(shape, kind, lambda t: permuted(t, axes), sj, nbytes)
+    return {OURS: ours, "numpy": partial(_loop, slab, [permuted(x, axes) for x in tensors])}
 
 
-def _map_packed(sj: Any, np: Any, nbytes: int) -> Ways:
+def _map_packed(sj: Any, nbytes: int) -> Ways:
     """Packed tensors of 4 KiB; NumPy has a byte for each element."""
     codes = filled((64, 128), np.uint8) & 15
     tensors = [sj.pack(codes, "uint4") for _ in range(max(2, nbytes // 4096))]
     program = sj.plan((64, 128), "uint4", lambda t: t.permute_dims((1, 0)))
     slab = sj.concat([program.map(sj.stack(tensors))], axis=0)  # of its own
-    loop = _loop(np.zeros((len(tensors), 128, 64), np.uint8), [codes.T] * len(tensors))
+    outs = np.zeros((len(tensors), 128, 64), np.uint8)
+    loop = partial(_loop, outs, [codes.T] * len(tensors))
     return {OURS: partial(program.map, tensors, out=slab), "numpy": loop}
 
 
@@ -52,7 +73,7 @@ def _unpacked(sj: Any, made: Any) -> Any:
     return made if isinstance(made, np.ndarray) else made.unpack().view(np.uint8)
 
 
-def _unlike(step: int, given: bool, sj: Any, np: Any, nbytes: int) -> Ways:
+def unlike(step: int, given: bool, sj: Any, nbytes: int) -> Ways:
     """Tensors of 64 B to 16 KiB, log-uniform, to 1-D; every `step`-th is transposed."""
     rng, tensors = np.random.default_rng(0), []
     for i in range(max(2, nbytes // 4096)):
@@ -66,10 +87,10 @@ def _unlike(step: int, given: bool, sj: Any, np: Any, nbytes: int) -> Ways:
     outs = [np.ones(x.size, x.dtype) for x in tensors]
     targets = [out.reshape(x.shape) for out, x in zip(outs, tensors, strict=True)]
     ours = partial(sj.reshape_batch, tensors, (-1,), out=outs)
-    return {OURS: ours, "numpy": _loop(targets, tensors)}
+    return {OURS: ours, "numpy": partial(_loop, targets, tensors)}
 
 
-def _shapes(ragged: bool, sj: Any, np: Any, nbytes: int) -> Ways:
+def _shapes(ragged: bool, sj: Any, nbytes: int) -> Ways:
     """Shapes resolved as ONNX says, beside a loop of `resolve`."""
     number, rng = max(2, nbytes // 4096), np.random.default_rng(0)
     ranks = rng.integers(2, 5, number) if ragged else np.full(number, 3)
@@ -79,14 +100,14 @@ def _shapes(ragged: bool, sj: Any, np: Any, nbytes: int) -> Ways:
     return {OURS: ours, "loop": lambda: np.array([loop(shape) for shape in shapes])}
 
 
-def _warm(sj: Any, np: Any, nbytes: int) -> Ways:
+def _warm(sj: Any, nbytes: int) -> Ways:
     """Kernels that are compiled already, warmed once more, beside doing what they are for."""
     program = sj.plan((4, 64, 8), "float32", lambda t: t.permute_dims((1, 0, 2)))
     tensors = [np.zeros((4, 64, 8), np.float32)] * 100
     return {OURS: lambda: sj.warmup(["programs"]), "plan": lambda: program.map(tensors)}
 
 
-_CHAINS: dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]] = {
+_CHAINS: dict[str, tuple[Ints, Look]] = {
     "windows": (
         (56, 56, 96),
         lambda t: permuted(t.reshape((8, 7, 8, 7, 96)), (0, 2, 1, 3, 4)).reshape((64, 49, 96)),
@@ -99,22 +120,15 @@ _CHAINS: dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]] = {
 }
 
 
-def _chain(name: str, sj: Any, np: Any, nbytes: int) -> Ways:
+def _chain(name: str, sj: Any, nbytes: int) -> Ways:
     """Operators of models, one after the other, each tensor into its part of a slab."""
     shape, look = _CHAINS[name]
-    tensors = [filled(shape, np.float32) for _ in range(max(2, nbytes // (4 * prod(shape))))]
-    program = sj.plan(shape, "float32", look)
-    slab = np.zeros((len(tensors), *program.shape), np.float32)
-
-    def by_numpy() -> Any:
-        for out, x in zip(slab, tensors, strict=True):
-            out[...] = look(x)
-        return slab
-
-    return {OURS: partial(program.map, tensors, out=slab), "numpy": by_numpy}
+    tensors, slab, ours = _program(shape, "float32", look, sj, nbytes)
+    fill = lambda out, x: np.copyto(out, look(x))  # noqa: E731
+    return {OURS: ours, "numpy": partial(_loop, slab, tensors, fill)}
 
 
-def _images(sj: Any, np: Any, nbytes: int) -> Ways:
+def _images(sj: Any, nbytes: int) -> Ways:
     """Images normalised, channels first, by one program."""
     images = filled((max(2, nbytes // (5 * 150528)), 224, 224, 3), np.uint8)
     scale, mean = (np.full((3, 1, 1), value, np.float32) for value in (0.25, 128))
@@ -122,28 +136,27 @@ def _images(sj: Any, np: Any, nbytes: int) -> Ways:
     program = sj.plan((224, 224, 3), "uint8", normalised)
     slab = np.zeros((len(images), 3, 224, 224), np.float32)
 
-    def by_numpy() -> Any:
-        for out, x in zip(slab, images, strict=True):
-            np.multiply(np.subtract(x.transpose(2, 0, 1), mean, out=out), scale, out=out)
-        return slab
+    def fill(out: Any, x: Any) -> None:
+        np.multiply(np.subtract(x.transpose(2, 0, 1), mean, out=out), scale, out=out)
 
-    return {OURS: partial(program.map, images, out=slab), "numpy": by_numpy}
+    ours = partial(program.map, images, out=slab)
+    return {OURS: ours, "numpy": partial(_loop, slab, images, fill)}
 
 
 def batches() -> tuple[Call, ...]:
     """Many tensors at once, beside loops of NumPy."""
     moved: dict[str, tuple[Make, int]] = {
-        "map-10000x4KiB": (partial(_map, (4, 64, 8), (1, 0, 2), "bfloat16"), 10_000 * 4 * KIB),
-        "map-64x16MiB": (partial(_map, (2048, 32, 128), (1, 0, 2), "bfloat16"), 64 * 16 * MIB),
-        "map-64B": (partial(_map, (4, 4), (1, 0), "float32"), 512 * KIB),
+        "map-10000x4KiB": (partial(mapped, (4, 64, 8), (1, 0, 2), "bfloat16"), 10_000 * 4 * KIB),
+        "map-64x16MiB": (partial(mapped, (2048, 32, 128), (1, 0, 2), "bfloat16"), 64 * 16 * MIB),
+        "map-64B": (partial(mapped, (4, 4), (1, 0), "float32"), 512 * KIB),
     }
     moved |= {f"chain-{name}": (partial(_chain, name), 32 * MIB) for name in _CHAINS}
     others: dict[str, Make] = {
         "images-normalised": _images,
-        "reshape-transposed": partial(_unlike, 1, False),
-        "reshape-views": partial(_unlike, 0, False),
-        "reshape-mixed": partial(_unlike, 2, False),
-        "reshape-out": partial(_unlike, 1, True),
+        "reshape-transposed": partial(unlike, 1, False),
+        "reshape-views": partial(unlike, 0, False),
+        "reshape-mixed": partial(unlike, 2, False),
+        "reshape-out": partial(unlike, 1, True),
         "resolve-ragged": partial(_shapes, True),
         "resolve-array": partial(_shapes, False),
         "warmup": _warm,
@@ -153,39 +166,25 @@ def batches() -> tuple[Call, ...]:
     return (*made, *rows("batch", others, 32 * MIB))
 
 
-class BusyCopy(Copy):
-    """A copy beside NumPy's alone: a memcpy on all threads waits for the cores."""
-
-    moved = 0
-
-
-def _busy_concat(sj: Any, np: Any, nbytes: int) -> Ways:
-    parts = [filled((max(1, nbytes // 16 // 1024), 256), np.float32) for _ in range(16)]
-    out = np.concatenate(parts)
-    ours = partial(sj.concat, parts, out=out)
-    return {OURS: ours, "numpy": partial(np.concatenate, parts, out=out)}
-
-
 def busy() -> tuple[Case, ...]:
     """Copies, joins and batches while one process per core computes without end."""
     sizes = {"64KiB": 64 * KIB, "1MiB": MIB, "4MiB": 4 * MIB, "64MiB": 64 * MIB}
-    copies = []
+    cases: list[Case] = []
     for text, nbytes in sizes.items():
         side, count = isqrt(nbytes // 4), nbytes // 4
-        views: dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]] = {
+        views: dict[str, tuple[Ints, Look]] = {
             "transposed": ((side, side), lambda x: x.T),
             "sliced": ((count // 1024, 1024), lambda x: x[:, 12:-12]),
             "channels": ((count // 192, 64, 3), lambda x: x.transpose(2, 0, 1)),
         }
-        copies += [
-            BusyCopy("busy", f"{name}-{text}", "float32", shape, look=look)
-            for name, (shape, look) in views.items()
-        ]
+        for name, (shape, look) in views.items():
+            cases.append(SmallCopy("busy", f"{name}-{text}", "float32", shape, look=look))
+    join = Join("busy", "", "float32", (4096, 256), work="concat", count=16)
     return (
-        *copies,
-        Call("busy", "concat-16x4MiB", _busy_concat, 64 * MIB),
-        Call("busy", "reshape-out", partial(_unlike, 1, True), 16 * MIB),
-        Call("busy", "map-64x256KiB", partial(_map, (256, 256), (1, 0), "float32"), 16 * MIB),
+        *cases,
+        Call("busy", "concat-16x4MiB", partial(ways_of, join), 64 * MIB),
+        Call("busy", "reshape-out", partial(unlike, 1, True), 16 * MIB),
+        Call("busy", "map-64x256KiB", partial(mapped, (256, 256), (1, 0), "float32"), 16 * MIB),
     )
 
 

@@ -8,25 +8,38 @@ from itertools import count
 from math import prod
 from typing import Any
 
-from .cases import MIB, OURS, Call, Make, Read, Ways, assigned, filled, permuted, rows
-from .reshapes import RESHAPES, Reshape
+import numpy as np
+from numpy.typing import NDArray
+
+from .cases import MIB, OURS, Call, Ints, Look, Make, Read, Ways, assigned, filled, permuted, rows
 from .worker import pattern
 
-Look = Callable[[Any, Any], Any]
+# The arguments of an expression, of about so many bytes.
+Given = Callable[[int], tuple[Any, ...]]
+# An expression of a module, shapejit or NumPy, and of arguments.
+Expression = Callable[..., Any]
 
+_CUBE = np.zeros((64, 64, 64), np.float32)
+_SQUARE = np.zeros((64, 64), np.float32)
 
-def _reshape(row: Reshape, tensor: bool, sj: Any, np: Any, nbytes: int) -> Ways:
-    x, target = row.view(), row.target
-    ours = sj.asarray(x) if tensor else x
-    return {OURS: lambda: sj.reshape(ours, target), "numpy": lambda: x.reshape(target)}
+# Reshapes without a copy, and those that need one: the array and the target shape.
+RESHAPES: dict[str, tuple[NDArray[Any], Ints]] = {
+    "contiguous": (_CUBE, (4096, 64)),
+    "inferred": (_CUBE, (64, -1)),
+    "sliced": (_CUBE[:, :, :32], (4096, 4, 8)),
+    "permuted": (_CUBE.transpose(2, 0, 1), (64, 4096)),
+    "flipped": (_CUBE[::-1], (64, 4096)),
+    "units": (_CUBE.reshape(1, 64, 1, 4096, 1), (64, 1, 64, 64)),
+    "many-dims": (_CUBE.reshape((2,) * 18), (8, 8, 8, 8, 8, 8)),
+    "broadcast": (np.broadcast_to(_CUBE[:, :1], (64, 64, 64)), (64, 8, 8, 64)),
+}
+COPIED_RESHAPES: dict[str, tuple[NDArray[Any], Ints]] = {
+    "sliced-rows": (_SQUARE[:, :32], (2048,)),
+    "transposed": (_SQUARE.T, (4096,)),
+    "flipped-rows": (_SQUARE[:, ::-1], (4096,)),
+}
 
-
-def _look(look: Look, tensor: bool, sj: Any, np: Any, nbytes: int) -> Ways:
-    x = np.zeros((16, 32, 64), np.float32)
-    return {OURS: partial(look, sj, sj.asarray(x) if tensor else x), "numpy": partial(look, np, x)}
-
-
-LOOKS: dict[str, Look] = {
+LOOKS: dict[str, Expression] = {
     "permute_dims": lambda m, x: m.permute_dims(x, (2, 0, 1)),
     "flip": lambda m, x: m.flip(x, axis=1),
     "rot90": lambda m, x: m.rot90(x),
@@ -44,51 +57,13 @@ LOOKS: dict[str, Look] = {
 }
 
 _TOKENS, _SHAPE = [0, 0, -1, 64], (8, 2048, 2048)
-_REQUESTS: dict[str, Callable[[Any], Any]] = {
+_REQUESTS: dict[str, Look] = {
     "onnx": lambda sj: sj.onnx.request(_TOKENS),
     "openvino": lambda sj: sj.openvino.request(_TOKENS, special_zero=True),
     "onednn": lambda sj: sj.onednn.request(_TOKENS, special_zero=True),
 }
 
-
-def _resolve(dialect: str, call: str, sj: Any, np: Any, nbytes: int) -> Ways:
-    make = _REQUESTS[dialect]
-    request, sizes = make(sj), count(1)
-    calls = {
-        "request": lambda: make(sj),
-        "resolve": lambda: sj.resolve(_SHAPE, request),
-        "resolve-unseen": lambda: sj.resolve((8, next(sizes), 2048), request),
-    }
-    # No byte is behind it: NumPy, too, has only a shape to find.
-    nothing = np.broadcast_to(np.empty((), np.uint8), _SHAPE)
-    if call != "resolve-unseen":
-        return {OURS: calls[call], "numpy": lambda: nothing.reshape(8, 2048, -1, 64)}
-    large, numbers = np.broadcast_to(nothing[:, :1], (8, 1 << 31, 2048)), count(1)
-
-    def by_numpy() -> Any:
-        size = next(numbers)
-        return large[:, :size].reshape(8, size, -1, 64)
-
-    return {OURS: calls[call], "numpy": by_numpy}
-
-
-def _shape(sj: Any, made: Any) -> Any:
-    """A shape that is found, the one of an array, or what a request finds."""
-    if isinstance(made, tuple):
-        return made
-    return made.shape if hasattr(made, "shape") else sj.resolve(_SHAPE, made)
-
-
-def _dtypes(sj: Any, np: Any, nbytes: int) -> Ways:
-    known = [kind for kind in sj.dtypes.all() if kind.numpy is not None and kind.bits]
-    names, scalars = [kind.name for kind in known], [kind.numpy.type for kind in known]
-    return {
-        OURS: lambda: [sj.dtype(name) for name in names],
-        "numpy": lambda: [np.dtype(scalar) for scalar in scalars],
-    }
-
-
-_PROGRAMS: dict[str, tuple[tuple[int, ...], str, Callable[[Any], Any]]] = {
+_PROGRAMS: dict[str, tuple[Ints, str, Look]] = {
     "64B/float32": ((4, 4), "float32", lambda t: permuted(t, (1, 0))),
     "4KiB/bfloat16": ((4, 64, 8), "bfloat16", lambda t: permuted(t, (1, 0, 2))),
     "1KiB-chain/uint8": (
@@ -97,7 +72,45 @@ _PROGRAMS: dict[str, tuple[tuple[int, ...], str, Callable[[Any], Any]]] = {
 }  # fmt: skip
 
 
-def _program(name: str, sj: Any, np: Any, nbytes: int) -> Ways:
+def _reshape(x: NDArray[Any], target: Ints, tensor: bool, sj: Any, nbytes: int) -> Ways:
+    ours = sj.asarray(x) if tensor else x
+    return {OURS: lambda: sj.reshape(ours, target), "numpy": lambda: x.reshape(target)}
+
+
+def _look(look: Expression, tensor: bool, sj: Any, nbytes: int) -> Ways:
+    x = np.zeros((16, 32, 64), np.float32)
+    return {OURS: partial(look, sj, sj.asarray(x) if tensor else x), "numpy": partial(look, np, x)}
+
+
+def _resolve(dialect: str, call: str, sj: Any, nbytes: int) -> Ways:
+    make = _REQUESTS[dialect]
+    request, sizes = make(sj), count(1)
+    calls = {
+        "request": lambda: make(sj),
+        "resolve": lambda: sj.resolve(_SHAPE, request),
+        "resolve-unseen": lambda: sj.resolve((8, next(sizes), 2048), request),
+    }
+    # No byte is behind it: NumPy, too, has only a shape to find, and remembers none.
+    nothing = np.broadcast_to(np.uint8(0), _SHAPE)
+    return {OURS: calls[call], "numpy": lambda: nothing.reshape(8, 2048, -1, 64)}
+
+
+def _shape(sj: Any, made: Any) -> Any:
+    """A shape that is found, of an array, or by a request; but for what is never seen twice."""
+    shape = sj.resolve(_SHAPE, made) if hasattr(made, "dims") else getattr(made, "shape", made)
+    return shape[2:]
+
+
+def _dtypes(sj: Any, nbytes: int) -> Ways:
+    known = [kind for kind in sj.dtypes.all() if kind.numpy is not None and kind.bits]
+    names, scalars = [kind.name for kind in known], [kind.numpy.type for kind in known]
+    return {
+        OURS: lambda: [sj.dtype(name) for name in names],
+        "numpy": lambda: [np.dtype(scalar) for scalar in scalars],
+    }
+
+
+def _program(name: str, sj: Any, nbytes: int) -> Ways:
     """One small program call, out= given."""
     shape, dtype, look = _PROGRAMS[name]
     x = filled(shape, dtype)
@@ -111,12 +124,11 @@ def calls() -> tuple[Call, ...]:
     """What takes microseconds: views, shapes resolved, dtypes looked up, small programs."""
     table: dict[str, Make] = {}
     reads: dict[str, Read] = {"dtypes": lambda sj, made: [kind.name for kind in made]}
-    for kind in ("ndarray", "tensor"):
-        for row in RESHAPES:
-            if not row.copied:
-                table[f"reshape-{row.name}/{kind}"] = partial(_reshape, row, kind == "tensor")
+    for kind, tensor in (("ndarray", False), ("tensor", True)):
+        for name, row in RESHAPES.items():
+            table[f"reshape-{name}/{kind}"] = partial(_reshape, *row, tensor)
         for name, look in LOOKS.items():
-            table[f"{name}/{kind}"] = partial(_look, look, kind == "tensor")
+            table[f"{name}/{kind}"] = partial(_look, look, tensor)
     for dialect in _REQUESTS:
         for call in ("request", "resolve", "resolve-unseen"):
             table[f"{call}/{dialect}"] = partial(_resolve, dialect, call)
@@ -126,48 +138,43 @@ def calls() -> tuple[Call, ...]:
     return tuple(rows("calls", table, reads=reads))
 
 
-def _equal(first: bool, second: bool, sj: Any, np: Any, nbytes: int) -> Ways:
-    one = filled((max(1, nbytes // 4096), 1024), np.int32)
-    other = one.copy()
-    one, other = (one.T if first else one), (other.T if second else other)
-    if first != second:
-        other = np.ascontiguousarray(one)
-    equal = partial(sj.array_equal, one, other)
-    return {OURS: equal, "numpy": partial(np.array_equal, one, other)}
+def _both(given: Given, call: Expression, sj: Any, nbytes: int) -> Ways:
+    """The same expression by both."""
+    arguments = given(nbytes)
+    return {OURS: partial(call, sj, *arguments), "numpy": partial(call, np, *arguments)}
 
 
-def _take(shape: tuple[int, int], axis: int, indices: int, sj: Any, np: Any, nbytes: int) -> Ways:
-    x = np.ones((min(shape[0], max(1, nbytes // (4 * shape[1]))), shape[1]), np.float32)
-    at = np.random.default_rng(1).integers(0, x.shape[axis], indices)
-    return {OURS: partial(sj.take, x, at, axis=axis), "numpy": partial(np.take, x, at, axis)}
+def _ints(nbytes: int) -> NDArray[Any]:
+    return filled((max(1, nbytes // 4096), 1024), np.int32)
 
 
-def _along(indices: int, sj: Any, np: Any, nbytes: int) -> Ways:
-    x = np.ones((max(1, nbytes // 4096), 1024), np.float32)
-    at = np.random.default_rng(1).integers(0, 1024, (len(x), indices))
-    return {
-        OURS: partial(sj.take_along_axis, x, at, axis=1),
-        "numpy": partial(np.take_along_axis, x, at, axis=1),
-    }
-
-
-def _pad(shape: tuple[int, ...], sj: Any, np: Any, nbytes: int) -> Ways:
+def _ones(shape: Ints, nbytes: int) -> NDArray[Any]:
+    """Ones of this shape, of fewer rows if those are more bytes."""
     count = min(shape[0], max(1, nbytes // (4 * prod(shape[1:]))))
-    x = np.ones((count, *shape[1:]), np.float32)
+    return np.ones((count, *shape[1:]), np.float32)
+
+
+def _taken(shape: tuple[int, int], axis: int, indices: int, nbytes: int) -> tuple[Any, ...]:
+    x = _ones(shape, nbytes)
+    return x, np.random.default_rng(1).integers(0, x.shape[axis], indices), axis
+
+
+def _taken_along(nbytes: int) -> tuple[Any, ...]:
+    x = _ones((nbytes, 1024), nbytes)
+    return x, np.random.default_rng(1).integers(0, 1024, (len(x), 64))
+
+
+def _matrix(nbytes: int) -> tuple[Any, ...]:
+    return (filled((max(2, nbytes // 8192), 2048), np.uint16),)
+
+
+def _pad(shape: Ints, sj: Any, nbytes: int) -> Ways:
+    x = _ones(shape, nbytes)
     ours = partial(sj.onnx.pad, x, (0, 0, 1, 1) * 2)
     return {OURS: ours, "numpy": partial(np.pad, x, [(0, 0), (0, 0), (1, 1), (1, 1)])}
 
 
-def _moved(look: Look, sj: Any, np: Any, nbytes: int) -> Ways:
-    x = filled((max(2, nbytes // 8192), 2048), np.uint16)
-    return {OURS: partial(look, sj, x), "numpy": partial(look, np, x)}
-
-
-def _copied(row: Reshape, sj: Any, np: Any, nbytes: int) -> Ways:
-    return _reshape(row, False, sj, np, nbytes)
-
-
-def _unpack(sj: Any, np: Any, nbytes: int) -> Ways:
+def _unpack(sj: Any, nbytes: int) -> Ways:
     stream = pattern(nbytes // 4)
     t = sj.Tensor.frombuffer(stream, "uint4", (2 * stream.size,))
 
@@ -180,7 +187,7 @@ def _unpack(sj: Any, np: Any, nbytes: int) -> Ways:
     return {OURS: lambda: sj.unpack(t), "numpy": by_numpy}
 
 
-def _stack_packed(sj: Any, np: Any, nbytes: int) -> Ways:
+def _stack_packed(sj: Any, nbytes: int) -> Ways:
     """Three planes of 4-bit colours beside each other; NumPy has a byte for each."""
     planes = [filled((max(1, nbytes // 6144), 1024), np.uint8) & np.uint8(15) for _ in range(3)]
     packed = [sj.pack(x, "uint4") for x in planes]
@@ -190,7 +197,7 @@ def _stack_packed(sj: Any, np: Any, nbytes: int) -> Ways:
     }
 
 
-def _quantize(sj: Any, np: Any, nbytes: int) -> Ways:
+def _quantize(sj: Any, nbytes: int) -> Ways:
     x = np.resize(np.arange(-100, 100, dtype=np.float32), (max(1, nbytes // 5120), 1024))
     scale = np.full((len(x), 1), 0.5, np.float32)
     words = {"dtype": "int8", "block_shape": (1, 1024)}
@@ -199,25 +206,33 @@ def _quantize(sj: Any, np: Any, nbytes: int) -> Ways:
     return {OURS: partial(sj.quantize, x, scale, **words, out=out), "numpy": by_numpy}
 
 
+_EQUAL: Expression = lambda m, x, y: m.array_equal(x, y)  # noqa: E731
+_TAKE: Expression = lambda m, x, at, axis: m.take(x, at, axis=axis)  # noqa: E731
+_FUNCTIONS: dict[str, Make] = {
+    "equal/alike": partial(_both, lambda n: (_ints(n), _ints(n)), _EQUAL),
+    "equal/both-transposed": partial(_both, lambda n: (_ints(n).T, _ints(n).T), _EQUAL),
+    "equal/one-transposed": partial(
+        _both, lambda n: (_ints(n).T, np.ascontiguousarray(_ints(n).T)), _EQUAL
+    ),
+    "take/rows-3KiB": partial(_both, partial(_taken, (4096, 768), 0, 8192), _TAKE),
+    "take/rows-64B": partial(_both, partial(_taken, (65536, 16), 0, 65536), _TAKE),
+    "take/columns": partial(_both, partial(_taken, (1024, 1024), 1, 2048), _TAKE),
+    "take/few": partial(_both, partial(_taken, (64, 64), 0, 8), _TAKE),
+    "take-along/columns": partial(
+        _both, _taken_along, lambda m, x, at: m.take_along_axis(x, at, axis=1)
+    ),
+    "pad/images": partial(_pad, (32, 64, 56, 56)),
+    "pad/small": partial(_pad, (1, 8, 8, 8)),
+    "tile": partial(_both, _matrix, lambda m, x: m.tile(x, (2, 1))),
+    "repeat": partial(_both, _matrix, lambda m, x: m.repeat(x, 2, axis=0)),
+    "roll": partial(_both, _matrix, lambda m, x: m.roll(x, 7, axis=1)),
+    "unpack/uint4": _unpack,
+    "stack-packed": _stack_packed,
+    "quantize/int8-rows": _quantize,
+    **{f"reshape/{name}": partial(_reshape, *row, False) for name, row in COPIED_RESHAPES.items()},
+}
+
+
 def functions() -> tuple[Call, ...]:
     """What makes arrays, or compares them, beside NumPy's function of that name."""
-    table: dict[str, Make] = {
-        "equal/alike": partial(_equal, False, False),
-        "equal/both-transposed": partial(_equal, True, True),
-        "equal/one-transposed": partial(_equal, True, False),
-        "take/rows-3KiB": partial(_take, (4096, 768), 0, 8192),
-        "take/rows-64B": partial(_take, (65536, 16), 0, 65536),
-        "take/columns": partial(_take, (1024, 1024), 1, 2048),
-        "take/few": partial(_take, (64, 64), 0, 8),
-        "take-along/columns": partial(_along, 64),
-        "pad/images": partial(_pad, (32, 64, 56, 56)),
-        "pad/small": partial(_pad, (1, 8, 8, 8)),
-        "tile": partial(_moved, lambda m, x: m.tile(x, (2, 1))),
-        "repeat": partial(_moved, lambda m, x: m.repeat(x, 2, axis=0)),
-        "roll": partial(_moved, lambda m, x: m.roll(x, 7, axis=1)),
-        "unpack/uint4": _unpack,
-        "stack-packed": _stack_packed,
-        "quantize/int8-rows": _quantize,
-        **{f"reshape/{r.name}": partial(_copied, r) for r in RESHAPES if r.copied},
-    }
-    return tuple(rows("functions", table, 32 * MIB))
+    return tuple(rows("functions", _FUNCTIONS, 32 * MIB))

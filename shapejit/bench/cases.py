@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -22,9 +22,11 @@ OURS = "shapejit"  # the way that is measured beside the others
 _KEPT = 8  # dims up to this size make a case what it is, such as 3 channels or 4 x 4 patches
 _PERIOD = 16  # a scaled dim keeps its remainder: rows that lay off the cache lines still do
 
+Ints = tuple[int, ...]  # a shape, or axes
+Look = Callable[[Any], Any]  # what is made of an array
 Way = Callable[[], Any]
 Ways = dict[str, Way]
-Make = Callable[[Any, Any, int], Ways]
+Make = Callable[[Any, int], Ways]
 Read = Callable[[Any, Any], Any]
 
 
@@ -51,8 +53,8 @@ class Case(ABC):
         return None
 
     @abstractmethod
-    def ways(self, sj: Any, np: Any) -> Ways:
-        """Functions without arguments by name, `OURS` first, made of the given package and NumPy.
+    def ways(self, sj: Any) -> Ways:
+        """Functions without arguments by name, `OURS` first, made of the given package.
 
         What `result` reads of those that return something is the same.
         """
@@ -68,7 +70,7 @@ class Case(ABC):
 
 @dataclass(frozen=True)
 class Call(Case):
-    """A case whose ways one function makes, `make(sj, np, nbytes)`, of about so many bytes.
+    """A case whose ways one function makes, `make(sj, nbytes)`, of about so many bytes.
 
     `read(sj, made)` is its `result`, where that is not what the ways return.
     """
@@ -83,9 +85,9 @@ class Call(Case):
         """The bytes, where all of them are copied once."""
         return self.nbytes if self.moves else 0
 
-    def ways(self, sj: Any, np: Any) -> Ways:
+    def ways(self, sj: Any) -> Ways:
         """What `make` makes."""
-        return self.make(sj, np, self.nbytes)
+        return self.make(sj, self.nbytes)
 
     def result(self, sj: Any, made: Any) -> Any:
         """What `read` makes of it."""
@@ -106,9 +108,9 @@ class Copy(Case):
     """
 
     dtype: str
-    shape: tuple[int, ...]
-    axes: tuple[int, ...] | None = None
-    look: Callable[[NDArray[Any]], NDArray[Any]] | None = None
+    shape: Ints
+    axes: Ints | None = None
+    look: Look | None = None
     shift: int = 0
     fresh: bool = False
 
@@ -119,64 +121,52 @@ class Copy(Case):
 
     @property
     def source_nbytes(self) -> int:
-        """Bytes of the array; the result of a slice or a broadcast has others."""
-        return prod(self.shape) * self.itemsize
+        """Bytes of the array, packed if its elements are."""
+        return packed_nbytes(self.shape, self.dtype)
 
     @property
     def moved(self) -> int:
-        """Bytes of the result."""
-        return int(self.view(self._nothing).size) * self.itemsize
+        """Bytes of the result; of a slice or a broadcast others than the array's."""
+        return packed_nbytes(self.result_shape, self.dtype)
 
     @property
-    def _nothing(self) -> NDArray[np.uint8]:
-        """An array of this shape without memory."""
-        return np.broadcast_to(np.empty((), np.uint8), self.shape)
+    def result_shape(self) -> Ints:
+        """The shape of the view, found without memory."""
+        shape: Ints = self.view(np.broadcast_to(np.uint8(0), self.shape)).shape
+        return shape
 
     def view(self, base: Any) -> Any:
         """The view of an array of this case's shape that a copy makes row-major."""
         return base.transpose(self.axes) if self.look is None else self.look(base)
 
-    def source(self) -> NDArray[Any]:
-        """The array: bytes that look random, the same in every process."""
-        return filled(self.shape, self.dtype)
-
-    def output(self) -> NDArray[Any]:
-        """Memory for the result, as `shift` asks, mapped before the clock runs."""
-        shape = self.view(self._nothing).shape
-        memory = np.full(self.shift + prod(shape) * self.itemsize, 0, np.uint8)
-        return memory[self.shift :].view(self.dtype).reshape(shape)
-
-    def ways(self, sj: Any, np: Any) -> Ways:
+    def ways(self, sj: Any) -> Ways:
         """Ours and NumPy's, which gets its own type of that width: it moves that best."""
-        view = self.view(self.source())
-        if self.fresh:
-            ways = {OURS: partial(sj.ascontiguous, view)}
-            out = self.output()
-            ways["out="] = partial(sj.ascontiguous, view, out=out)
-            return {**ways, "numpy": partial(np.ascontiguousarray, plain(view))}
-        out = self.output()
-        by_numpy = partial(assigned, plain(out), plain(view))
-        return {OURS: partial(sj.ascontiguous, view, out=out), "numpy": by_numpy}
+        view = self.view(filled(self.shape, self.dtype))
+        # As `shift` asks, and mapped before the clock runs.
+        memory = np.full(self.shift + view.nbytes, 0, np.uint8)
+        out = memory[self.shift :].view(self.dtype).reshape(view.shape)
+        ours = partial(sj.ascontiguous, view, out=out)
+        if not self.fresh:
+            return {OURS: ours, "numpy": partial(assigned, plain(out), plain(view))}
+        by_numpy = partial(np.ascontiguousarray, plain(view))
+        return {OURS: partial(sj.ascontiguous, view), "out=": ours, "numpy": by_numpy}
 
     @property
     def job(self) -> dict[str, Any] | None:
-        """The copy in numbers: strides and offset count elements."""
+        """The copy in numbers: strides and offset count elements. No peer has packed ones."""
+        if bits_of(self.dtype) < 8:
+            return None
         # Never written nor read: its pages are not even mapped.
         base = np.empty(self.shape, np.dtype((np.void, self.itemsize)))
-        view, address = self.view(base), "data"
-        first, begin = (x.__array_interface__[address][0] for x in (view, base))
-        turned = base.transpose(self.axes)
-        permuted = self.look is None and (view.shape, view.strides) == (
-            turned.shape,
-            turned.strides,
-        )
+        view, whole = self.view(base), base.transpose(self.axes)
+        permuted = (view.shape, view.strides) == (whole.shape, whole.strides)
         return {
             "itemsize": self.itemsize,
             "base": self.shape,
             "axes": self.axes if permuted else None,
             "shape": view.shape,
             "strides": [s // self.itemsize for s in view.strides],
-            "offset": (first - begin) // self.itemsize,
+            "offset": (view.ctypes.data - base.ctypes.data) // self.itemsize,
             "shift": self.shift,
             "fresh": self.fresh,
         }
@@ -204,7 +194,12 @@ def rows(
     return [Call(group, name, make, nbytes, read=found.get(name)) for name, make in table.items()]
 
 
-def permuted(x: Any, axes: tuple[int, ...]) -> Any:
+def ways_of(case: Case, sj: Any, nbytes: int) -> Ways:
+    """The ways of a case of about so many bytes: for a Call by another name."""
+    return case.scaled(nbytes / case.moved).ways(sj)
+
+
+def permuted(x: Any, axes: Ints) -> Any:
     """An ndarray, a Tensor or a tensor that is traced, its dims in another order."""
     return x.transpose(axes) if isinstance(x, np.ndarray) else x.permute_dims(axes)
 
@@ -220,7 +215,21 @@ def bits_of(dtype: str) -> int:
     return int(found[0])
 
 
-def filled(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+def named(name: str, shape: Ints, axes: Sequence[int], dtype: str) -> str:
+    """The name of a case that is a permutation.
+
+    >>> named("heads", (8, 32, 64), (1, 0, 2), "uint8")
+    'heads-8x32x64-102/uint8'
+    """
+    return f"{name}-{'x'.join(map(str, shape))}-{''.join(map(str, axes))}/{dtype}"
+
+
+def packed_nbytes(shape: Ints, dtype: str) -> int:
+    """The bytes of so many elements without gaps."""
+    return -(-prod(shape) * bits_of(dtype) // 8)
+
+
+def filled(shape: Ints, dtype: Any) -> NDArray[Any]:
     """An array of bytes that look random."""
     kind: np.dtype[Any] = np.dtype(dtype)
     made: NDArray[Any] = pattern(prod(shape) * kind.itemsize).view(kind).reshape(shape)
@@ -239,7 +248,7 @@ def assigned(out: NDArray[Any], x: NDArray[Any]) -> NDArray[Any]:
     return out
 
 
-def _scaled(shape: tuple[int, ...], factor: float) -> tuple[int, ...]:
+def _scaled(shape: Ints, factor: float) -> Ints:
     """The shape with about `factor` times the elements.
 
     >>> _scaled((7264, 7264), 0.25), _scaled((4095, 4097), 0.25), _scaled((2, 2, 2), 0.25)
@@ -259,7 +268,7 @@ def _scaled(shape: tuple[int, ...], factor: float) -> tuple[int, ...]:
     return min(_dims(shape, low), _dims(shape, high), key=lambda dims: abs(prod(dims) - wanted))
 
 
-def _dims(shape: tuple[int, ...], ratio: float) -> tuple[int, ...]:
+def _dims(shape: Ints, ratio: float) -> Ints:
     return tuple(_dim(size, ratio) for size in shape)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from .cases import OURS, Copy, Ways, bits_of
+from .cases import OURS, Copy, Ints, Ways, bits_of, packed_nbytes
 from .worker import numbers, scales
 
 GROUP = "casts"
@@ -26,27 +26,21 @@ class Cast(Copy):
     """
 
     target: str = "float32"
-    blocks: tuple[int, ...] = ()
-
-    @property
-    def source_nbytes(self) -> int:
-        """Packed bytes of the array."""
-        return prod(self.shape) * bits_of(self.dtype) // 8
+    blocks: Ints = ()
 
     @property
     def moved(self) -> int:
         """Half the bytes that are read and written, scales and zero points among them."""
         pairs = zip(self.shape, self.blocks, strict=False)
         operands = 8 * prod(-(-size // block) for size, block in pairs) if self.blocks else 0
-        result = prod(self.shape) * bits_of(self.target) // 8
-        return (self.source_nbytes + operands + result) // 2
+        return (self.source_nbytes + operands + packed_nbytes(self.shape, self.target)) // 2
 
-    def ways(self, sj: Any, np: Any) -> Ways:
+    def ways(self, sj: Any) -> Ways:
         """Ours, and by ml_dtypes and NumPy: converted, scaled, put in order."""
         base = sj.cast(sj.asarray(numbers(self.job)), self.dtype)
         seen = base.permute_dims(self.axes)
-        nbytes = prod(self.shape) * bits_of(self.target) // 8
-        out = sj.Tensor.frombuffer(np.full(nbytes, 0, np.uint8), self.target, seen.shape)
+        memory = np.full(packed_nbytes(self.shape, self.target), 0, np.uint8)
+        out = sj.Tensor.frombuffer(memory, self.target, seen.shape)
         values, call = base.unpack(), partial(sj.cast, seen, self.target, out=out)
         if self.blocks:
             assert self.axes is not None
@@ -93,36 +87,31 @@ _NARROW = (
     "int8",
     "uint8",
 )
+_SHAPES = {2: (8192, 4096), 4: (300, 224, 224, 3)}  # by the number of dims
 _FLOATS = ("float32", "bfloat16")
-_SHAPE = (8192, 4096)
+_BOTH_WIDE = [("float32", "bfloat16"), ("bfloat16", "float32")]
+_PAIRS = [
+    *_BOTH_WIDE, ("float32", "float16"), ("float16", "float32"),
+    *product(_NARROW, _FLOATS), *product(_FLOATS, _NARROW),
+]  # fmt: skip
+_TRANSPOSED = [
+    *_BOTH_WIDE, ("float8_e4m3fn", "bfloat16"), ("float32", "float8_e4m3fn"),
+    ("int4", "bfloat16"), ("int8", "float32"),
+]  # fmt: skip
+_ROWS: list[tuple[str, tuple[str, str], Ints, Ints]] = [
+    *(("rows", pair, (0, 1), ()) for pair in _PAIRS),
+    *(("transposed", pair, (1, 0), ()) for pair in _TRANSPOSED),
+    *((f"block-{block}", (source, "bfloat16"), (0, 1), (1, block))
+      for source in ("int4", "uint4", "float4_e2m1fn") for block in (16, 32, 128)),
+    ("block-128x128", ("float8_e4m3fn", "bfloat16"), (0, 1), (128, 128)),
+    ("images", ("uint8", "float32"), (0, 3, 1, 2), (300, 224, 224, 1)),
+]  # fmt: skip
 
 
 def cases() -> tuple[Cast, ...]:
     """All of the group."""
-    return tuple(_cases())
-
-
-def _cases() -> Iterator[Cast]:
-    pairs = [("float32", "bfloat16"), ("bfloat16", "float32")]
-    pairs += [("float32", "float16"), ("float16", "float32")]
-    pairs += [(narrow, wide) for narrow in _NARROW for wide in _FLOATS]
-    pairs += [(wide, narrow) for wide in _FLOATS for narrow in _NARROW]
-    turned = [*pairs[:2], ("float8_e4m3fn", "bfloat16"), ("float32", "float8_e4m3fn")]
-    turned += [("int4", "bfloat16"), ("int8", "float32")]
-    for source, target in pairs:
-        yield _cast("rows", source, target, (0, 1))
-    for source, target in turned:
-        yield _cast("transposed", source, target, (1, 0))
-    for source in ("int4", "uint4", "float4_e2m1fn"):
-        for block in (16, 32, 128):
-            yield _cast(f"block-{block}", source, "bfloat16", (0, 1), (1, block))
-    yield _cast("block-128x128", "float8_e4m3fn", "bfloat16", (0, 1), (128, 128))
-    name, shape, blocks = "images/uint8-float32", (300, 224, 224, 3), (300, 224, 224, 1)
-    yield Cast(GROUP, name, "uint8", shape, (0, 3, 1, 2), target="float32", blocks=blocks)
-
-
-def _cast(
-    name: str, source: str, target: str, axes: tuple[int, int], blocks: tuple[int, ...] = ()
-) -> Cast:
-    whole = f"{name}/{source}-{target}"
-    return Cast(GROUP, whole, source, _SHAPE, axes, target=target, blocks=blocks)
+    return tuple(
+        Cast(GROUP, f"{name}/{source}-{target}", source, _SHAPES[len(axes)], axes,
+             target=target, blocks=blocks)
+        for name, (source, target), axes, blocks in _ROWS
+    )  # fmt: skip

@@ -106,7 +106,7 @@ def measure(
 ) -> Row:
     """Prove one case against the other ways, then time all of them, interleaved."""
     tell(f"{case.id}: compiling kernels, comparing results")
-    ways = all_ways(case, sj, np)
+    ways = all_ways(case, sj)
     proved, differing, checksum = prove(case, sj, ways)
     tell(case.id)
     clocks: dict[str, Clock] = {name: clock(way) for name, way in ways.items()}
@@ -120,7 +120,7 @@ def measure(
                 differing.append(peer.name)
     seconds = turns(clocks, rounds, _SHARED_TURN if case.group == BUSY else _TURN)
     for peer in peers:
-        peer.drop()
+        peer.ask()  # it frees the arrays of the case
     return Row(case, seconds, tuple(differing), proved)
 
 

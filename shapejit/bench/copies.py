@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .cases import Copy
+from .cases import Copy, Ints, Look
 from .workloads import LARGE
-
-Look = Callable[[NDArray[Any]], NDArray[Any]]
 
 
 def views() -> tuple[Copy, ...]:
     """Slices, negative strides and broadcasts, alone and under a transposition."""
     inner, outer = (64, 1024, 1024), (256, 1024, 1024)
-    table: tuple[tuple[str, tuple[int, ...], str, Look], ...] = (
+    table: tuple[tuple[str, Ints, str, Look], ...] = (
         ("slice-columns", (8192, 8192), "float32",
          lambda a: a[:, a.shape[1] // 128 :][:, : a.shape[1] // 2]),
         ("slice-columns-odd", (8192, 8192), "float32", lambda a: a[:, 3:-2]),
@@ -57,7 +53,7 @@ def views() -> tuple[Copy, ...]:
 def odd() -> tuple[Copy, ...]:
     """Rows that start anywhere in a cache line, in the source, the output or both."""
     swap, reverse, turn = (1, 0), (2, 1, 0), (2, 0, 1)
-    table: tuple[tuple[tuple[int, ...], tuple[int, ...], str, int], ...] = (
+    table: tuple[tuple[Ints, Ints, str, int], ...] = (
         ((4095, 4097), swap, "float32", 0),
         ((7263, 7265), swap, "float32", 0),
         ((7263, 7265), swap, "bfloat16", 0),
@@ -93,20 +89,16 @@ def tiny_dims() -> tuple[Copy, ...]:
 
 def small() -> tuple[Copy, ...]:
     """One transposed copy of few bytes: what a call costs."""
-    sides = {"uint8": (8, 8), "float32": (4, 4)}
-    narrow = SmallCopy("small", "8738x15/uint8", "uint8", (8738, 15), (1, 0))
-    square = tuple(
-        SmallCopy(
-            "small", f"{rows * n}x{columns * n}/{dtype}", dtype, (rows * n, columns * n), (1, 0)
-        )
-        for dtype, (rows, columns) in sides.items()
-        for n in (1, 2, 4, 8, 16, 32)
+    sizes = [1, 2, 4, 8, 16, 32]
+    shapes = [("uint8", 8 * n, 8 * n) for n in sizes] + [("float32", 4 * n, 4 * n) for n in sizes]
+    return tuple(
+        SmallCopy("small", f"{rows}x{columns}/{dtype}", dtype, (rows, columns), (1, 0))
+        for dtype, rows, columns in (*shapes, ("uint8", 8738, 15))
     )
-    return (*square, narrow)
 
 
 class SmallCopy(Copy):
-    """A copy of few bytes, of this size: a call, and no memory, is what takes time."""
+    """A copy of just this size that no memcpy is beside, as it takes a call's time, or a wait."""
 
     moved = 0
 

@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from math import isqrt
-from statistics import median
 from time import perf_counter
 
 import numpy as np
@@ -34,10 +33,9 @@ from ..quantization.table import schemes
 from ..runtime import building
 from ..runtime.system import usable_cores
 from ..runtime.workers import threads
-from .cases import OURS, Case, Copy, Ways
+from .cases import OURS, Case, Copy, Ints
 from .casts import Cast
-from .comparison import prove
-from .measure import clock, samples
+from .comparison import measure
 from .packed import Packed
 from .schemes import Scheme
 
@@ -47,7 +45,6 @@ ROUNDS = 7
 _LAYERS, _BLOCK = 16, 128
 _SCHEME = schemes["fp8:block"]
 _CONFIG = declaration(_SCHEME.name, {"weight_block_size": (_BLOCK, _BLOCK)}, {"dtype": "float32"})
-_DISTURBED = 1.5  # times the fastest round; without other programs it is well below
 _BFLOAT16, _FLOAT8 = map(dtype, ("bfloat16", "float8_e4m3fn"))
 
 
@@ -55,14 +52,12 @@ _BFLOAT16, _FLOAT8 = map(dtype, ("bfloat16", "float8_e4m3fn"))
 class Row:
     """One copy: the shape of its result, whether every bit is right, and both speeds.
 
-    Speeds are 10^9 bytes read and written per second, from memory to memory: the
-    median of the faster half of several rounds, in which shapejit and NumPy are interleaved.
-    `disturbed` says that the times differ much even within this half, as when
-    other programs use the cores for long.
+    Speeds are 10^9 bytes read and written per second, from memory to memory: the medians of
+    several rounds, in which shapejit and NumPy are interleaved. `disturbed` as in `comparison`.
     """
 
     name: str
-    shape: tuple[int, ...]
+    shape: Ints
     nbytes: int
     same: bool
     gb_per_s: float
@@ -105,26 +100,23 @@ def run(progress: Callable[[str], object] | None = None, keep: str | None = None
     with _folder(keep) as folder:
         source, target = (os.path.join(folder, name) for name in ("fp8", "bf16"))
         tell("writing an FP8 checkpoint")
-        weights = _checkpoint()
-        os.mkdir(source)
-        files.save_file(weights, os.path.join(source, "model.safetensors"))
-        with open(os.path.join(source, CONFIG), "w") as file:
-            json.dump(_CONFIG, file)
-        copies = [(name, case, case.ways(sj, np)) for name, case in _cases().items()]
+        weights = checkpoint(source, _LAYERS, (isqrt(BYTES // _LAYERS),) * 2)
+        cases = _cases()
+        calls = [case.ways(sj)[OURS] for case in cases.values()]
         tell("compiling kernels that are not on disk")
         start = perf_counter()
         with _kernels_only(), ThreadPoolExecutor(threads()) as pool:
-            [*pool.map(lambda copy: copy[2][OURS](), copies)]
+            shapes = [*pool.map(lambda call: call().shape, calls)]
         compiled = perf_counter() - start
         tell("converting the checkpoint to bfloat16")
         report = files.convert(source, target, [("to", "bf16")])
         tell("verifying the conversion")
         found = tuple(map(str, differences(Weights(weights, _CONFIG), files.load_file(target))))
         rows = []
-        for name, case, ways in copies:
+        for (name, case), shape in zip(cases.items(), shapes, strict=True):
             tell(f"checking and timing: {name}")
             with _kernels_only():
-                rows.append(_row(name, case, ways))
+                rows.append(_row(name, case, shape))
         paths = (source, target) if keep else ("SRC", "DST")
         commands = ("shapejit", "convert", *paths, "--to", "bf16"), ("shapejit", "verify", *paths)
         return Demo(report, found, tuple(rows), commands, compiled)
@@ -148,17 +140,21 @@ def _folder(keep: str | None) -> Iterator[str]:
         yield keep
 
 
-def _checkpoint() -> dict[str, Tensor]:
-    """Weights of random codes, all but NaN, and a norm that is not quantised."""
-    random, size = np.random.default_rng(5), isqrt(BYTES // _LAYERS)
-    made = {"model.norm.weight": cast(asarray(np.ones(size, np.float32)), _BFLOAT16)}
-    for layer in range(_LAYERS):
-        codes = random.integers(0, 254, (size, size), np.uint8)
-        codes += codes > 126  # 127 and 255 are NaN
-        scale = random.uniform(0.001, 0.01, (size // _BLOCK, size // _BLOCK)).astype(np.float32)
+def checkpoint(folder: str, layers: int, shape: tuple[int, int]) -> dict[str, Tensor]:
+    """A new folder of weights of random codes, all but NaN, and a norm that is not quantised."""
+    random = np.random.default_rng(5)
+    codes = random.integers(0, 254, shape, np.uint8)
+    codes += codes > 126  # 127 and 255 are NaN
+    weight = Tensor.frombuffer(codes, _FLOAT8, shape)  # the same in all layers
+    made = {"model.norm.weight": cast(asarray(np.ones(shape[1], np.float32)), _BFLOAT16)}
+    for layer in range(layers):
+        scale = random.uniform(0.001, 0.01, [size // _BLOCK for size in shape]).astype(np.float32)
         name = f"model.layers.{layer}.mlp.up_proj.weight"
-        made[name] = Tensor.frombuffer(codes, _FLOAT8, codes.shape)
-        made[f"{name}_scale_inv"] = asarray(scale)
+        made |= {name: weight, f"{name}_scale_inv": asarray(scale)}
+    os.mkdir(folder)
+    files.save_file(made, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
+    with open(os.path.join(folder, CONFIG), "w") as file:
+        json.dump(_CONFIG, file)
     return made
 
 
@@ -177,33 +173,9 @@ def _cases() -> dict[str, Case]:
     }
 
 
-def _row(name: str, case: Case, ways: Ways) -> Row:
+def _row(name: str, case: Case, shape: Ints) -> Row:
     """Compare a copy with NumPy's, and time both in memory."""
-    _, differing, _ = prove(case, import_module("shapejit"), ways)
-    times = interleaved(*ways.values())
-    nbytes, (mine_s, numpy_s) = 2 * case.moved, map(typical, times)
-    return Row(
-        name,
-        ways[OURS]().shape,
-        nbytes,
-        same=not differing,
-        gb_per_s=nbytes / 1e9 / mine_s,
-        numpy_gb_per_s=nbytes / 1e9 / numpy_s,
-        disturbed=any(typical(own) > _DISTURBED * min(own) for own in times),
-    )
-
-
-def interleaved(*functions: Callable[[], object]) -> list[list[float]]:
-    """Seconds of each round of each, interleaved."""
-    clocks = {str(k): clock(function) for k, function in enumerate(functions)}
-    return list(samples(clocks, ROUNDS, seconds=0).values())
-
-
-def typical(seconds: list[float]) -> float:
-    """The median of the faster half.
-
-    While another program uses a core, a parallel loop waits for its thread there:
-    with one of two cores busy, such a call took 7 ms instead of 0.3. Such rounds
-    say nothing about the speed of the loop.
-    """
-    return median(sorted(seconds)[: (len(seconds) + 1) // 2])
+    found = measure(import_module("shapejit"), case, rounds=ROUNDS)
+    nbytes = 2 * case.moved
+    ours, numpys, *_ = (nbytes / 1e9 / seconds for seconds in found.seconds.values())
+    return Row(name, shape, nbytes, not found.differing, ours, numpys, found.disturbed)

@@ -15,51 +15,51 @@ from typing import Any
 
 import numpy as np
 
-from .cases import MIB, OURS, Call, Make, Read, Ways, filled, rows
+from .cases import MIB, OURS, Call, Look, Make, Read, Ways, filled, rows
 from .plain_schemes import DECODED
 
 
-def _folder(ways: Callable[[Any, Any, int, Path], Ways], sj: Any, np: Any, nbytes: int) -> Ways:
+def _folder(ways: Callable[[Any, int, Path], Ways], sj: Any, nbytes: int) -> Ways:
     """Ways that have a folder, in memory where there is one: a disk's own time is not ours."""
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    place = Path(tempfile.mkdtemp(prefix="shapejit-", dir=memory))
-    made = ways(sj, np, nbytes, place)
+    folder = Path(tempfile.mkdtemp(prefix="shapejit-", dir=memory))
+    made = ways(sj, nbytes, folder)
     # The folder stays as long as our function does.
-    weakref.finalize(made[OURS], shutil.rmtree, place, ignore_errors=True)
+    weakref.finalize(made[OURS], shutil.rmtree, folder, ignore_errors=True)
     return made
 
 
-def _load(sj: Any, np: Any, nbytes: int, place: Path) -> Ways:
+def _load(sj: Any, nbytes: int, folder: Path) -> Ways:
     """A file of a thousand arrays."""
     x = filled((1000, 64), np.uint8)
-    sj.save_file({f"layers.{i}.weight": row for i, row in enumerate(x)}, place / "many.npz")
+    sj.save_file({f"layers.{i}.weight": row for i, row in enumerate(x)}, folder / "many.npz")
 
     def by_numpy() -> Any:
-        with np.load(place / "many.npz") as found:
+        with np.load(folder / "many.npz") as found:
             return dict(found)
 
-    return {OURS: partial(sj.load_file, place / "many.npz"), "numpy": by_numpy}
+    return {OURS: partial(sj.load_file, folder / "many.npz"), "numpy": by_numpy}
 
 
 def _arrays(sj: Any, made: Any) -> list[Any]:
     return [*made, *made.values()]
 
 
-def _save(suffix: str, sj: Any, np: Any, nbytes: int, place: Path) -> Ways:
+def _save(suffix: str, sj: Any, nbytes: int, folder: Path) -> Ways:
     """A transposed matrix, and what NumPy writes of it."""
     x = filled((max(1, nbytes // 4096), 1024), np.float32).T
-    path = place / f"ours{suffix}"
+    path = folder / f"ours{suffix}"
 
     def ours() -> Path:
         sj.save_file({"weight": x}, path)
         return path
 
-    return {OURS: ours, "numpy": lambda: _saved(np, place, np.ascontiguousarray(x))}
+    return {OURS: ours, "numpy": lambda: _saved(folder, np.ascontiguousarray(x))}
 
 
-def _saved(np: Any, place: Path, x: Any) -> Path:
+def _saved(folder: Path, x: Any) -> Path:
     """The file that NumPy writes, on the disk when this returns, as ours is."""
-    path = place / "theirs.npy"
+    path = folder / "theirs.npy"
     with open(path, "wb") as file:
         np.save(file, x)
         os.fsync(file.fileno())
@@ -74,7 +74,7 @@ def _data(sj: Any, path: Path) -> bytes:
 
 
 # What the command is asked for, and NumPy, of the array or of its stored parts.
-_RULES: dict[str, tuple[tuple[str, str], Callable[[Any], Any]]] = {
+_RULES: dict[str, tuple[tuple[str, str], Look]] = {
     "rename": (("rename", r"s/w\.(.*)/v.\1/"), lambda x: x),
     "permute": (("permute", ".*=1,0"), lambda x: np.ascontiguousarray(x.T)),
     "cast": (("cast", ".*=F16"), lambda x: x.astype(np.float16)),
@@ -82,8 +82,8 @@ _RULES: dict[str, tuple[tuple[str, str], Callable[[Any], Any]]] = {
 }
 
 
-def _convert(rule: str, sj: Any, np: Any, nbytes: int, place: Path) -> Ways:
-    """A folder of a file, beside NumPy, and cp of the larger side."""
+def _convert(rule: str, sj: Any, nbytes: int, folder: Path) -> Ways:
+    """A folder of a file."""
     x = filled((max(1, nbytes // (128 * 4096)) * 128, 1024), np.int16).astype(np.float32)
     words, by_numpy = _RULES[rule]
     stored: Any = x
@@ -91,30 +91,21 @@ def _convert(rule: str, sj: Any, np: Any, nbytes: int, place: Path) -> Ways:
     if rule == "to-bf16":
         stored = {key: t.numpy() for key, t in sj.schemes["fp8:channel"].encode(x).items()}
         parts = {f"w.{key}": part for key, part in stored.items()}
-    (place / "in").mkdir()
-    sj.save_file(parts, place / "in" / "model.safetensors")
-    convert = partial(sj.files.convert, str(place / "in"), str(place / "out"), [words])
+    (folder / "in").mkdir()
+    sj.save_file(parts, folder / "in" / "model.safetensors")
+    convert = partial(sj.files.convert, str(folder / "in"), str(folder / "out"), [words])
     convert()
-    larger = max("in", "out", key=lambda name: _size(place / name))
-    copy = ["cp", "-rT", str(place / larger), str(place / "copy")]
 
     def ours() -> Path:
         convert(proof=False)
-        return place / "out" / "model.safetensors"
+        return folder / "out" / "model.safetensors"
 
-    def cp() -> None:
-        subprocess.run(copy, check=True)
-
-    return {OURS: ours, "numpy": lambda: _saved(np, place, by_numpy(stored)), "cp": cp}
-
-
-def _size(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.iterdir())
+    return {OURS: ours, "numpy": lambda: _saved(folder, by_numpy(stored))}
 
 
 def files() -> tuple[Call, ...]:
     """Files read and written, and folders converted."""
-    table: dict[str, Callable[[Any, Any, int, Path], Ways]] = {
+    table: dict[str, Callable[[Any, int, Path], Ways]] = {
         "load/npz": _load,
         "save/npy": partial(_save, ".npy"),
         "save/safetensors": partial(_save, ".safetensors"),
@@ -143,11 +134,11 @@ def _run(command: list[str], **more: str) -> None:
     subprocess.run(command, env=patient, check=True)
 
 
-def _process(statement: str, sj: Any, np: Any, nbytes: int) -> Ways:
+def _process(statement: str, sj: Any, nbytes: int) -> Ways:
     """A new process, with kernels cached and, "cold", with none, beside one that imports NumPy."""
     # The package that is measured, wherever it was imported from.
-    place = f"import sys; sys.path.insert(0, {str(Path(sj.__file__).parents[1])!r}); "
-    command = [sys.executable, "-c", place + _IMPORT + statement]
+    path = f"import sys; sys.path.insert(0, {str(Path(sj.__file__).parents[1])!r}); "
+    command = [sys.executable, "-c", path + _IMPORT + statement]
 
     def cold() -> None:
         with tempfile.TemporaryDirectory(prefix="shapejit-") as cache:

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from .cases import OURS, Copy, Ways, filled, plain
+import numpy as np
+
+from .cases import OURS, Copy, Ints, Ways, filled, named, plain
 
 GROUP = "joins"
 
@@ -29,7 +31,7 @@ class Join(Copy):
         """Bytes of the result."""
         return self.source_nbytes
 
-    def ways(self, sj: Any, np: Any) -> Ways:
+    def ways(self, sj: Any) -> Ways:
         """Ours and NumPy's, which has its own types' loops."""
         parts = [part.copy() for part in filled((self.count, *self.shape), self.dtype)]
         by_numpy = np.stack if self.work == "stack" else np.concatenate
@@ -45,7 +47,7 @@ class Join(Copy):
         return {"work": self.work, "itemsize": self.itemsize, **facts}
 
 
-_CASES: tuple[tuple[str, int, tuple[int, ...], int, tuple[str, ...]], ...] = (
+_CASES: tuple[tuple[str, int, Ints, int, tuple[str, ...]], ...] = (
     ("stack", 3, (4096, 4096), 2, ("uint8", "float32")),  # colours beside each other
     ("stack", 2, (4096, 4096), 2, ("bfloat16", "float32")),  # real and imaginary parts
     ("stack", 4, (1 << 22,), 1, ("uint8", "float32")),  # corners of boxes
@@ -74,12 +76,8 @@ _CASES: tuple[tuple[str, int, tuple[int, ...], int, tuple[str, ...]], ...] = (
 def cases() -> tuple[Join, ...]:
     """Arrays of models, images and tables that are joined."""
     return tuple(
-        Join(GROUP, _name(work, count, shape, axis, kind), kind, shape,
+        Join(GROUP, named(work, (count, *shape), (axis,), kind), kind, shape,
              work=work, count=count, axis=axis)
         for work, count, shape, axis, kinds in _CASES
         for kind in kinds
     )  # fmt: skip
-
-
-def _name(work: str, count: int, shape: tuple[int, ...], axis: int, kind: str) -> str:
-    return f"{work}-{'x'.join(map(str, (count, *shape)))}-{axis}/{kind}"

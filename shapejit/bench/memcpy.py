@@ -44,8 +44,8 @@ end:
   ret i64 %value
 }}
 define void @copy(ptr %state, i64 %k) {{
-  %place = getelementptr i64, ptr %state, i64 16
-  %parts = load ptr, ptr %place
+  %address = getelementptr i64, ptr %state, i64 16
+  %parts = load ptr, ptr %address
   %row = getelementptr [3 x i64], ptr %parts, i64 %k
   %second = getelementptr i64, ptr %row, i64 1
   %third = getelementptr i64, ptr %row, i64 2
@@ -58,8 +58,8 @@ define void @copy(ptr %state, i64 %k) {{
   ret void
 }}
 define i64 @begin(ptr %state, i64 %parts) {{
-  %place = getelementptr i64, ptr %state, i64 16
-  store i64 %parts, ptr %place
+  %address = getelementptr i64, ptr %state, i64 16
+  store i64 %parts, ptr %address
   %done = getelementptr i64, ptr %state, i64 8
   store atomic i64 0, ptr %done seq_cst, align 8
   %begun = atomicrmw add ptr %state, i64 1 seq_cst

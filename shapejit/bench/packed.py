@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import ttc, workloads
-from .cases import MIB, OURS, Copy, Ways, bits_of, permuted
+from .cases import MIB, OURS, Copy, Ints, Look, Ways, bits_of, permuted
 from .worker import pattern
 
 GROUP = "packed"
@@ -21,39 +21,22 @@ NBYTES = 32 * MIB
 
 @dataclass(frozen=True)
 class Packed(Copy):
-    """A copy of a packed Tensor; `work` is copy, concat (of what `look` gives), pack or unpack."""
+    """A copy of a packed Tensor, or of parts that are joined; `work` is copy, pack or unpack."""
 
     work: str = "copy"
-
-    @property
-    def source_nbytes(self) -> int:
-        """Packed bytes of the array."""
-        return -(-prod(self.shape) * bits_of(self.dtype) // 8)
 
     @property
     def moved(self) -> int:
         """Half the bytes that are read and written: codes have a byte each."""
         if self.work in ("pack", "unpack"):
             return (self.source_nbytes + prod(self.shape)) // 2
-        return -(-prod(self._result_shape) * bits_of(self.dtype) // 8)
-
-    @property
-    def job(self) -> dict[str, Any] | None:
-        """None: no peer has packed elements."""
-        return None
-
-    @property
-    def _result_shape(self) -> tuple[int, ...]:
-        shape: tuple[int, ...] = _joined(self.view(self._nothing)).shape
-        return shape
+        return super().moved
 
     def view(self, base: Any) -> Any:
-        """The view of a Tensor or an ndarray of codes; a list of parts for concat."""
-        if self.axes is not None:
-            return permuted(base, self.axes)
-        return super().view(base)
+        """The view of a Tensor or an ndarray of codes; of a Tensor also a list of parts."""
+        return super().view(base) if self.axes is None else permuted(base, self.axes)
 
-    def ways(self, sj: Any, np: Any) -> Ways:
+    def ways(self, sj: Any) -> Ways:
         """Ours, and NumPy's: unpacked, put in order, packed again."""
         bits, size = bits_of(self.dtype), prod(self.shape)
         if self.work == "pack":
@@ -67,20 +50,16 @@ class Packed(Copy):
         if self.work == "unpack":
             plainly = partial(unpacked_by_numpy, raw, bits, size)
             return {OURS: lambda: tensor.unpack().view(np.uint8), "numpy": plainly}
-        shape, seen = self._result_shape, self.view(tensor)
-        out = sj.Tensor.frombuffer(np.full(self.moved, 0, np.uint8), self.dtype, shape)
+        memory = np.full(self.moved, 0, np.uint8)
+        out = sj.Tensor.frombuffer(memory, self.dtype, self.result_shape)
+        seen = self.view(tensor)
+        ours = partial(sj.concat, axis=-1) if isinstance(seen, list) else sj.ascontiguous
 
         def by_numpy() -> NDArray[np.uint8]:
             codes = unpacked_by_numpy(raw, bits, size).reshape(self.shape)
-            return packed_by_numpy(np.ascontiguousarray(_joined(self.view(codes))).ravel(), bits)
+            return packed_by_numpy(np.ascontiguousarray(self.view(codes)).ravel(), bits)
 
-        if self.work == "concat":
-            return {OURS: partial(sj.concat, seen, axis=-1, out=out), "numpy": by_numpy}
-        return {OURS: partial(sj.ascontiguous, seen, out=out), "numpy": by_numpy}
-
-
-def _joined(x: Any) -> Any:
-    return np.concatenate(x, -1) if isinstance(x, list) else x
+        return {OURS: partial(ours, seen, out=out), "numpy": by_numpy}
 
 
 def unpacked_by_numpy(raw: NDArray[np.uint8], bits: int, size: int) -> NDArray[np.uint8]:
@@ -129,7 +108,7 @@ _TRANSPOSED: tuple[tuple[str, tuple[tuple[int, int], ...]], ...] = (
     ("int4", ((11587, 11589), (16384, 8193), (16387, 8192))),
     ("uint1", ((32768, 16384),)),
 )
-_VIEWS: tuple[tuple[str, tuple[int, ...], Callable[[Any], Any]], ...] = (
+_VIEWS: tuple[tuple[str, Ints, Look], ...] = (
     ("rows-from-1", (16384, 8194), lambda t: t[:, 1:]),
     ("rows-inner", (16384, 8195), lambda t: t[:, 1:-1]),
     ("run-from-1", (2**27 + 3,), lambda t: t[1:]),
@@ -154,21 +133,22 @@ def _cases() -> Iterator[Packed]:
             yield Packed(GROUP, f"transposed-{shape[0]}x{shape[1]}/{kind}", kind, shape, (1, 0))
     for kind in ("int4", "float4_e2m1fn"):
         for workload in workloads.WORKLOADS:
-            if workload.name in _LAYOUTS:
-                name = f"{workload.name}-{'x'.join(map(str, workload.shape))}/{kind}"
-                yield Packed(GROUP, name, kind, workload.shape, workload.axes).batched(NBYTES)
+            for sizes in workload.shapes if workload.name in _LAYOUTS else ():
+                name = f"{workload.name}-{'x'.join(map(str, sizes))}/{kind}"
+                yield Packed(GROUP, name, kind, sizes, workload.axes).batched(NBYTES)
         for number in ttc.SUBSET:
             yield Packed(GROUP, f"ttc-{number:02}/{kind}", kind, *ttc.CASES[number - 1])
     for name, sizes, look in _VIEWS:
         yield Packed(GROUP, f"{name}/int4", "int4", sizes, look=look)
     yield Packed(GROUP, "channels-first/int4", "int4", _IMAGES, (0, 3, 1, 2))
-    yield Packed(GROUP, "concat-odd/int4", "int4", (16384, 8195), look=_odd_parts, work="concat")
+    yield Packed(GROUP, "concat-odd/int4", "int4", (16384, 8195), look=_odd_parts)
     for work in ("pack", "unpack"):
         for kind, size in (("int4", 2**27), ("int2", 2**28), ("float6_e2m3fn", 3 * 2**25)):
             yield Packed(GROUP, f"{work}/{kind}", kind, (size,), (0,), work=work)
 
 
 def _odd_parts(t: Any) -> Any:
-    """Parts that begin within bytes."""
+    """Parts that begin within bytes; of an ndarray what they are joined."""
     third = t.shape[1] // 6 * 2 + 1
-    return [t[:, third:], t[:, : third // 2], t[:, third // 2 : third]]
+    parts = [t[:, third:], t[:, : third // 2], t[:, third // 2 : third]]
+    return np.concatenate(parts, -1) if isinstance(t, np.ndarray) else parts

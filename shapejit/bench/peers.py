@@ -10,43 +10,36 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from .pipe import Process
+from .pipe import REST, Process
 from .worker import PEERS
 
 _WORKER = Path(__file__).with_name("worker.py")
 _UNASKED = ("torch", "onnxruntime", "jax")
 _NEEDS = {"onnxruntime": ("onnx",)}
 
-# After a turn its threads still wait busily (see `measure.wait_shortly`), on the next one's cores.
-_REST = 0.005
-
 
 class PeerError(ValueError):
     """A peer that was asked for by name and cannot run, or that died."""
 
 
-class Peer:
+class Peer(Process):
     """A process that repeats copies of the case it was given last."""
+
+    version = ""
 
     def __init__(self, name: str, python: str) -> None:
         self.name = name
         try:
-            self._process = Process(python, str(_WORKER), name, quiet=True)
+            super().__init__(python, str(_WORKER), name, quiet=True)
         except OSError as fault:
             raise PeerError(f"peer {name}: {python}: {fault.strerror}") from None
-        try:
-            hello = self._ask(hello=True)
-            if "unable" in hello:
-                raise PeerError(f"peer {name}: {python} cannot import it ({hello['unable']})")
-        except PeerError:
-            self.close()
-            raise
-        self.version: str = hello["version"]
 
-    @property
-    def ended(self) -> bool:
-        """Whether its process has ended."""
-        return self._process.ended
+    def ask(self, **request: object) -> dict[str, Any]:
+        """The reply; PeerError if there is none."""
+        reply = super().ask(**request)
+        if "failed" in reply:
+            raise PeerError(f"peer {self.name}: {reply['failed']}")
+        return reply
 
     def take(self, job: dict[str, Any] | None, threads: int) -> int | None:
         """Do the job of a case once: its checksum, None if the peer has no way to do it.
@@ -55,29 +48,14 @@ class Peer:
         """
         if job is None:
             return None
-        found: int | None = self._ask(job=job | {"threads": threads}).get("checksum")
+        found: int | None = self.ask(job=job | {"threads": threads}).get("checksum")
         return found
 
     def run(self, calls: int) -> float:
         """Seconds that so many copies took, by the peer's own clock."""
-        time.sleep(_REST)
-        seconds: float = self._ask(calls=calls)["seconds"]
-        time.sleep(_REST)
+        time.sleep(REST)
+        seconds: float = self.ask(run="run", calls=calls)["seconds"]
         return seconds
-
-    def drop(self) -> None:
-        """Free the arrays of the case."""
-        self._ask()
-
-    def close(self) -> None:
-        """End the process, whatever it is doing."""
-        self._process.close()
-
-    def _ask(self, **request: object) -> dict[str, Any]:
-        reply = self._process.ask(**request)
-        if "failed" in reply:
-            raise PeerError(f"peer {self.name}: {reply['failed']}")
-        return reply
 
 
 @contextmanager
@@ -89,8 +67,13 @@ def started(asked: tuple[str, ...] = ()) -> Iterator[list[Peer]]:
     with ExitStack() as stack:
         peers = []
         for name, python in _wanted(asked).items():
-            peers.append(Peer(name, python))
-            stack.callback(peers[-1].close)
+            peer = Peer(name, python)
+            stack.callback(peer.close)
+            hello = peer.ask(hello=True)
+            if "unable" in hello:
+                raise PeerError(f"peer {name}: {python} cannot import it ({hello['unable']})")
+            peer.version = hello["version"]
+            peers.append(peer)
         yield peers
 
 

@@ -1,29 +1,34 @@
 """Processes that answer requests: both ends of a pipe, whose lines are JSON.
 
-Run as a script, `pipe.py FILE WORDS...` answers requests from stdin by the function that
-`answering(*WORDS)` of the Python file returns. It imports nothing of shapejit: another
-Python, which has another version or none, can run it.
+Run as a script, `pipe.py FILE WORDS...` answers requests from stdin: {"run": NAME, "calls": N}
+calls a function that is held so many times, after as many calls `before` as it says; of all others
+the reply is that of `answer(REQUEST, HELD, *WORDS)` of the Python file, which puts the functions in
+HELD. It imports nothing of shapejit: another Python, which has another version or none, can run it.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib.util import module_from_spec, spec_from_file_location
 from threading import Timer
 from typing import Any
 
 TIMEOUT = 600  # seconds for one reply
+# After a turn threads still wait busily (see `measure.wait_shortly`), on the next one's cores.
+REST = 0.005
 _GROUPS = hasattr(os, "killpg")
 
 
 class Process:
-    """A process of a Python that answers by a file's `answering(*words)`."""
+    """A process of a Python that answers by a file's `answer(request, held, *words)`."""
 
     def __init__(
         self,
@@ -90,6 +95,18 @@ class Process:
         self._process.wait()
 
 
+def _seconds(way: Callable[[], object], calls: int, before: int = 0, **others: object) -> float:
+    for _ in range(before):  # threads wake, and caches forget the others
+        way()
+    start = time.perf_counter()
+    for _ in range(calls):
+        way()
+    seconds = time.perf_counter() - start
+    if seconds > REST / 10:
+        time.sleep(REST)
+    return seconds
+
+
 def main(file: str, *words: str) -> None:
     """Answer until stdin ends."""
     # What anything prints must not stand among the replies.
@@ -101,10 +118,17 @@ def main(file: str, *words: str) -> None:
     module = module_from_spec(spec)
     sys.modules[spec.name] = module  # what it loads may import it
     spec.loader.exec_module(module)
-    answer = module.answering(*words)
+    held: dict[str, Callable[[], object]] = {}
     for line in sys.stdin:
+        request = json.loads(line)
+        reply: dict[str, Any]
         try:
-            reply = answer(json.loads(line))
+            if "run" in request:
+                reply = {"seconds": _seconds(held[request["run"]], **request)}
+            else:
+                held.clear()  # before the next case needs the memory
+                gc.collect()
+                reply = module.answer(request, held, *words)
         except Exception as fault:
             reply = {"failed": f"{type(fault).__name__}: {fault}"}
         print(json.dumps(reply), file=replies, flush=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .cases import MIB, Copy, bits_of
+from .cases import MIB, Copy, Ints, bits_of, named
 from .packed import Packed
 
 GROUP, PERMUTATIONS = "random", "permutations"
@@ -77,17 +77,17 @@ def permutations(seed: int = 0) -> tuple[Copy, ...]:
     """`COUNT_OF_A_WIDTH` permutations of 64 MiB of every width, the same for the same seed."""
     made = list[Copy]()
     for dtype in (*_DTYPES, *_PACKED):
-        bits = bits_of(dtype)
-        rng = np.random.default_rng([seed, bits])
+        kind = Packed if dtype in _PACKED else Copy
+        rng = np.random.default_rng([seed, bits_of(dtype)])
         for number in range(COUNT_OF_A_WIDTH):
-            shape = _shape(rng, _PERMUTED * 8 // bits)
+            shape = _shape(rng, _PERMUTED * 8 // bits_of(dtype))
             axes = _order(rng, len(shape))
-            name = f"{number:03}-{'x'.join(map(str, shape))}-{''.join(map(str, axes))}/{dtype}"
-            made.append((Copy if bits >= 8 else Packed)(PERMUTATIONS, name, dtype, shape, axes))
+            name = named(f"{number:03}", shape, axes, dtype)
+            made.append(kind(PERMUTATIONS, name, dtype, shape, axes))
     return tuple(made)
 
 
-def _order(rng: np.random.Generator, rank: int) -> tuple[int, ...]:
+def _order(rng: np.random.Generator, rank: int) -> Ints:
     """A permutation that changes the order."""
     axes = tuple(int(axis) for axis in rng.permutation(rank))
     return axes[::-1] if axes == tuple(sorted(axes)) else axes
@@ -107,11 +107,11 @@ def _case(rng: np.random.Generator, number: int) -> RandomCopy:
             axes = tuple(range(len(shape)))
     elif axes == tuple(sorted(axes)):
         axes = axes[::-1]
-    name = f"{number:02}-{kind}-{'x'.join(map(str, shape))}-{''.join(map(str, axes))}/{dtype}"
+    name = named(f"{number:02}-{kind}", shape, axes, dtype)
     return RandomCopy(GROUP, name, dtype, shape, axes, cuts=tuple(cuts))
 
 
-def _shape(rng: np.random.Generator, count: int) -> tuple[int, ...]:
+def _shape(rng: np.random.Generator, count: int) -> Ints:
     """Dims of every order of magnitude, about `count` elements together."""
     while True:
         rank = int(rng.integers(2, 7))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .cases import OURS, Case, Copy, Ways
+from .cases import OURS, Copy, Ways
 from .packed import packed_by_numpy, unpacked_by_numpy
 from .worker import pattern
 
@@ -57,34 +57,24 @@ class Repack(Copy):
     source_format: str = "lsb"
     target_format: str = "lsb"
 
-    def scaled(self, factor: float) -> Case:
+    def scaled(self, factor: float) -> Any:
         """About `factor` times the bytes, in dims that all formats can hold."""
-        if factor == 1:
-            return self
         made = super().scaled(factor)
-        shape = tuple(-(-size // _EVEN) * _EVEN for size in made.shape)
-        return Repack(**{**vars(made), "shape": shape})
-
-    @property
-    def source_nbytes(self) -> int:
-        """Bytes of the codes."""
-        return self.shape[0] * self.shape[1] // 2
+        return replace(made, shape=tuple(-(-size // _EVEN) * _EVEN for size in made.shape))
 
     @property
     def moved(self) -> int:
-        """As many: scales beside them are neither read nor written."""
+        """The bytes of the codes: scales beside them are neither read nor written."""
         return self.source_nbytes
 
-    def ways(self, sj: Any, np: Any) -> Ways:
+    def ways(self, sj: Any) -> Ways:
         """Ours, and NumPy's: a byte per code, put in order, packed again."""
         source, target = self.source_format, self.target_format
         base: Any = pattern(self.source_nbytes)
         if source != "lsb":
-            words = self._words("lsb", source)
-            base = sj.repack(base, shape=self._shape_of(source, "lsb"), **words).reshape(-1)
-        shape = self._shape_of(source, target)
+            base = sj.repack(base, **self._words("lsb", source)).reshape(-1)
         words = self._words(source, target)
-        out = sj.repack(base, shape=shape, **words)
+        out = sj.repack(base, **words)
         nbytes, raw = out.nbytes, base.view(np.uint8)
 
         def by_numpy() -> NDArray[np.uint8]:
@@ -94,22 +84,13 @@ class Repack(Copy):
             into[...] = LOOKS[source](codes, *self.shape).reshape(self.shape).reshape(into.shape)
             return packed_by_numpy(made, 4)
 
-        return {OURS: partial(sj.repack, base, shape=shape, out=out, **words), "numpy": by_numpy}
-
-    @property
-    def job(self) -> dict[str, Any] | None:
-        """None: no peer has formats of packed codes."""
-        return None
+        return {OURS: partial(sj.repack, base, out=out, **words), "numpy": by_numpy}
 
     def _words(self, source: str, target: str) -> dict[str, Any]:
         block = 32 if "onnx:matmulnbits" in (source, target) else None
-        return {"dtype": self.dtype, "source": source, "target": target, "block_size": block}
-
-    def _shape_of(self, source: str, other: str) -> tuple[int, ...]:
-        """The shape of the source's codes; lsb has the order of the other."""
-        name = other if source == "lsb" else source
-        first = name in _INPUTS_FIRST and source != "lsb"
-        return self.shape[::-1] if first else self.shape
+        shape = self.shape[::-1] if source in _INPUTS_FIRST else self.shape
+        words = {"shape": shape, "dtype": self.dtype, "block_size": block}
+        return {**words, "source": source, "target": target}
 
 
 _PAIRS = (

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from .cases import OURS, Case, Ways
 from .plain_schemes import DECODED
@@ -15,67 +18,87 @@ from .worker import pattern
 
 GROUP, ENCODING = "schemes", "encode"
 WITHOUT = "without kernels"  # what a call does before its kernels are ready, by NumPy
-_SHAPE = (4096, 4096)
-_ROWS = 32  # what rows of all schemes are multiples of; columns are of 512
+_ROWS = 128  # what rows of all schemes are multiples of; columns are of 512
 
-
-class Row(NamedTuple):
-    """Bits of a weight with what stands beside it, and settings.
-
-    `block` bytes of 256 elements are those of a scheme that is only decoded.
-    """
-
-    bits: float
-    settings: dict[str, Any] = {}  # noqa: RUF012  # never changed
-    block: int = 0
-
-
-TABLE = {
-    "fp8:block": Row(8),
-    "fp8:channel": Row(8),
-    "mxfp4:gpt-oss": Row(4.25),
-    "nvfp4:modelopt": Row(4.5),
-    "nvfp4:compressed-tensors": Row(4.5),
-    "nvfp4:comfyui": Row(4.5),
-    "int4:compressed-tensors": Row(4.5, {"group_size": 32}),
-    "gptq": Row(4.16, {"symmetric": False}),
-    "awq": Row(4.16, {"symmetric": False}),
-    "matmulnbits": Row(5),
-    "bnb:nf4": Row(4.5),
-    "bnb:fp4": Row(4.5),
-    "mlx": Row(4.5),
-    "gguf:q4_0": Row(4.5),
-    "gguf:q4_1": Row(5),
-    "gguf:q5_0": Row(5.5),
-    "gguf:q5_1": Row(6),
-    "gguf:q8_0": Row(8.5),
-    "mxfp4:gguf": Row(4.25),
-    "gguf:q4_k": Row(4.5, block=144),
-    "gguf:q5_k": Row(5.5, block=176),
-    "gguf:q6_k": Row(6.5625, block=210),
+# Bits of an element of a weight, with its scales.
+DECODED_BITS = {
+    "fp8:block": 8,
+    "fp8:channel": 8,
+    "mxfp4:gpt-oss": 4.25,
+    "nvfp4:modelopt": 4.5,
+    "nvfp4:compressed-tensors": 4.5,
+    "nvfp4:comfyui": 4.5,
+    "int4:compressed-tensors": 4.5,
+    "gptq": 4.16,
+    "awq": 4.16,
+    "matmulnbits": 5,
+    "bnb:nf4": 4.5,
+    "bnb:fp4": 4.5,
+    "mlx": 4.5,
+    "gguf:q4_0": 4.5,
+    "gguf:q4_1": 5,
+    "gguf:q5_0": 5.5,
+    "gguf:q5_1": 6,
+    "gguf:q8_0": 8.5,
+    "mxfp4:gguf": 4.25,
+    "gguf:q4_k": 4.5,
+    "gguf:q5_k": 5.5,
+    "gguf:q6_k": 6.5625,
+}
+ENCODED_BITS = {
+    "fp8:block": 8,
+    "fp8:channel": 8,
+    "mxfp4:compressed-tensors": 4.25,
+    "mxfp8:compressed-tensors": 8.25,
+    "nvfp4:compressed-tensors": 4.5,
+    "int8:compressed-tensors": 8,
+    "int4:compressed-tensors": 4.125,
+    "gguf:q4_0": 4.5,
+    "gguf:q8_0": 8.5,
+}
+_SETTINGS: dict[str, dict[str, Any]] = {
+    "int4:compressed-tensors": {"group_size": 32},
+    "gptq": {"symmetric": False},
+    "awq": {"symmetric": False},
 }
 
 
 @dataclass(frozen=True)
-class Scheme(Case):
-    """A weight of `shape` (out, in), stored as the scheme `name`, decoded to bfloat16."""
+class Weight(Case):
+    """A weight of `shape` (out, in) in the scheme `name`."""
 
-    shape: tuple[int, int] = _SHAPE
+    bits: ClassVar[Mapping[str, float]]
+    shape: tuple[int, int] = (4096, 4096)
 
     @property
     def moved(self) -> int:
         """Half the bytes that are read and written."""
-        return int(prod(self.shape) * (TABLE[self.name].bits + 16)) // 16
+        return int(prod(self.shape) * (self.bits[self.name] + 16)) // 16
 
-    def ways(self, sj: Any, np: Any) -> Ways:
+    def scaled(self, factor: float) -> Case:
+        """About `factor` times the rows, or columns as well where few rows are left."""
+        rows = max(_ROWS, round(self.shape[0] * factor / _ROWS) * _ROWS)
+        return replace(self, shape=(rows, self.shape[1] if rows > _ROWS else 512))
+
+    def numbers(self) -> NDArray[np.float32]:
+        """The numbers of the weight: rows that repeat."""
+        x = np.sin(np.arange(32 * self.shape[1], dtype=np.float32)).reshape(32, -1)
+        return np.tile(x, (self.shape[0] // 32, 1))
+
+
+class Scheme(Weight):
+    """A stored weight, decoded to bfloat16."""
+
+    bits = DECODED_BITS
+
+    def ways(self, sj: Any) -> Ways:
         """Ours, and NumPy's as one writes it by hand, or as the package has it."""
-        scheme, row, (rows, columns) = sj.schemes[self.name], TABLE[self.name], self.shape
-        if row.block:
-            raw = pattern(rows * columns // 256 * row.block).reshape(rows, -1) & np.uint8(0x3B)
-            parts = {"weight": raw}  # of float16, too, small numbers only
+        scheme, (rows, columns) = sj.schemes[self.name], self.shape
+        if self.name.endswith("_k"):  # which is only decoded, from blocks of 256 elements
+            raw = pattern(int(rows * columns * self.bits[self.name]) // 8) & np.uint8(0x3B)
+            parts = {"weight": raw.reshape(rows, -1)}  # of float16, too, small numbers only
         else:
-            x = np.sin(np.arange(_ROWS * columns, dtype=np.float32)).reshape(_ROWS, columns)
-            parts = scheme.encode(np.tile(x, (rows // _ROWS, 1)), **row.settings)
+            parts = scheme.encode(self.numbers(), **_SETTINGS.get(self.name, {}))
         ours = partial(scheme.decode, parts, dtype="bfloat16")
         ours = partial(ours, out=ours())
         if self.name not in DECODED:
@@ -87,12 +110,20 @@ class Scheme(Case):
 
         return {OURS: ours, "numpy": by_numpy}
 
-    def scaled(self, factor: float) -> Case:
-        """About `factor` times the rows, or columns as well where few rows are left."""
-        if factor == 1:
-            return self
-        rows = max(_ROWS, round(self.shape[0] * factor / _ROWS) * _ROWS)
-        return Scheme(self.group, self.name, (rows, self.shape[1] if rows > _ROWS else 512))
+
+class Encoding(Weight):
+    """A weight in bfloat16, encoded."""
+
+    bits = ENCODED_BITS
+
+    def ways(self, sj: Any) -> Ways:
+        """Ours, with kernels and without."""
+        ours = partial(sj.schemes[self.name].encode, self.numbers().astype("bfloat16"))
+        return {OURS: ours, WITHOUT: partial(_without_kernels, sj, ours)}
+
+    def result(self, sj: Any, made: Any) -> Any:
+        """The parts in the order of their names."""
+        return made and [made[name] for name in sorted(made)]
 
 
 def _without_kernels(sj: Any, call: Callable[[], Any]) -> Any:
@@ -101,53 +132,10 @@ def _without_kernels(sj: Any, call: Callable[[], Any]) -> Any:
 
 
 def cases() -> tuple[Scheme, ...]:
-    """All of the group: one case per scheme."""
-    return tuple(Scheme(GROUP, name) for name in TABLE)
-
-
-BITS = {
-    "fp8:block": 8,
-    "fp8:channel": 8,
-    "mxfp4:compressed-tensors": 4.25,
-    "mxfp8:compressed-tensors": 8.25,
-    "nvfp4:compressed-tensors": 4.5,
-    "int8:compressed-tensors": 8,
-    "int4:compressed-tensors": 4.125,
-    "gguf:q4_0": 4.5,
-    "gguf:q8_0": 8.5,
-}
-"""Bits of an encoded weight, with its scales."""
-
-
-@dataclass(frozen=True)
-class Encoding(Case):
-    """A weight of `shape` (out, in) in bfloat16, encoded to the scheme `name`."""
-
-    shape: tuple[int, int] = _SHAPE
-
-    @property
-    def moved(self) -> int:
-        """Half the bytes that are read and written."""
-        return int(prod(self.shape) * (BITS[self.name] + 16)) // 16
-
-    def ways(self, sj: Any, np: Any) -> Ways:
-        """Ours, with kernels and without."""
-        rows, columns = self.shape
-        x = np.sin(np.arange(_ROWS * columns, dtype=np.float32)).reshape(_ROWS, columns)
-        x = np.tile(x, (rows // _ROWS, 1)).astype("bfloat16")
-        ours = partial(sj.schemes[self.name].encode, x)
-        return {OURS: ours, WITHOUT: partial(_without_kernels, sj, ours)}
-
-    def result(self, sj: Any, made: Any) -> Any:
-        """The parts in the order of their names."""
-        return made and [made[name] for name in sorted(made)]
-
-    def scaled(self, factor: float) -> Case:
-        """About `factor` times the rows."""
-        rows = max(128, round(self.shape[0] * factor / 128) * 128)
-        return replace(self, shape=(rows, self.shape[1] if rows > 128 else 512))
+    """All that are decoded: one case per scheme."""
+    return tuple(Scheme(GROUP, name) for name in DECODED_BITS)
 
 
 def encodings() -> tuple[Encoding, ...]:
     """All that are encoded: one case per scheme."""
-    return tuple(Encoding(ENCODING, name) for name in BITS)
+    return tuple(Encoding(ENCODING, name) for name in ENCODED_BITS)

@@ -127,7 +127,7 @@ SUITES = {
         recorded=("map-10000x4KiB", "chain-windows", "reshape-mixed"),
     ),
     "files": Suite(
-        files.files, "files and folders, beside NumPy and cp; in /dev/shm", baseline="numpy",
+        files.files, "files and folders, beside NumPy; in /dev/shm", baseline="numpy",
         recorded=("load/npz", "save/npy"),
     ),
     "busy": Suite(
@@ -186,8 +186,8 @@ def evenly(cases: Sequence[Case], count: int) -> Sequence[Case]:
     return tuple(cases[round(k * step)] for k in range(count))
 
 
-def all_ways(case: Case, sj: Any, np: Any, least: int = MIB // 16) -> dict[str, Callable[[], Any]]:
+def all_ways(case: Case, sj: Any, least: int = MIB // 16) -> dict[str, Callable[[], Any]]:
     """The ways of a case, with a memcpy of as many bytes where it moves at least so many."""
-    ways = case.ways(sj, np)
+    ways = case.ways(sj)
     assert next(iter(ways)) == OURS
     return {**ways, "memcpy": memcpy_of(case.moved)} if case.moved >= max(least, 1) else ways

@@ -9,7 +9,6 @@ import zlib
 from collections.abc import Callable
 from importlib import import_module, metadata
 from math import prod
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -37,42 +36,44 @@ def pattern(nbytes: int) -> Any:
     return words.view(np.uint8)[:nbytes]
 
 
-def _memory(job: Job) -> tuple[Any, Any]:
-    """The source of a copy as one run, and the array for its result, if that is to be filled."""
+def _arrays(job: Job) -> tuple[Any, Any]:
+    """The array of a copy, and the one for its result, if that is to be filled."""
     kind = np.dtype(_CARRIERS[job["itemsize"]])
     if job["shift"] % kind.itemsize:
         raise UnableError("its outputs are aligned to elements")
-    source = pattern(prod(job["base"]) * kind.itemsize).view(kind)
+    base = pattern(prod(job["base"]) * kind.itemsize).view(kind).reshape(job["base"])
     if job["fresh"]:
-        return source, None
+        return base, None
     memory = np.full(job["shift"] + prod(job["shape"]) * kind.itemsize, 0, np.uint8)
-    return source, memory[job["shift"] :].view(kind).reshape(job["shape"])
+    return base, memory[job["shift"] :].view(kind).reshape(job["shape"])
 
 
-def _base(job: Job) -> tuple[Any, Any]:
-    """The same for a peer that permutes whole arrays."""
+def _view(job: Job, base: Any) -> Any:
+    """What slicing, broadcasting and permuting made of the array."""
+    strides = [base.itemsize * stride for stride in job["strides"]]
+    return np.lib.stride_tricks.as_strided(base.reshape(-1)[job["offset"] :], job["shape"], strides)
+
+
+def _permuted(job: Job) -> tuple[Any, Any]:
+    """`_arrays` for a peer that permutes whole arrays."""
     if job["axes"] is None:
         raise UnableError("only permutations are measured")
-    source, out = _memory(job)
-    return source.reshape(job["base"]), out
+    return _arrays(job)
 
 
-def torch() -> Any:
+def torch(job: Job) -> Any:
     """The module, with gradients switched off."""
     module = import_module("torch")
     module.set_grad_enabled(False)
+    module.set_num_threads(job["threads"])
     return module
 
 
 def _torch(job: Job) -> Work:
-    module = torch()
-    module.set_num_threads(job["threads"])
-    if min(job["strides"], default=0) < 0:
-        raise UnableError("torch has no negative strides")
-    source, out = _memory(job)
-    # What permute, slicing and expand give: torch's kernels see sizes and strides alone.
-    flat = module.from_numpy(source)
-    view = flat.as_strided(job["shape"], job["strides"], job["offset"])
+    """Of sizes and strides alone, which is what torch's kernels see; none are negative."""
+    module = torch(job)
+    base, out = _arrays(job)
+    view = module.from_numpy(_view(job, base))
     if out is None:
         return lambda: view.contiguous(), view.contiguous().numpy()
     target = module.from_numpy(out)
@@ -80,7 +81,7 @@ def _torch(job: Job) -> Work:
 
 
 def _onnxruntime(job: Job) -> Work:
-    base, out = _base(job)
+    base, out = _permuted(job)
     if base.dtype.kind == "c":
         raise UnableError("onnxruntime transposes no complex numbers")
     ort, model = import_module("onnxruntime"), _transpose_model(job, base.dtype)
@@ -111,7 +112,7 @@ def _transpose_model(job: Job, dtype: Any) -> bytes:
 
 
 def _openvino(job: Job) -> Work:
-    base, out = _base(job)
+    base, out = _permuted(job)
     if base.itemsize > 4 or out is None:
         raise UnableError("OpenVINO is measured with bound outputs, and narrows 64-bit numbers")
     ov, ops = import_module("openvino"), import_module("openvino.opset13")
@@ -126,7 +127,7 @@ def _openvino(job: Job) -> Work:
 
 def _jax(job: Job) -> Work:
     """XLA's transposition, jitted, into the memory of the result before."""
-    base, _ = _base(job)
+    base, _ = _permuted(job)
     jax = import_module("jax")
     jax.config.update("jax_enable_x64", True)
     axes, x = tuple(job["axes"]), jax.device_put(base)
@@ -135,9 +136,8 @@ def _jax(job: Job) -> Work:
 
 
 def _numpy(job: Job) -> Work:
-    source, out = _memory(job)
-    strides = [source.itemsize * s for s in job["strides"]]
-    view = np.lib.stride_tricks.as_strided(source[job["offset"] :], job["shape"], strides)
+    base, out = _arrays(job)
+    view = _view(job, base)
     if out is None:
         return lambda: np.array(view, order="C"), np.array(view, order="C")
     return lambda: np.copyto(out, view), out
@@ -161,13 +161,12 @@ def scales(job: Job) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
 
 def _cast(job: Job) -> Work:
     """`.to`, into memory that is there; then a transposition, where one is asked for."""
-    module = torch()
-    module.set_num_threads(job["threads"])
+    module = torch(job)
     kinds = [getattr(module, job[key], None) for key in ("dtype", "target")]
     if None in kinds:
         raise UnableError(f"torch has no cast of {job['dtype']} to {job['target']}")
     if job["blocks"]:
-        return _images(job)
+        return _images(job, module)
     source = module.from_numpy(numbers(job)).to(kinds[0])
     cast = module.zeros(source.shape, dtype=kinds[1])
     # What is out of range is undefined in torch: there are negative numbers.
@@ -184,17 +183,17 @@ def _cast(job: Job) -> Work:
     return run, out
 
 
-def _images(job: Job) -> Work:
+def _images(job: Job, module: Any) -> Work:
     """The loop of a data loader: each image normalised, channels first, into its slab.
 
     Of five ways to write it this was the fastest, 8 times as fast as one with a float() in it.
     """
     if len(job["shape"]) != 4:
         raise UnableError("torch has no blocks of scales")
-    images = torch().from_numpy(numbers(job)).to(getattr(torch(), job["dtype"]))
-    scale, zero = (torch().from_numpy(x).reshape(-1, 1, 1) for x in scales(job))
+    images = module.from_numpy(numbers(job)).to(getattr(module, job["dtype"]))
+    scale, zero = (module.from_numpy(x).reshape(-1, 1, 1) for x in scales(job))
     seen = images.permute(job["axes"])
-    out = torch().zeros(seen.shape, dtype=getattr(torch(), job["target"]))
+    out = module.zeros(seen.shape, dtype=getattr(module, job["target"]))
 
     def run() -> object:
         for image, made in zip(seen, out, strict=True):
@@ -206,8 +205,7 @@ def _images(job: Job) -> Work:
 
 def _join(job: Job) -> Work:
     """Arrays stacked or concatenated into memory that is there."""
-    module = torch()
-    module.set_num_threads(job["threads"])
+    module = torch(job)
     kind, shape = np.dtype(_CARRIERS[job["itemsize"]]), (job["count"], *job["shape"])
     whole = module.from_numpy(pattern(prod(shape) * kind.itemsize).view(kind).reshape(shape))
     parts = [part.clone() for part in whole]
@@ -241,37 +239,26 @@ def _made(peer: str, job: Job) -> tuple[Callable[[], Any], int]:
     run()
     if result is None:
         return run, UNCHECKED
-    array = result if isinstance(result, np.ndarray) else result.view(torch().uint8).numpy()
+    array = (
+        result
+        if isinstance(result, np.ndarray)
+        else result.view(import_module("torch").uint8).numpy()
+    )
     return run, zlib.crc32(array.tobytes()[:CHECKED])
 
 
-def answering(peer: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """What answers requests: hello, take a case, run it so many times, drop it."""
-    held: list[Callable[[], Any]] = []
-
-    def answer(request: dict[str, Any]) -> dict[str, Any]:
-        if "calls" in request:
-            run = held[0]
-            start = perf_counter()
-            for _ in range(request["calls"]):
-                run()
-            return {"seconds": perf_counter() - start}
-        held.clear()  # before the next case needs the memory
-        try:
-            if "hello" in request:
-                import_module(peer)
-                if peer == "onnxruntime":
-                    import_module("onnx")
-                return {"version": metadata.version(peer)}
-            if "job" in request:
-                run, checksum = _made(peer, request["job"])
-                held.append(run)
-                return {"checksum": checksum}
-        except UnableError as fault:
-            return {"unable": str(fault)}
-        except Exception as fault:
-            # A peer's refusal is its answer: the others are measured without it.
-            return {"unable": f"{type(fault).__name__}: {fault}"}
-        return {}
-
-    return answer
+def answer(request: Job, held: dict[str, Callable[[], Any]], peer: str) -> dict[str, Any]:
+    """What `pipe` is to reply: to hello the version, to a job the checksum of its result."""
+    try:
+        if "hello" in request:
+            import_module(peer)
+            if peer == "onnxruntime":
+                import_module("onnx")
+            return {"version": metadata.version(peer)}
+        if "job" in request:
+            held["run"], checksum = _made(peer, request["job"])
+            return {"checksum": checksum}
+    except Exception as fault:
+        # A peer's refusal is its answer: the others are measured without it.
+        return {"unable": f"{type(fault).__name__}: {fault}"}
+    return {}

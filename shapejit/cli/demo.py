@@ -58,14 +58,14 @@ def _print(found: demo.Demo) -> None:
     print(f"\n{verdict} copy equals NumPy's, bit for bit.")
     print_text(
         "GB/s: 10^9 bytes read and written per second; the conversion includes files, copies are "
-        "in memory. Copies are measured interleaved with NumPy's for several rounds; the median "
-        "of the faster half counts, since other programs slow down single rounds."
+        "in memory. Copies are measured interleaved with NumPy's; speeds are medians of several "
+        "rounds."
     )
     if "SRC" in found.commands[0]:
         print_text("With --keep FOLDER both checkpoints stay, and the commands above can be run.")
     disturbed = sum(row.disturbed for row in found.rows)
     if disturbed:
         print_text(
-            f"{disturbed} of {len(found.rows)} rows were disturbed nevertheless: their fastest "
-            "round was far faster. Run it again when no other programs use the cores."
+            f"{disturbed} of {len(found.rows)} rows were disturbed: memcpy was slower on all "
+            "threads than on one. Run it again when no other programs use the cores."
         )

@@ -127,7 +127,7 @@ def squeeze(
 def unsqueeze(
     data: Array, axes: Any, *, copy: bool | None = None, out: Array | None = None
 ) -> Array:
-    """OpenVINO Unsqueeze-1: new dims of size 1 at the places `axes` of the result.
+    """OpenVINO Unsqueeze-1: new dims of size 1 at the positions `axes` of the result.
 
     `axes` is an int, a sequence of different ones or an array, negative ones count from
     the back. A view; `copy` and `out` as in `shapejit.reshape`. Raises DTypeError,

@@ -113,7 +113,7 @@ _INT, _UINT, _FLOAT, _BFLOAT, _COMPLEX, _BOOL = 0, 1, 2, 4, 5, 6
 # ONNX TensorProto.DataType; OpenVINO element types; oneDNN Graph data types;
 # safetensors header names; GGUF (GGMLQuantizationType) names and codes.
 # fmt: off
-_ROWS = (
+_ROWS: tuple[tuple[Any, ...], ...] = (
     #     name             bits kind      signed onnx                    openvino    onednn  safetensors    gguf          dlpack
     ("bool",                8, "bool",    False, (9, "BOOL"),            "boolean",  None,   "BOOL",        None,         (_BOOL, 8)),
     ("int1",                1, "integer", True,  None,                   None,       None,   None,          None,         (_INT, 1)),
@@ -167,28 +167,13 @@ def _numpy_type(name: str) -> np.dtype[Any] | None:
     return None if scalar is None else np.dtype(scalar)
 
 
-def _row(
-    name: str,
-    bits: int,
-    kind: str,
-    signed: bool,
-    onnx: tuple[int, str] | None,
-    openvino: str | None,
-    onednn: str | None,
-    safetensors: str | None,
-    gguf: tuple[str, int] | None,
-    dlpack: tuple[int, int] | None,
-) -> DType:
-    code, enum = onnx or (None, None)
-    ggml, ggml_code = gguf or (None, None)
-    # fmt: off
-    return DType(name, bits, kind, signed, _numpy_type(name), code, enum,
-                 openvino, onednn, safetensors, ggml, ggml_code, dlpack, FORMATS.get(name),
-                 TORCH.get(name))
-    # fmt: on
-
-
-_TABLE = tuple(_row(*row) for row in _ROWS)
+# fmt: off
+_TABLE = tuple(
+    DType(*(name, bits, kind, signed, _numpy_type(name), *(onnx or (None, None)), openvino, onednn,
+            safetensors, *(gguf or (None, None)), dlpack, FORMATS.get(name), TORCH.get(name)))
+    for name, bits, kind, signed, onnx, openvino, onednn, safetensors, gguf, dlpack in _ROWS
+)
+# fmt: on
 
 # The keys (names and codes) of a dtype in each vocabulary.
 _KEYS: dict[str, Callable[[DType], tuple[Any, ...]]] = {

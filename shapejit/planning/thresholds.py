@@ -5,8 +5,8 @@ blocks, boxes and tables, of vectors, lines, pages and caches. Each row has a un
 decides, and what it earns: how many times as long the calls that it decides take with another
 value, on the geometric mean and at most. Measured on Zen 3 (AMD EPYC, family 25, model 1: AVX2,
 512 KiB of L2 cache; one thread, interleaved, beside other work): random permutations and slices,
-also with negative steps, of 4 MiB if nothing else is stated. `benchmarks.tools.ablation` measures
-whole suites.
+also with negative steps, of 4 MiB if nothing else is stated.
+`benchmarks.tools.compare --with` measures whole suites.
 """
 
 from __future__ import annotations

@@ -213,6 +213,8 @@ def _onnx_dtype(code: int) -> DType | None:
 
 def _array(x: Any) -> Any:
     """Scales and zero points may be NumPy's scalars; a subclass might lie about its shape."""
+    if type(x) is np.ndarray:
+        return x
     if issubclass(type(x), np.generic):
         return np.asarray(x)
     return plain(x) if is_a(x, np.ndarray) else x

@@ -70,12 +70,13 @@ def squeeze(
     """
     row, x = entered("Squeeze", opset, data)
     if axes is None:
-        drop = tuple(i for i, size in enumerate(x.shape) if size == 1)
+        drop = {i for i, size in enumerate(x.shape) if size == 1}
     else:
         given = ints(axes, "axes", row, scalar=True)
         check_sign(row, given)
-        drop = squeezed(x.shape, given, row)
-    return view_or_copy(views.squeeze(x, drop), copy, out)
+        drop = set(squeezed(x.shape, given, row))
+    kept = tuple([size for i, size in enumerate(x.shape) if i not in drop])
+    return views.reshape(x, kept, copy=copy, out=out)
 
 
 @accepts_any_array
