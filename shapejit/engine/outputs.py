@@ -26,7 +26,7 @@ from ..runtime import result_memory
 from ..runtime.ndarrays import array_of, check_possible, is_a, is_sequence, plain, possible
 from ..shapes.layout import Layout
 from ..shapes.request import Request
-from .addresses import Places, Spans, overlap, place_of, places_of, read_alike, span_of
+from .addresses import Places, Spans, meets, overlap, place_of, places_of, span_of
 
 _BYTE = np.dtype(np.uint8)
 
@@ -78,6 +78,14 @@ def checked(out: Any, dtype: AnyDtype, shape: tuple[int, ...]) -> Any:
     return seen
 
 
+def _fits(out: Any, dtype: AnyDtype, shape: tuple[int, ...]) -> bool:
+    """Whether `out` is seen to fit at once; else `checked` finds out what is wrong, if anything."""
+    if type(out) is np.ndarray:
+        return bool(out.dtype is dtype and out.shape == shape and out.flags.carray)
+    own = type(out) is Tensor and out.dtype is dtype and out.layout.shape == shape
+    return bool(own and out.layout.contiguous_bytes and out.buffer.flags.writeable)
+
+
 def target(
     out: Any, dtype: AnyDtype, shape: tuple[int, ...], operands: Sequence[Any]
 ) -> tuple[Any, bool]:
@@ -88,9 +96,7 @@ def target(
     """
     if out is None:
         return new_array(dtype, shape)
-    # Inlined: a small copy may cost 1 us more than NumPy's.
-    plain_out = type(out) is np.ndarray and out.dtype is dtype and out.flags.carray
-    if not plain_out or out.shape != shape:
+    if not _fits(out, dtype, shape):
         out = checked(out, dtype, shape)
     for x in operands:
         if is_array(x):
@@ -103,10 +109,7 @@ def check_apart(
 ) -> None:
     """Raise for an `out` that shares a byte with an element of an operand."""
     memory = [a.buffer if isinstance(a, Tensor) else a for a in (x, out)]
-    if not np.may_share_memory(memory[0], memory[1]):
-        return
-    (low, high), (begin, end) = (np.array([span_of(a)]).T for a in (x, out))
-    if overlap((low, high), (begin, end), lambda _: place_of(x)) is not None:
+    if np.may_share_memory(*memory) and meets(*place_of(x), *span_of(out)):
         raise ReshapeError(f"out= overlaps {what}")
 
 
@@ -181,32 +184,14 @@ def given(
     outs = list(out)
     if len(outs) != count:
         raise ReshapeError(f"out= holds {len(outs)} {name}s for {count} tensors")
-    fit, addresses = 0, np.empty(0, np.int64)
-    if alike and not isinstance(dtype, DType):
-        strides = tuple(s // 8 for s in layout.strides)
-        addresses, fit = read_alike(tuple(outs), dtype, shape, strides, to_fill=True)
-    for i in range(fit, count):
-        x = outs[i]
-        fits = alike and type(x) is Tensor and x.dtype is dtype and x.layout == layout
-        if fits and x.buffer.flags.writeable:  # a quarter of the time of all checks
-            continue
-        with about(f"out {names[i]!r}"):
-            outs[i] = checked(x, *wanted[0 if alike else i])
-    places = Places.alike(8 * addresses, layout) if fit == count else places_of(outs)
+    for i, x in enumerate(outs):
+        own = wanted[0 if alike else i]
+        if not _fits(x, *own):
+            with about(f"out {names[i]!r}"):
+                outs[i] = checked(x, *own)
+    places = places_of(outs)
     check_disjoint(places.spans(), names)
     return places, outs
-
-
-def check_places_apart(
-    sources: Places, targets: Places, whole: bool, names: Sequence[object]
-) -> None:
-    """Raise for targets that share bytes with one of the named sources.
-
-    `whole`: the targets are consecutive rows of one array.
-    """
-    starts, ends = targets.spans()
-    spans = (starts[:1], ends[-1:]) if whole else (starts, ends)
-    check_all_apart(sources.spans(), spans, sources.locate, names)
 
 
 def check_all_apart(
