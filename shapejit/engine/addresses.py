@@ -138,7 +138,7 @@ def located(
 ) -> tuple[Sequence[Any], Places]:
     """The named arrays as exact ndarrays or Tensors, and their Places.
 
-    `check` raises for bad ones. Arrays of a dtype and shape that were checked are not checked again.
+    `check` raises for bad ones, and is called once for each dtype and shape.
     """
     arrays, checked = list(items), set[Any]()
     for i, x in enumerate(items):
@@ -156,9 +156,9 @@ def overlap(
 ) -> int | None:
     """The index of a source that shares a byte with a target; None where there is none.
 
-    Targets are ranges of bytes; several may share one. `locate` returns the bit address and the Layout of a
-    source whose span has bytes of a target: only bytes of its elements count, not the gaps between
-    them.
+    Targets are ranges of bytes; several may share one. `locate` returns the bit address and the
+    Layout of a source whose span has bytes of a target: only bytes of its elements count, not the
+    gaps between them.
     """
     starts, ends = targets
     lows, highs = sources
@@ -175,8 +175,9 @@ def overlap(
     starts, ends = starts[np.append(True, gaps)], ends[np.append(gaps, True)]
     first = np.searchsorted(ends, lows[near], "right")
     last = np.searchsorted(starts, highs[near], "left")
+    ranges = list(zip(starts.tolist(), ends.tolist(), strict=True))
     for i, *among in zip(near.tolist(), first, last, strict=True):
-        if any(meets(*locate(i), starts[k], ends[k]) for k in range(*among)):
+        if any(meets(*locate(i), *one) for one in ranges[slice(*among)]):
             return int(i)
     return None
 
@@ -194,4 +195,4 @@ def meets(address: int, layout: Layout, start: int, end: int) -> bool:
     shape, strides = zip(*runs, (layout.bits, 1), strict=True)
     bits = np.asarray(Lent(address + layout.offset, shape, strides))
     others = np.asarray(Lent(8 * start, (8 * (end - start),)))
-    return np.may_share_memory(bits, others, MOST_WORK)
+    return np.may_share_memory(bits, others, max_work=MOST_WORK)

@@ -19,7 +19,7 @@ from ..shapes.layout import Layout
 from . import small_calls
 from .addresses import layout_of
 from .execution import COPY_EACH, Work
-from .patience import now, spent
+from .patience import by_numpy
 from .routes import ENTRY, FOUND, Done, Move, Route
 from .small_calls import KNOWN, ROUTE_BYTES, TABLE, SmallRoute, small_route
 
@@ -106,9 +106,8 @@ class CheckedCall:
         """Fill the result by NumPy; False if the kernel is ready now."""
         if route.ready:
             return False
-        start = now()
-        move(x, made, self.source)
-        spent(start, *filter(None, (route.kind,)))
+        with by_numpy(*filter(None, (route.kind,))):
+            move(x, made, self.source)
         return True
 
     def _learn(self, x: NDArray[Any], made: NDArray[Any], way: Work, new: bool) -> None:

@@ -27,8 +27,9 @@ KIND = array_structs.work_of(JOIN)
 # NumPy's own functions: for exact ndarrays it need not look for `__array_function__`.
 _concatenate: Any = getattr(np.concatenate, "_implementation", np.concatenate)
 _may_share_memory: Any = getattr(np.may_share_memory, "_implementation", np.may_share_memory)
-# Bytes that one thread joins: larger ones are streamed, or rearranged by a Plan.
-_LIMITS = thresholds.RUNS_STREAM_FROM - 1, thresholds.PLAN_ON_FIRST_USE_FROM - 1
+# Bytes that one thread joins, in all and in short runs: more are streamed, or rearranged by a Plan.
+# It holds the GIL, for about 1 ms at most.
+_LIMITS = thresholds.RUNS_STREAM_FROM - 1, thresholds.NO_PLAN_MAX_BYTES
 _place = np.zeros(JOIN_WORDS, np.int64)
 _mover = 0
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from ..kernels.constants import MAX_RANK
 from ..kernels.object_layouts import (
+    ADDRESSES_AT,
     ASKED,
     CONVERTED,
     DEPTH,
@@ -35,7 +36,6 @@ from ..kernels.object_layouts import (
     NEW_ARRAY,
     NONE,
     OUT_KIND,
-    PLACES_AT,
     PLAN_AT,
     REACH_HIGH,
     REACH_LOW,
@@ -190,7 +190,7 @@ def small_route(
             X_KIND: x_at, OUT_KIND: out_at, ASKED: asked_at,
             RESULT_DTYPE: 0 if made is None else id(made),
             REACH_LOW: reach[0] >> 3, REACH_HIGH: (reach[1] + 7) >> 3, NBYTES: out.nbytes,
-            PLAN_AT: plan_at, MOVER: address(PLANE_MOVER), PLACES_AT: places_at,
+            PLAN_AT: plan_at, MOVER: address(PLANE_MOVER), ADDRESSES_AT: places_at,
         }  # fmt: skip
         if isinstance(work, Work):
             shift = 3 if work.launch.bits else 0

@@ -207,7 +207,7 @@ class _Batch:
                 self.spans,
                 self.plans,
                 self.starts,
-                np.empty((2, MAX_RANK), np.int64),
+                np.empty((3, MAX_RANK), np.int64),
             )
         )
 

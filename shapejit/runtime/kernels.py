@@ -25,8 +25,6 @@ from .uninterrupted import in_safe_thread, module, start_in_safe_thread, under_w
 
 LOGGER = logging.getLogger("shapejit")
 
-Run = Callable[[Any, Any, Any, int], object]  # places, work, span, stage
-
 # Fills the first words of a table, and runs the Entry at an address with it.
 RUN = Call("entries.run", ("i", "a", *STARTS), "i", held=False)
 WORDS = 8  # of `STARTS`, in the table of an Entry
@@ -243,17 +241,6 @@ register_at_fork(after_in_child=_after_fork)
 
 
 # How they are called
-
-
-def bound(entry: Entry, arguments: Sequence[Any]) -> Run:
-    """A kernel with all arguments after the first four, in the order of `kinds`."""
-    begin, run, table = _addresses[entry], called(RUN), table_of(arguments)
-
-    def run_with(places: Any, work: Any, span: Any, stage: int) -> None:
-        assert arguments is not None  # the table has addresses of its arrays
-        run(begin, table.copy(), places, work, span, stage)
-
-    return run_with
 
 
 def table_of(arguments: Sequence[Any]) -> NDArray[np.int64]:
