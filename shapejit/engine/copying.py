@@ -23,7 +23,7 @@ from .addresses import byte_of, layout_of, place_of
 from .calls import keep
 from .execution import Work
 from .patience import forced
-from .routes import FOUND, NUMPY, WHOLE, Done, Route, compiled, copies, moves, run
+from .routes import FOUND, NUMPY, WHOLE, Done, Route, compiled, copies, run
 from .small_calls import KNOWN, Routes, small_route
 
 
@@ -62,7 +62,7 @@ def copy(
     elif route.ready:
         way = route.work
     if kept:
-        keep(key, Done(way, moves(route)), x, target, fresh)
+        keep(key, Done(way), x, target, fresh)
 
 
 def _copy_array(
@@ -139,7 +139,7 @@ def choose(x: NDArray[Any], met: bool, region: NDArray[Any] | None = None) -> Ro
     return WHOLE if whole and (route.by_numpy or not route.slower_whole) else route
 
 
-def assign(x: NDArray[Any], target: NDArray[Any], _: int = 0) -> None:
+def assign(x: NDArray[Any], target: NDArray[Any]) -> None:
     """Copy by NumPy; assignment avoids the 100 ns of dispatch of np.copyto."""
     (target if target.shape == x.shape else target.reshape(x.shape))[...] = x
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import lru_cache
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from ..runtime.kernel_names import Call
 from ..runtime.kernels import address, called
 from . import array_structs
 from .copying import is_numpys
+from .patience import by_numpy
 from .small_calls import TABLE
 
 JOIN = Call("small_joins.join", ("o", "o", *"iiii", "a", "i", "o"), "o", held=True)
@@ -67,51 +67,31 @@ def _becomes_ready() -> bool:
 
 def _by_numpy(parts: tuple[Any, ...], axis: int, new: bool, out: Any) -> Any:
     """Small ndarrays joined by NumPy; None for others, and if anything is wrong."""
-    start, waits = perf_counter(), not KIND.ready
-    if not parts or type(parts[0]) is not np.ndarray:
+    if {*map(type, parts)} != {np.ndarray}:
         return None
-    kind, alike = parts[0].dtype, True
-    for x in parts:
-        if type(x) is not np.ndarray:
-            return None
-        if x.dtype is not kind and x.dtype != kind:
-            alike = False
     some = parts[0].nbytes + parts[-1].nbytes
     if not some or some * len(parts) >= 2 * thresholds.RUNS_STREAM_FROM:
         return None
-    if not alike:
-        kind = _numpy_dtype(tuple([x.dtype for x in parts]))
-        if kind is None:
-            return None
-    elif not waits and not is_numpys(kind):
+    kinds = tuple([x.dtype for x in parts])
+    kind: Any = kinds[0]
+    if kinds.count(kind) < len(kinds):
+        kind = _numpy_dtype(kinds)
+    elif KIND.ready and not is_numpys(kind):
         return None  # what the kernel does not join is large, or wrong
-    if out is not None and not _may_fill(out, kind, parts):
+    if kind is None or not (out is None or _may_fill(out, kind, parts)):
         return None
     join: Any = np.stack if new else _concatenate
-    wanted = kind if out is None else None
-    try:  # a fifth of the time of `suppress`
-        made = join(parts, axis, out, dtype=wanted, casting="unsafe")
-    except (ValueError, IndexError, TypeError):  # other shapes, or too many dims
-        return None
-    if not made.flags.c_contiguous:
-        made = made.copy()
-    if waits:
-        KIND.taken += perf_counter() - start
-    return made
+    with suppress(ValueError, IndexError, TypeError), by_numpy(*(() if KIND.ready else (KIND,))):
+        # Raises for other shapes, and too many dims.
+        made = join(parts, axis, out, dtype=kind if out is None else None, casting="unsafe")
+        return made if made.flags.c_contiguous else made.copy()
+    return None
 
 
 def _may_fill(out: Any, kind: np.dtype[Any], parts: tuple[Any, ...]) -> bool:
     """Whether NumPy may join ndarrays into `out`: it writes parts before it looks at later ones."""
-    if type(out) is not np.ndarray or out.dtype is not kind:
-        return False
-    flags = out.flags
-    owned = flags.owndata
-    for x in parts:
-        # An array without a base is no view of memory that another one owns.
-        apart = owned and x.base is None and x is not out
-        if not apart and _may_share_memory(x, out):
-            return False
-    return bool(flags.carray)
+    fits = type(out) is np.ndarray and out.dtype is kind and out.flags.carray
+    return fits and not any(_may_share_memory(x, out) for x in parts)
 
 
 @lru_cache(maxsize=256)

@@ -210,14 +210,11 @@ def check_all_apart(
 def check_disjoint(targets: Spans, names: Sequence[object]) -> None:
     """Raise for outputs that share bytes with one another."""
     starts, ends = targets
-    filled = np.flatnonzero(ends > starts)
-    starts, ends = starts[filled], ends[filled]
-    if not (starts[1:] < ends[:-1]).any():
-        return
     order = np.argsort(starts, kind="stable")
-    wrong = np.flatnonzero(starts[order][1:] < ends[order][:-1])
+    order = order[ends[order] > starts[order]]
+    wrong = np.flatnonzero(starts[order[1:]] < ends[order[:-1]])
     if len(wrong):
-        pair = sorted(int(filled[order[wrong[0] + k]]) for k in (0, 1))
+        pair = sorted(order[wrong[0] : wrong[0] + 2].tolist())
         raise ReshapeError(f"out {names[pair[1]]!r} overlaps out {names[pair[0]]!r}")
 
 

@@ -75,8 +75,7 @@ class Kind:
                 start_in_safe_thread(self._look_for, needs)
                 return False
         self.names = self.names or needs()
-        find = _awaited if forced else kernels.find if late else kernels.look_for
-        if not find(self.names):
+        if not (_awaited(self.names) if forced else kernels.find(self.names, waits=late)):
             if late:
                 kernels.ask(self.names)
             return False

@@ -20,7 +20,6 @@ from ..planning.casts import cast_plan
 from ..planning.plans import Plan
 from ..planning.small_plans import slower_whole
 from ..runtime.kernel_names import Name
-from ..runtime.launches import address_of
 from ..runtime.lazy import cached_property
 from ..runtime.recent import Recent
 from ..shapes.layout import Layout
@@ -234,25 +233,14 @@ def run(
     return work
 
 
-Move = Callable[[NDArray[Any], NDArray[Any], int], object]
-
-
 class Done(NamedTuple):
     """What copied or converted an array: a kernel, or a Route whose kernel is not ready.
 
-    Until it is, NumPy does the same by `move`. `alive` owns what both read beside arrays.
+    Until it is, NumPy does the same by `move`, or else by the Route's `instead` with these
+    `operands`. `alive` owns what both read beside arrays.
     """
 
     way: Work | Route
-    move: Move
+    move: Callable[[NDArray[Any], NDArray[Any]], object] | None = None
+    operands: tuple[int, int] = (0, 0)
     alive: object = None
-
-
-def moves(route: Route, operands: tuple[int, int] = (0, 0)) -> Move:
-    """What NumPy does to a source and a result, given the bits to where the source's count from."""
-
-    def move(x: NDArray[Any], target: NDArray[Any], source: int) -> None:
-        assert route.instead is not None
-        route.instead([8 * address_of(x) + source], [8 * address_of(target)], operands)
-
-    return move

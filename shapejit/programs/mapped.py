@@ -18,7 +18,6 @@ from ..engine import array_structs, outputs
 from ..engine.addresses import Places, layout_of
 from ..engine.array_structs import kind_of
 from ..engine.execution import Work
-from ..engine.numpy_fallback import STACK_BYTES
 from ..engine.patience import by_numpy
 from ..engine.routes import ENTRY, Route
 from ..planning import thresholds
@@ -31,6 +30,7 @@ from .bulk_checks import are_alike, may_fill
 from .sources import rows_of
 from .specialization import Specialization
 
+STACK_BYTES = 128 * 1024  # of small arrays that NumPy copies as one
 STACKED_MAX_BYTES = 2 * 1024  # of an array that is copied to a stack though NumPy can move it
 
 

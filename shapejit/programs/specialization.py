@@ -191,7 +191,7 @@ class Specialization:
             steps[-1].run(src, targets[start : start + chunk], fresh)
 
 
-def _one(move: MoveEach, x: Any, into: Any, _: int) -> None:
+def _one(move: MoveEach, x: Any, into: Any) -> None:
     move((x,), (into,))
 
 

@@ -72,26 +72,19 @@ def loaded() -> int:
     return len(_addresses)
 
 
-def find(names: Iterable[Name]) -> bool:
-    """Load those that are on disk; return whether all are ready now."""
+def find(names: Iterable[Name], waits: bool = True) -> bool:
+    """Load those that are on disk; return whether all are ready now.
+
+    Unless it `waits`, another thread loads them.
+    """
     if not _are_unknown(names):
         return ready(names)
-    wanted = [name for name in names if name not in _missing or name in _coming]
+    looked_for = _missing | _coming
+    wanted = [n for n in names if n not in looked_for or (waits and n in _coming)]
     if wanted:
         _coming.update(wanted)
-        in_safe_thread(_load, wanted)
+        (in_safe_thread if waits else start_in_safe_thread)(_load, wanted)
     return ready(names)
-
-
-def look_for(names: Iterable[Name]) -> bool:
-    """As `find`, but loading happens on another thread, and is not waited for."""
-    if not _are_unknown(names):
-        return ready(names)
-    wanted = [name for name in names if not {name} & (_missing | _coming)]
-    if wanted:
-        _coming.update(wanted)
-        start_in_safe_thread(_load, wanted)
-    return False
 
 
 def _are_unknown(names: Iterable[Name]) -> bool:
