@@ -54,7 +54,7 @@ class Places(NamedTuple):
 
     def begins(self, group: NDArray[np.intp]) -> Addresses:
         """The addresses of the tensors of a group."""
-        return self.addresses if len(group) == len(self.addresses) else self.addresses[group]
+        return self.addresses[group]
 
     def locate(self, index: int) -> tuple[int, Layout]:
         """The bit address of a tensor, and its Layout from there."""
@@ -62,17 +62,9 @@ class Places(NamedTuple):
 
     def spans(self) -> Spans:
         """The bytes that each tensor spans."""
-        low: Any
-        high: Any
-        if len(self.layouts) == 1:
-            low, high = self.layouts[0].span
-        else:
-            reaches = [layout.span for layout in self.layouts]
-            low, high = np.array(reaches, np.int64).reshape(-1, 2)[self.which].T
-        begins, ends = self.addresses + low, self.addresses + (high + 7)
-        begins >>= 3
-        ends >>= 3
-        return begins, ends
+        spans = np.array([layout.span for layout in self.layouts], np.int64).reshape(-1, 2)
+        low, high = spans[self.which].T
+        return self.addresses + low >> 3, self.addresses + high + 7 >> 3
 
 
 def low_bits(addresses: Addresses) -> int:

@@ -154,15 +154,13 @@ def _samples() -> tuple[NDArray[Any], ...]:
 
 
 def _header_fits(x: NDArray[Any]) -> bool:
+    base, dtype = 0 if x.base is None else id(x.base), x.dtype
     flags = bool(x.flags.c_contiguous) * 0x0001 | bool(x.flags.writeable) * 0x0400
+    pointers = {TYPE: id(type(x)), DATA: x.ctypes.data, BASE: base, DESCR: id(dtype)}
     return (
-        _field(x, TYPE) == id(type(x))
-        and _field(x, DATA) == x.__array_interface__["data"][0]
+        all(_field(x, at) == pointer for at, pointer in pointers.items())
         and _field(x, RANK, 4) == x.ndim
-        and _field(x, BASE) == (0 if x.base is None else id(x.base))
-        and _field(x, DESCR) == id(x.dtype)
-        and _field(x.dtype, DTYPE_FLAGS) == x.dtype.flags
-        and _field(x.dtype, ITEMSIZE) == x.itemsize
+        and (_field(dtype, DTYPE_FLAGS), _field(dtype, ITEMSIZE)) == (dtype.flags, dtype.itemsize)
         and _field(x, FLAGS, 4) & CONTIGUOUS_WRITEABLE == flags
     )
 

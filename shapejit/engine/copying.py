@@ -21,7 +21,6 @@ from ..runtime.launches import address_of
 from . import array_structs
 from .addresses import byte_of, layout_of, place_of
 from .calls import keep
-from .execution import Work
 from .patience import forced
 from .routes import FOUND, NUMPY, WHOLE, Done, Route, compiled, copies, run
 from .small_calls import KNOWN, Routes, small_route
@@ -47,21 +46,10 @@ def copy(
     if isinstance(x, np.ndarray):
         _copy_array(x, target, fresh, key, asked, known)
         return
-    whole = not x.dtype.packed and max(x.ndim, target.ndim) <= MAX_RANK
-    if whole:
-        _copy_array(x.numpy(), target if isinstance(target, np.ndarray) else target.numpy(), fresh)
-    kept = key and not x.layout.contiguous_bytes
-    if whole and not kept:
-        return
-    place, layout = byte_of(x)
+    begin, layout = byte_of(x)
     unit = 8 * target.itemsize if isinstance(target, np.ndarray) else layout.bits
-    route = compiled(layout, unit)
-    way: Work | Route = route
-    if not whole:
-        way = run(route, [place], [place_of(target)[0]], fresh)
-    elif route.ready:
-        way = route.work
-    if kept:
+    way = run(compiled(layout, unit), [begin], [place_of(target)[0]], fresh)
+    if key and not x.layout.contiguous_bytes:
         keep(key, Done(way), x, target, fresh)
 
 
@@ -69,9 +57,9 @@ def _copy_array(
     x: NDArray[Any],
     target: NDArray[Any],
     fresh: bool,
-    key: object = None,
-    asked: object = None,
-    known: Routes = KNOWN,
+    key: object,
+    asked: object,
+    known: Routes,
 ) -> None:
     met = _was_met(key or (x.dtype, x.shape, x.strides))
     route = choose(x, met or forced())
@@ -79,8 +67,8 @@ def _copy_array(
     if route is WHOLE and route.ready:
         array_structs.copy_whole(x, target)
     else:
-        places = [8 * address_of(x)], [8 * address_of(target)]
-        way = run(route, *places, fresh, instead=partial(assign, x, target))
+        addresses = [8 * address_of(x)], [8 * address_of(target)]
+        way = run(route, *addresses, fresh, instead=partial(assign, x, target))
     if not met or not key or x.dtype is not target.dtype or is_numpys(x.dtype):
         return  # no more calls of this kind will come
     if way is not None:
@@ -136,7 +124,7 @@ def choose(x: NDArray[Any], met: bool, region: NDArray[Any] | None = None) -> Ro
         return WHOLE
     route = copies(layout_of(x))
     whole = whole and nbytes <= thresholds.NO_PLAN_MAX_BYTES
-    return WHOLE if whole and (route.by_numpy or not route.slower_whole) else route
+    return WHOLE if whole and not (route.kind and route.slower_whole) else route
 
 
 def assign(x: NDArray[Any], target: NDArray[Any]) -> None:

@@ -81,11 +81,11 @@ def _pairs(sources: Where, targets: Where) -> Iterator[tuple[int, int]]:
 def _ordered(
     layouts: tuple[Layout, ...], bits: tuple[int, int], widened: bool
 ) -> tuple[Layouts, int]:
-    """Layouts with dims in the target's order, and how many elements are done at a time.
+    """Layouts with merged dims, and how many elements are done at a time.
 
     `bits` are the lowest three of both addresses. Elements may be `widened`.
     """
-    found = _in_target_order(layouts)
+    found = _merged(layouts)
     if widened:
         found = _widened(bits, found)
     plain = widened and all(map(whole, bits, found))
@@ -137,14 +137,12 @@ def _dtype_of(number: Number) -> str:
     return "bfloat16" if (number.bits, number.exponent) == (16, 8) else ""
 
 
-def _in_target_order(layouts: Layouts) -> Layouts:
-    """Both Layouts with dims in the order of the second one's strides, and merged."""
+def _merged(layouts: Layouts) -> Layouts:
+    """Layouts of one shape with merged dims."""
     if len({x.shape for x in layouts}) > 1:
         return layouts
-    order = sorted(range(layouts[1].ndim), key=lambda axis: -abs(layouts[1].strides[axis]))
-    rows = layouts[0].shape, *(x.strides for x in layouts)
-    dims = merged(*([row[axis] for axis in order] for row in rows))
-    sizes, *sides = zip(*dims, strict=True) if dims else ((),) * len(rows)
+    dims = merged(layouts[0].shape, *(x.strides for x in layouts))
+    sizes, *sides = zip(*dims, strict=True) if dims else ((),) * (1 + len(layouts))
     return [
         Layout.of(sizes, side, x.offset, x.bits) for x, side in zip(layouts, sides, strict=True)
     ]

@@ -23,7 +23,7 @@ from ..dtypes.table import DType
 from ..errors import DTypeError, ReshapeError, about, shape_text, type_name
 from ..planning import thresholds
 from ..runtime import result_memory
-from ..runtime.ndarrays import array_of, check_possible, is_a, is_sequence, plain, possible
+from ..runtime.ndarrays import array_of, is_a, is_sequence, plain, possible
 from ..shapes.layout import Layout
 from ..shapes.request import Request
 from .addresses import Places, Spans, meets, overlap, place_of, places_of, span_of
@@ -123,11 +123,7 @@ def new_array(dtype: AnyDtype, shape: tuple[int, ...]) -> tuple[Any, bool]:
     large = nbytes >= thresholds.RESULT_MEMORY_FROM and not dtype.hasobject
     taken = large and possible(shape, dtype.itemsize) and result_memory.kept().take(nbytes)
     buffer, fresh = taken or (None, True)
-    try:  # `array_of`, inlined: it matters for small calls
-        return np.ndarray(shape, dtype, buffer), fresh
-    except (ValueError, OverflowError):
-        check_possible(shape, dtype.itemsize)
-        raise
+    return array_of(shape, dtype, buffer), fresh
 
 
 def new_bytes(nbits: int, *rows: int) -> tuple[Bytes, bool]:
@@ -170,9 +166,7 @@ def given(
     layout, alike = Layout.row_major(shape, bits), len(wanted) == 1
     if alike and is_a(out, kind):
         exact = checked(out, dtype, (count, *shape))
-        begins = np.arange(count)
-        begins *= bits * prod(shape)
-        begins += place_of(exact)[0]
+        begins = place_of(exact)[0] + bits * prod(shape) * np.arange(count)
         return Places.alike(begins, layout), exact
     if is_a(out, kind):
         raise DTypeError(f"the results differ in shape: out= must be a sequence, not one {name}")

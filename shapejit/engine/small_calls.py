@@ -82,11 +82,6 @@ class Routes:
         self.table: Addresses = np.array([*_constants(), slots, *(0,) * slots], np.int64)
         self._kept: dict[int, SmallRoute] = {}  # whose addresses are in it
 
-    @property
-    def weight(self) -> int:
-        """A bound on the bytes of all Routes."""
-        return ROUTE_BYTES * (1 + len(self._kept))
-
     def put(self, x: NDArray[Any], asked: object, route: SmallRoute) -> None:
         """Let compiled code find a Route for arrays like `x`."""
         own = called(array_structs.SLOT_OF)(x, asked, self.table)

@@ -167,7 +167,7 @@ def _launches(
         steps = targets[1:] - targets[:-1]
         apart = int(steps[0]) if len(steps) and (steps == steps[0]).all() else 0
         route = routes.joins(layout, into, len(which), apart)
-        if route.by_numpy:
+        if not route.kind:
             route = routes.compiled(layout, into=into)
         made.append((route, sources, targets))
     return made
