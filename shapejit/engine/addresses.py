@@ -21,7 +21,7 @@ from ..shapes.layout import Layout
 Spans = tuple[Addresses, Addresses]  # the first byte of each, and the byte past its last
 
 
-class Places(NamedTuple):
+class BitAddresses(NamedTuple):
     """Where n tensors are: the first element of tensor k is at the bit address `addresses[k]`.
 
     Its Layout, counted from that element, is `layouts[which[k]]`.
@@ -32,8 +32,8 @@ class Places(NamedTuple):
     which: NDArray[np.intp]
 
     @classmethod
-    def alike(cls, addresses: Addresses, layout: Layout) -> Places:
-        """The Places of tensors of one Layout."""
+    def alike(cls, addresses: Addresses, layout: Layout) -> BitAddresses:
+        """The BitAddresses of tensors of one Layout."""
         return cls(addresses, (layout,), np.zeros(len(addresses), np.intp))
 
     def groups(
@@ -77,7 +77,7 @@ def layout_of(x: NDArray[Any]) -> Layout:
     return Layout.of(x.shape, [8 * s for s in x.strides], 0, 8 * x.itemsize)
 
 
-def place_of(x: NDArray[Any] | Tensor) -> tuple[int, Layout]:
+def bit_address_of(x: NDArray[Any] | Tensor) -> tuple[int, Layout]:
     """The bit address of the first element of an array, and its Layout from there."""
     if isinstance(x, Tensor):
         layout = x.layout
@@ -90,22 +90,22 @@ def byte_of(x: NDArray[Any] | Tensor) -> tuple[int, Layout]:
     """The bit address of the byte in which an array begins, and its Layout from there.
 
     >>> t = Tensor.frombuffer(bytes(4), "int4", (8,))[1:]
-    >>> place_of(t)[0] - byte_of(t)[0], byte_of(t)[1].offset
+    >>> bit_address_of(t)[0] - byte_of(t)[0], byte_of(t)[1].offset
     (4, 4)
     """
-    address, layout = place_of(x)
+    address, layout = bit_address_of(x)
     return address & ~7, layout.within_byte(address)
 
 
 def span_of(x: NDArray[Any] | Tensor) -> tuple[int, int]:
     """The first byte that the elements of an array span, and the byte past the last."""
-    address, layout = place_of(x)
+    address, layout = bit_address_of(x)
     low, high = layout.span
     return (address + low) >> 3, (address + high + 7) >> 3
 
 
-def places_of(items: Sequence[NDArray[Any] | Tensor]) -> Places:
-    """The Places of exact ndarrays and Tensors of any dtypes and shapes."""
+def bit_addresses_of(items: Sequence[NDArray[Any] | Tensor]) -> BitAddresses:
+    """The BitAddresses of exact ndarrays and Tensors of any dtypes and shapes."""
     known: dict[object, int] = {}
     layouts: list[Layout] = []
     which: list[int] = []
@@ -119,16 +119,16 @@ def places_of(items: Sequence[NDArray[Any] | Tensor]) -> Places:
             key, begin = (x.strides, x.shape, x.itemsize), 8 * address_of(x)
         kind = known.setdefault(key, len(layouts))
         if kind == len(layouts):
-            layouts.append(place_of(x)[1])
+            layouts.append(bit_address_of(x)[1])
         which.append(kind)
         addresses.append(begin)
-    return Places(np.array(addresses, np.int64), layouts, np.array(which, np.intp))
+    return BitAddresses(np.array(addresses, np.int64), layouts, np.array(which, np.intp))
 
 
 def located(
     items: Sequence[Any], check: Callable[[Any], None], names: Sequence[object]
-) -> tuple[Sequence[Any], Places]:
-    """The named arrays as exact ndarrays or Tensors, and their Places.
+) -> tuple[Sequence[Any], BitAddresses]:
+    """The named arrays as exact ndarrays or Tensors, and their BitAddresses.
 
     `check` raises for bad ones, and is called once for each dtype and shape.
     """
@@ -140,7 +140,7 @@ def located(
                 arrays[i] = unwrapped(x)
                 check(arrays[i])
             checked.add(kind)
-    return arrays, places_of(arrays)
+    return arrays, bit_addresses_of(arrays)
 
 
 def overlap(

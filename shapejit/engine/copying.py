@@ -19,7 +19,7 @@ from ..planning.small_plans import small_plan
 from ..runtime.cpu_caches import LINE
 from ..runtime.launches import address_of
 from . import array_structs
-from .addresses import byte_of, layout_of, place_of
+from .addresses import bit_address_of, byte_of, layout_of
 from .calls import keep
 from .patience import forced
 from .routes import FOUND, NUMPY, WHOLE, Done, Route, compiled, copies, run
@@ -48,7 +48,7 @@ def copy(
         return
     begin, layout = byte_of(x)
     unit = 8 * target.itemsize if isinstance(target, np.ndarray) else layout.bits
-    way = run(compiled(layout, unit), [begin], [place_of(target)[0]], fresh)
+    way = run(compiled(layout, unit), [begin], [bit_address_of(target)[0]], fresh)
     if key and not x.layout.contiguous_bytes:
         keep(key, Done(way), x, target, fresh)
 
@@ -110,8 +110,8 @@ def choose(x: NDArray[Any], met: bool, region: NDArray[Any] | None = None) -> Ro
     nbytes = x.nbytes if region is None else region.nbytes
     if region is not None:
         # NumPy fills short rows faster, and repeats one element.
-        few = nbytes < thresholds.NUMPY_BELOW or x.size == 1 or x.ndim > MAX_RANK
-        if few or region.shape[-1] * x.itemsize < LINE:
+        small = nbytes < thresholds.NUMPY_BELOW or x.size == 1 or x.ndim > MAX_RANK
+        if small or region.shape[-1] * x.itemsize < LINE:
             return NUMPY
     run = _run(x)
     if region is not None:

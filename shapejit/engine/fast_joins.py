@@ -30,7 +30,7 @@ _may_share_memory: Any = getattr(np.may_share_memory, "_implementation", np.may_
 # Bytes that one thread joins, in all and in short runs: more are streamed, or rearranged by a Plan.
 # It holds the GIL, for about 1 ms at most.
 _LIMITS = thresholds.RUNS_STREAM_FROM - 1, thresholds.NO_PLAN_MAX_BYTES
-_place = np.zeros(JOIN_WORDS, np.int64)
+_scratch = np.zeros(JOIN_WORDS, np.int64)
 _mover = 0
 
 
@@ -49,7 +49,7 @@ def join(tensors: Any, axis: Any, new: bool, out: Any) -> Any:
         return None
     parts = tuple(tensors)
     if KIND.ready or _becomes_ready():
-        made = _run(parts, out, axis, new, *_LIMITS, _place, _mover, TABLE)
+        made = _run(parts, out, axis, new, *_LIMITS, _scratch, _mover, TABLE)
         if made is not None:
             return made
     return _by_numpy(parts, axis, new, out)

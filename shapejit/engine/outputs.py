@@ -26,7 +26,15 @@ from ..runtime import result_memory
 from ..runtime.ndarrays import array_of, is_a, is_sequence, plain, possible
 from ..shapes.layout import Layout
 from ..shapes.request import Request
-from .addresses import Places, Spans, meets, overlap, place_of, places_of, span_of
+from .addresses import (
+    BitAddresses,
+    Spans,
+    bit_address_of,
+    bit_addresses_of,
+    meets,
+    overlap,
+    span_of,
+)
 
 _BYTE = np.dtype(np.uint8)
 
@@ -109,7 +117,7 @@ def check_apart(
 ) -> None:
     """Raise for an `out` that shares a byte with an element of an operand."""
     memory = [a.buffer if isinstance(a, Tensor) else a for a in (x, out)]
-    if np.may_share_memory(*memory) and meets(*place_of(x), *span_of(out)):
+    if np.may_share_memory(*memory) and meets(*bit_address_of(x), *span_of(out)):
         raise ReshapeError(f"out= overlaps {what}")
 
 
@@ -153,10 +161,10 @@ def array_over(
 
 def given(
     out: Any, wanted: Sequence[tuple[AnyDtype, tuple[int, ...]]], names: Sequence[object]
-) -> tuple[Places, Any]:
-    """The places of results: the rows of one array, or an array for each.
+) -> tuple[BitAddresses, Any]:
+    """The addresses of results: the rows of one array, or an array for each.
 
-    `wanted` are the dtype and shape of each, or those of all. Returns the places, and the objects
+    `wanted` are the dtype and shape of each, or those of all. Returns the addresses, and the objects
     that must live until these are filled. Raises if `out` does not fit, or if its arrays share
     bytes with one another. `names` are used in errors.
     """
@@ -166,8 +174,8 @@ def given(
     layout, alike = Layout.row_major(shape, bits), len(wanted) == 1
     if alike and is_a(out, kind):
         exact = checked(out, dtype, (count, *shape))
-        begins = place_of(exact)[0] + bits * prod(shape) * np.arange(count)
-        return Places.alike(begins, layout), exact
+        begins = bit_address_of(exact)[0] + bits * prod(shape) * np.arange(count)
+        return BitAddresses.alike(begins, layout), exact
     if is_a(out, kind):
         raise DTypeError(f"the results differ in shape: out= must be a sequence, not one {name}")
     if not is_sequence(out) or isinstance(out, str | bytes):
@@ -183,9 +191,9 @@ def given(
         if not _fits(x, *own):
             with about(f"out {names[i]!r}"):
                 outs[i] = checked(x, *own)
-    places = places_of(outs)
-    check_disjoint(places.spans(), names)
-    return places, outs
+    targets = bit_addresses_of(outs)
+    check_disjoint(targets.spans(), names)
+    return targets, outs
 
 
 def check_all_apart(
@@ -227,9 +235,9 @@ class Pending:
         if array.size == 0:
             return True
         start, end = span_of(array)
-        place = bisect(self._ends, start)
-        if place < len(self._starts) and self._starts[place] < end:
+        index = bisect(self._ends, start)
+        if index < len(self._starts) and self._starts[index] < end:
             return False
-        self._starts.insert(place, start)
-        self._ends.insert(place, end)
+        self._starts.insert(index, start)
+        self._ends.insert(index, end)
         return True

@@ -138,9 +138,9 @@ def compiled(layout: Layout, unit: int = 0, into: Layout | None = None, count: i
 
 
 @found_once
-def joins(layout: Layout, into: Layout, count: int, apart: int) -> Route:
+def joins(layout: Layout, into: Layout, count: int, spacing: int) -> Route:
     """The Route of `planner.joined`."""
-    return _planned(planner.joined(layout, into, count, apart))
+    return _planned(planner.joined(layout, into, count, spacing))
 
 
 @found_once

@@ -180,12 +180,12 @@ def small_route(
         begin, reach = _address(memory), layout.span
         for at, part in zip(begins, parts, strict=False):
             memory[at : at + len(part)] = part
-        x_at, out_at, asked_at, plan_at, places_at = (begin + 8 * at for at in begins)
+        x_at, out_at, asked_at, plan_at, addresses_at = (begin + 8 * at for at in begins)
         words = {
             X_KIND: x_at, OUT_KIND: out_at, ASKED: asked_at,
             RESULT_DTYPE: 0 if made is None else id(made),
             REACH_LOW: reach[0] >> 3, REACH_HIGH: (reach[1] + 7) >> 3, NBYTES: out.nbytes,
-            PLAN_AT: plan_at, MOVER: address(PLANE_MOVER), ADDRESSES_AT: places_at,
+            PLAN_AT: plan_at, MOVER: address(PLANE_MOVER), ADDRESSES_AT: addresses_at,
         }  # fmt: skip
         if isinstance(work, Work):
             shift = 3 if work.launch.bits else 0
@@ -200,8 +200,8 @@ def small_route(
                 SOURCE_BEGIN: source + work.source >> 3 - shift,
                 TARGET_BEGIN: work.target >> 3 - shift, DEPTH: span, UNHELD: int(unheld),
             }  # fmt: skip
-            works_at = places_at + 16
-            starts = places_at, 2, 1, works_at, WORK, works_at + 8 * WORK, span, stage_at
+            works_at = addresses_at + 16
+            starts = addresses_at, 2, 1, works_at, WORK, works_at + 8 * WORK, span, stage_at
             memory[begins[3] : begins[3] + WORDS] = starts
             if work.converts is not None:
                 function, count = work.converts

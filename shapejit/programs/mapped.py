@@ -15,7 +15,7 @@ from ..arrays.tensor import is_array
 from ..dtypes.promotion import AnyDtype
 from ..dtypes.table import DType
 from ..engine import array_structs, outputs
-from ..engine.addresses import Places, layout_of
+from ..engine.addresses import BitAddresses, layout_of
 from ..engine.array_structs import kind_of
 from ..engine.execution import Work
 from ..engine.patience import by_numpy
@@ -54,10 +54,10 @@ class Mapped(NamedTuple):
     """
 
     items: Sequence[Any]
-    sources: Places
+    sources: BitAddresses
     groups: Groups
     out: Any = None
-    targets: Places | None = None
+    targets: BitAddresses | None = None
     outs: Any = None
 
     def results(self) -> Any:
