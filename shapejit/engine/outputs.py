@@ -164,7 +164,7 @@ def given(
 ) -> tuple[BitAddresses, Any]:
     """The addresses of results: the rows of one array, or an array for each.
 
-    `wanted` are the dtype and shape of each, or those of all. Returns the addresses, and the objects
+    `wanted` are the dtype and shape of each, or those of all. Returns the addresses, and objects
     that must live until these are filled. Raises if `out` does not fit, or if its arrays share
     bytes with one another. `names` are used in errors.
     """
