@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import lru_cache
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from ..runtime.kernel_names import Call
 from ..runtime.kernels import address, called
 from . import array_structs
 from .copying import is_numpys
-from .patience import by_numpy
 from .small_calls import TABLE
 
 JOIN = Call("small_joins.join", ("o", "o", *"iiii", "a", "i", "o"), "o", held=True)
@@ -29,7 +29,7 @@ _concatenate: Any = getattr(np.concatenate, "_implementation", np.concatenate)
 _may_share_memory: Any = getattr(np.may_share_memory, "_implementation", np.may_share_memory)
 # Bytes that one thread joins, in all and in short runs: more are streamed, or rearranged by a Plan.
 # It holds the GIL, for about 1 ms at most.
-_LIMITS = thresholds.RUNS_STREAM_FROM - 1, thresholds.NO_PLAN_MAX_BYTES
+_LIMITS = thresholds.RUNS_STREAM_FROM - 1, thresholds.PLAN_ON_FIRST_USE_FROM - 1
 _scratch = np.zeros(JOIN_WORDS, np.int64)
 _mover = 0
 
@@ -81,11 +81,14 @@ def _by_numpy(parts: tuple[Any, ...], axis: int, new: bool, out: Any) -> Any:
     if kind is None or not (out is None or _may_fill(out, kind, parts)):
         return None
     join: Any = np.stack if new else _concatenate
-    with suppress(ValueError, IndexError, TypeError), by_numpy(*(() if KIND.ready else (KIND,))):
-        # Raises for other shapes, and too many dims.
+    start = perf_counter()
+    try:  # a fifth of the time of `suppress`
         made = join(parts, axis, out, dtype=kind if out is None else None, casting="unsafe")
-        return made if made.flags.c_contiguous else made.copy()
-    return None
+    except (ValueError, IndexError, TypeError):  # other shapes, or too many dims
+        return None
+    if not KIND.ready:
+        KIND.taken += perf_counter() - start
+    return made if made.flags.c_contiguous else made.copy()
 
 
 def _may_fill(out: Any, kind: np.dtype[Any], parts: tuple[Any, ...]) -> bool:

@@ -69,7 +69,7 @@ def write_kind(
     """Write the kind of the result of joining a tuple's ndarrays; return its bytes.
 
     UNFIT if they cannot be joined, if an element has references, and with more bytes than `most`,
-    or `short` if runs are; fewer bytes than SCALAR count as many.
+    or `short` if runs are; fewer bytes than SCALAR count as many, those of a line as a line.
     """
     count = word(items + LENGTH)
     if count == 0:
@@ -90,11 +90,14 @@ def write_kind(
         x = load_address(items + ITEMS + 8 * i)
         if word(x + TYPE) != ndarray or word(x + DESCR) != descr or half(x + RANK) != rank:
             return UNFIT
-        shape, own = load_address(x + SHAPE), itemsize
+        shape, strides = load_address(x + SHAPE), load_address(x + STRIDES)
+        own, nearest = itemsize, LINE
         if not dims_agree(shape, model, rank, UNFIT if new else at):
             return UNFIT
         for k in range(rank):
             own *= word(shape + 8 * k)
+            if word(shape + 8 * k) > 1:
+                nearest = min(nearest, abs(word(strides + 8 * k)))
         if own > most:
             return UNFIT
         run = itemsize
@@ -103,7 +106,8 @@ def write_kind(
                 run *= word(shape + 8 * k)
         nbytes += own
         if 0 < run < LONG_RUN:
-            in_short_runs += own // min(run, SCALAR) * SCALAR
+            spread = rank > 0 and nearest == LINE  # each element is in a line of its own
+            in_short_runs += own // run * LINE if spread else own // min(run, SCALAR) * SCALAR
         along += 1 if new else word(shape + 8 * at)
     if not 0 < nbytes <= most or in_short_runs > short:
         return UNFIT
