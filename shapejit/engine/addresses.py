@@ -110,18 +110,19 @@ def bit_addresses_of(items: Sequence[NDArray[Any] | Tensor]) -> BitAddresses:
     layouts: list[Layout] = []
     which: list[int] = []
     addresses: list[int] = []
+    last, kind = None, 0
     for x in items:
-        begin: int
+        key: Any
         if isinstance(x, Tensor):
-            key: Any = x.layout
-            begin = 8 * address_of(x.buffer) + key.offset
+            key, memory, offset = x.layout, x.buffer, x.layout.offset
         else:
-            key, begin = (x.strides, x.shape, x.itemsize), 8 * address_of(x)
-        kind = known.setdefault(key, len(layouts))
-        if kind == len(layouts):
-            layouts.append(bit_address_of(x)[1])
+            key, memory, offset = (x.strides, x.shape, x.itemsize), x, 0
+        if key is not last and key != last:  # less time than to look it up
+            last, kind = key, known.setdefault(key, len(layouts))
+            if kind == len(layouts):
+                layouts.append(bit_address_of(x)[1])
         which.append(kind)
-        addresses.append(begin)
+        addresses.append(8 * address_of(memory) + offset)
     return BitAddresses(np.array(addresses, np.int64), layouts, np.array(which, np.intp))
 
 
@@ -132,9 +133,12 @@ def located(
 
     `check` raises for bad ones, and is called once for each dtype and shape.
     """
-    arrays, checked = list(items), set[Any]()
+    arrays, checked, last = list(items), set[Any](), None
     for i, x in enumerate(items):
         kind = (x.dtype, x.shape) if type(x) in (np.ndarray, Tensor) else None
+        if kind is not None and kind == last:
+            continue
+        last = kind
         if kind is None or kind not in checked:
             with about(f"tensor {names[i]!r}"):
                 arrays[i] = unwrapped(x)

@@ -90,23 +90,25 @@ def write_kind(
         x = load_address(items + ITEMS + 8 * i)
         if word(x + TYPE) != ndarray or word(x + DESCR) != descr or half(x + RANK) != rank:
             return UNFIT
-        shape, strides = load_address(x + SHAPE), load_address(x + STRIDES)
-        own, nearest = itemsize, LINE
+        shape, own = load_address(x + SHAPE), itemsize
         if not dims_agree(shape, model, rank, UNFIT if new else at):
             return UNFIT
         for k in range(rank):
             own *= word(shape + 8 * k)
-            if word(shape + 8 * k) > 1:
-                nearest = min(nearest, abs(word(strides + 8 * k)))
         if own > most:
             return UNFIT
-        run = itemsize
+        run, nearest = itemsize, 0
         if half(x + FLAGS) & CONTIGUOUS:
             for k in range(at, rank):
                 run *= word(shape + 8 * k)
+        else:
+            nearest, strides = LINE, load_address(x + STRIDES)
+            for k in range(rank):
+                if word(shape + 8 * k) > 1:
+                    nearest = min(nearest, abs(word(strides + 8 * k)))
         nbytes += own
         if 0 < run < LONG_RUN:
-            spread = rank > 0 and nearest == LINE  # each element is in a line of its own
+            spread = nearest == LINE  # each element is in a line of its own
             in_short_runs += own // run * LINE if spread else own // min(run, SCALAR) * SCALAR
         along += 1 if new else word(shape + 8 * at)
     if not 0 < nbytes <= most or in_short_runs > short:
