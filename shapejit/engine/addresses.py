@@ -191,4 +191,5 @@ def meets(address: int, layout: Layout, start: int, end: int) -> bool:
     shape, strides = zip(*runs, (layout.bits, 1), strict=True)
     bits = np.asarray(Lent(address + layout.offset, shape, strides))
     others = np.asarray(Lent(8 * start, (8 * (end - start),)))
-    return np.may_share_memory(bits, others, max_work=MOST_WORK)
+    search: Any = np.may_share_memory  # NumPy's stubs know two numbers of steps only
+    return bool(search(bits, others, max_work=MOST_WORK))

@@ -78,7 +78,8 @@ class Work:
         if len(sources) == 1:  # in Python's numbers, a tenth of NumPy's time
             source, target = sources[0] + self.source, targets[0] + self.target
             return np.array([[source >> shift], [target >> shift]], np.int64)
-        return np.add([sources, targets], [[self.source], [self.target]]) >> shift
+        first = np.array([[self.source], [self.target]])
+        return first + np.array([sources, targets], np.int64) >> shift
 
 
 def work_of(plan: Plan) -> Work:

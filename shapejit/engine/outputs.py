@@ -116,8 +116,8 @@ def check_apart(
     x: NDArray[Any] | Tensor, out: NDArray[Any] | Tensor, what: str = "the source"
 ) -> None:
     """Raise for an `out` that shares a byte with an element of an operand."""
-    memory = [a.buffer if isinstance(a, Tensor) else a for a in (x, out)]
-    if np.may_share_memory(*memory) and meets(*bit_address_of(x), *span_of(out)):
+    read, written = (a.buffer if isinstance(a, Tensor) else a for a in (x, out))
+    if np.may_share_memory(read, written) and meets(*bit_address_of(x), *span_of(out)):
         raise ReshapeError(f"out= overlaps {what}")
 
 

@@ -86,8 +86,8 @@ def _joined(tensors: Any, axis: int | None, new: bool, out: Any) -> Any:
         return made
     begin, whole = bit_address_of(target)
     if out is not None:
-        sources, into = bit_addresses_of(parts), BitAddresses.alike(np.array([begin]), whole)
-        outputs.check_all_apart(sources.spans(), into.spans(), sources.locate, range(len(parts)))
+        read, filled = bit_addresses_of(parts), BitAddresses.alike(np.array([begin]), whole)
+        outputs.check_all_apart(read.spans(), filled.spans(), read.locate, range(len(parts)))
     run = sizes[0] * prod(shape[at + 1 :]) * whole.bits
     if at and len({*sizes}) == 1 and run % 8 and run < 8 * thresholds.RUN:
         # Elements that share bytes with other parts are written one by one: 300 times as long.

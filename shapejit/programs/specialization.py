@@ -160,7 +160,7 @@ class Specialization:
                     into[...] = x
             else:
                 for x, into in zip(map(see, items), outs, strict=True):
-                    convert(x, into, 0)
+                    convert(x, into)
 
         return each
 
