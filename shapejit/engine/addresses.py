@@ -133,6 +133,12 @@ def located(
 
     `check` raises for bad ones, and is called once for each dtype and shape.
     """
+    if items and type(items[0]) is Tensor:
+        with about(f"tensor {names[0]!r}"):
+            check(items[0])
+        found = _tensors_alike(items)
+        if found is not None:
+            return items, found
     arrays, checked, last = list(items), set[Any](), None
     for i, x in enumerate(items):
         kind = (x.dtype, x.shape) if type(x) in (np.ndarray, Tensor) else None
@@ -145,6 +151,18 @@ def located(
                 check(arrays[i])
             checked.add(kind)
     return arrays, bit_addresses_of(arrays)
+
+
+def _tensors_alike(items: Sequence[Any]) -> BitAddresses | None:
+    """The BitAddresses of Tensors of one dtype and Layout; None if they are not alike."""
+    dtype, layout = items[0].dtype, items[0].layout
+    for x in items:
+        if type(x) is not Tensor or x.dtype is not dtype:
+            return None
+        if x.layout is not layout and x.layout != layout:
+            return None
+    addresses = np.array([address_of(x.buffer) for x in items], np.int64)
+    return BitAddresses.alike(8 * addresses + layout.offset, layout.at(0))
 
 
 def overlap(
