@@ -174,7 +174,8 @@ def overlap(
     Layout of a source whose span has bytes of a target: only bytes of its elements count, not the
     gaps between them.
     """
-    starts, ends = targets
+    filled = targets[1] > targets[0]
+    starts, ends = (side[filled] for side in targets)
     lows, highs = sources
     if not len(starts):
         return None
@@ -183,7 +184,6 @@ def overlap(
     if not len(near):
         return None
     order = np.argsort(starts, kind="stable")
-    order = order[ends[order] > starts[order]]
     starts, ends = starts[order], ends[order]
     gaps = starts[1:] > ends[:-1]  # ranges without gaps between them are one
     starts, ends = starts[np.append(True, gaps)], ends[np.append(gaps, True)]
