@@ -81,5 +81,5 @@ def no_tile(loops, width):
 
 def forget_plans():
     """Empty the caches of plans."""
-    for known in (small_calls.KNOWN, small_calls.COPIES, routes):
+    for known in (small_calls.KNOWN, small_calls.COPIES, routes.FOUND):
         known.clear()

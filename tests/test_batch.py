@@ -18,7 +18,7 @@ from views import arrays, readonly
 import shapejit as sj
 from shapejit.engine import array_structs
 from shapejit.kernels.constants import MAX_RANK
-from shapejit.kernels.small_plans import NEAR_BYTES, PLANE_MOVER, write_plan
+from shapejit.kernels.small_plans import NEAR_BYTES, PLANE_MOVER, row_major, write_plan
 from shapejit.programs import batch
 from shapejit.runtime import kernels
 from shapejit.runtime.launches import address_of
@@ -426,9 +426,7 @@ def test_without_array_structs_all_is_the_same(monkeypatch):
 
 @pytest.mark.skipif(not COMPILED, reason="nothing is read with the JIT off")
 def test_array_structs_are_read_as_they_are():
-    read_alike, survey = (
-        array_structs.kernel(call) for call in (array_structs.READ_ALIKE, array_structs.SURVEY)
-    )
+    survey = array_structs.kernel(array_structs.SURVEY)
     assert array_structs.verified()
     a = np.arange(60, dtype=np.int16).reshape(3, 4, 5)
     arrays = a, a.T, a[::-1, :, ::-2], a[1:, None], np.zeros(()), np.zeros((0, 7)), "text", 3
@@ -437,15 +435,6 @@ def test_array_structs_are_read_as_they_are():
     survey(arrays, np.ndarray, 8, groups, descrs, firsts, places, totals)
     assert (totals[0], groups.tolist()) == (2, [0, 0, 0, 0, 1, 1, -1, -1])
     assert descrs[:2].tolist() == [id(a.dtype), id(np.zeros(()).dtype)]
-    for x in arrays[:6]:
-        one, address = (x,), np.zeros(1, np.int64)
-        kind = array_structs.kind_of(x.dtype, x.shape, x.strides)
-        flags = 0x0001 * x.flags.c_contiguous | 0x0400
-        assert read_alike(one, 1, kind, flags, address) == 1
-        assert address[0] == x.__array_interface__["data"][0]
-        wrong = array_structs.kind_of(x.dtype, x.shape, tuple(s + 1 for s in x.strides))
-        expected = int(max(x.shape, default=1) == 1)
-        assert read_alike(one, 1, wrong, flags, address) == expected
     rows = ((1, 2, 3), [4, 0, -1], (), [-(2**30) + 1, 2**30 - 1])
     tokens, starts = array_structs.read_ints(rows)
     assert tokens.tolist() == [1, 2, 3, 4, 0, -1, -(2**30) + 1, 2**30 - 1]
@@ -499,10 +488,12 @@ def test_small_plans_are_copies(x):
     table, position = np.zeros(64, np.int64), np.zeros(MAX_RANK, np.int64)
     sizes, strides = np.array(x.shape, np.int64), np.array(x.strides, np.int64)
     kept = merge(sizes, (strides,), x.ndim)
-    words = write_plan(sizes, strides, kept, x.itemsize, table, 0)
+    gaps = np.empty(x.ndim, np.int64)
+    row_major(sizes, kept, x.itemsize, gaps)
+    words = write_plan(sizes, strides, gaps, kept, x.itemsize, table, 0)
     compiled = np.zeros(64, np.int64)
-    write = kernel("small.write_plan", "aaiiai")
-    assert write(sizes, strides, kept, x.itemsize, compiled, 0) == words
+    write = kernel("small.write_plan", "aaaiiai")
+    assert write(sizes, strides, gaps, kept, x.itemsize, compiled, 0) == words
     assert np.array_equal(compiled[:words], table[:words])
     memory = np.full(x.nbytes + 64, 0xAB, np.uint8)
     source, target, plan, place = map(address_of, (x, memory, table, position))
@@ -524,8 +515,9 @@ def test_small_plans_at_every_edge(dtype):
             x = raw[: rows * columns].reshape(rows, columns)
             for view in (x.T, x[::-1].T, x.T[::-1], x[:, ::-1], x[:, ::2], x):
                 sizes, strides = np.array(view.shape), np.array(view.strides)
-                kept = merge(sizes, (strides,), 2)
-                write_plan(sizes, strides, kept, view.itemsize, table, 0)
+                kept, gaps = merge(sizes, (strides,), 2), np.empty(2, np.int64)
+                row_major(sizes, kept, view.itemsize, gaps)
+                write_plan(sizes, strides, gaps, kept, view.itemsize, table, 0)
                 memory = np.full(view.nbytes + 64, 0xAB, np.uint8)
                 source, target, plan, place = map(address_of, (view, memory, table, position))
                 put(source, target + 32, plan, place, 0, 0, 0)

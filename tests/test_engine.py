@@ -16,7 +16,7 @@ import pytest
 from compiled import COMPILED, kernel
 
 import shapejit as sj
-from shapejit.runtime import workers
+from shapejit.runtime import system, workers
 from shapejit.runtime.jobs import DONE, NEXT, OPEN, OWNER, SHARES, SPAN, UNDERWAY, WORK
 
 MANY = 10_000  # times that something is tried, 0.01 s each, before it is taken to never happen
@@ -225,16 +225,15 @@ def joined(own, during):
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="threads cannot choose cores")
 def test_a_worker_wakes_up_on_another_core_than_its_waker(monkeypatch):
     cores = os.sched_getaffinity(0)
-    assert workers.current_core() in cores
     own = workers.Workers()
     for core in sorted(cores)[:2] * 2:
-        monkeypatch.setattr(workers, "current_core", lambda core=core: core)
+        monkeypatch.setattr(system, "getcpu", lambda core=core: lambda: core)
         assert joined(own, lambda: os.sched_getaffinity(0)) == cores - {core}
 
 
 @pytest.mark.skipif(not COMPILED, reason="with the JIT off there is one thread")
 def test_workers_join_in_where_threads_cannot_choose_cores(monkeypatch):
-    monkeypatch.setattr(workers, "current_core", lambda: None)
+    monkeypatch.setattr(system, "getcpu", lambda: None)
     assert joined(workers.Workers(), lambda: "joined") == "joined"
 
 

@@ -93,7 +93,7 @@ def test_what_assignment_converts_is_what_kernels_compute(source, target):
         )
         codes = np.concatenate([codes, 0x7F800001 + np.arange(3, dtype=np.uint32)])
     made_by_numpy = np.empty(codes.shape, sj.dtype(target).numpy)
-    move(codes.view(kind), made_by_numpy, 0)
+    move(codes.view(kind), made_by_numpy)
     wanted = converted(codes, made).astype(f"u{made_by_numpy.itemsize}")
     assert np.array_equal(made_by_numpy.view(wanted.dtype), wanted)
 

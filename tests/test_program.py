@@ -1413,3 +1413,10 @@ def test_maps_of_arrays_of_another_library_that_are_known(by):
             assert program.map(xs, out=outs) is outs
             for made in (outs, program.map(xs), [*program.imap(iter(xs))]):
                 assert all(torch.equal(a, x.T) for a, x in zip(made, xs, strict=True))
+
+
+def test_outputs_without_elements_overlap_nothing():
+    memory = np.arange(4, dtype=np.uint8)
+    program = sj.plan((2,), "uint8", lambda t: t[0:0])
+    outs = [memory[1:1], memory[3:3]]
+    assert program.map([memory[:2], memory[2:]], out=outs) is outs

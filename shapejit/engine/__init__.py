@@ -1,1 +1,1 @@
-"""From a call to a kernel: where arrays lie, where results go, and what NumPy does instead."""
+"""From a call to a kernel: where arrays are, where results go, and what NumPy does instead."""

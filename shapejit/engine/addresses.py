@@ -1,32 +1,27 @@
 """Bit addresses of tensors, one or thousands; the bytes that they span; tests for overlap.
 
-A place is a bit address: 8 times the address of a byte, plus the bit at which an element begins.
+A bit address is 8 times the address of a byte, plus the bit at which an element begins.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays.buffers import Lent
 from ..arrays.tensor import Tensor
 from ..errors import about
-from ..kernels.object_layouts import CONTIGUOUS_WRITEABLE
 from ..runtime.launches import Addresses, address_of
 from ..runtime.ndarrays import unwrapped
 from ..shapes.layout import Layout
-from . import array_structs
-from .patience import by_numpy
-
-_ZERO = np.zeros(1, np.intp)
 
 Spans = tuple[Addresses, Addresses]  # the first byte of each, and the byte past its last
 
 
-class Places(NamedTuple):
+class BitAddresses(NamedTuple):
     """Where n tensors are: the first element of tensor k is at the bit address `addresses[k]`.
 
     Its Layout, counted from that element, is `layouts[which[k]]`.
@@ -37,9 +32,9 @@ class Places(NamedTuple):
     which: NDArray[np.intp]
 
     @classmethod
-    def alike(cls, addresses: Addresses, layout: Layout) -> Places:
-        """The places of tensors of one Layout."""
-        return cls(addresses, (layout,), np.ndarray(len(addresses), np.intp, _ZERO, 0, (0,)))
+    def alike(cls, addresses: Addresses, layout: Layout) -> BitAddresses:
+        """The BitAddresses of tensors of one Layout."""
+        return cls(addresses, (layout,), np.zeros(len(addresses), np.intp))
 
     def groups(
         self, targets: Addresses | None = None
@@ -59,7 +54,7 @@ class Places(NamedTuple):
 
     def begins(self, group: NDArray[np.intp]) -> Addresses:
         """The addresses of the tensors of a group."""
-        return self.addresses if len(group) == len(self.addresses) else self.addresses[group]
+        return self.addresses[group]
 
     def locate(self, index: int) -> tuple[int, Layout]:
         """The bit address of a tensor, and its Layout from there."""
@@ -67,17 +62,9 @@ class Places(NamedTuple):
 
     def spans(self) -> Spans:
         """The bytes that each tensor spans."""
-        low: Any
-        high: Any
-        if len(self.layouts) == 1:
-            low, high = self.layouts[0].span
-        else:
-            reaches = [layout.span for layout in self.layouts]
-            low, high = np.array(reaches, np.int64).reshape(-1, 2)[self.which].T
-        begins, ends = self.addresses + low, self.addresses + (high + 7)
-        begins >>= 3
-        ends >>= 3
-        return begins, ends
+        spans = np.array([layout.span for layout in self.layouts], np.int64).reshape(-1, 2)
+        low, high = spans[self.which].T
+        return self.addresses + low >> 3, self.addresses + high + 7 >> 3
 
 
 def low_bits(addresses: Addresses) -> int:
@@ -90,7 +77,7 @@ def layout_of(x: NDArray[Any]) -> Layout:
     return Layout.of(x.shape, [8 * s for s in x.strides], 0, 8 * x.itemsize)
 
 
-def place_of(x: NDArray[Any] | Tensor) -> tuple[int, Layout]:
+def bit_address_of(x: NDArray[Any] | Tensor) -> tuple[int, Layout]:
     """The bit address of the first element of an array, and its Layout from there."""
     if isinstance(x, Tensor):
         layout = x.layout
@@ -103,124 +90,79 @@ def byte_of(x: NDArray[Any] | Tensor) -> tuple[int, Layout]:
     """The bit address of the byte in which an array begins, and its Layout from there.
 
     >>> t = Tensor.frombuffer(bytes(4), "int4", (8,))[1:]
-    >>> place_of(t)[0] - byte_of(t)[0], byte_of(t)[1].offset
+    >>> bit_address_of(t)[0] - byte_of(t)[0], byte_of(t)[1].offset
     (4, 4)
     """
-    place, layout = place_of(x)
-    return place & ~7, layout.within_byte(place)
+    address, layout = bit_address_of(x)
+    return address & ~7, layout.within_byte(address)
 
 
 def span_of(x: NDArray[Any] | Tensor) -> tuple[int, int]:
     """The first byte that the elements of an array span, and the byte past the last."""
-    place, layout = place_of(x)
+    address, layout = bit_address_of(x)
     low, high = layout.span
-    return (place + low) >> 3, (place + high + 7) >> 3
+    return (address + low) >> 3, (address + high + 7) >> 3
 
 
-def places_of(items: Sequence[NDArray[Any] | Tensor]) -> Places:
-    """The Places of exact ndarrays and Tensors of any dtypes and shapes."""
-    like_first = alike(items) if items else None
-    if like_first is not None:
-        return like_first
-    known: dict[Any, list[int]] = {}
-    for i, x in enumerate(items):
-        key = x.layout if isinstance(x, Tensor) else (x.strides, x.shape, x.itemsize)
-        known.setdefault(key, []).append(i)
-    which, begins = np.empty((2, len(items)), np.intp)
-    found: list[Layout] = []
-    for k, (key, own) in enumerate(known.items()):
-        _, layout = place_of(items[own[0]])
-        offset = key.offset if isinstance(key, Layout) else 0
-        found.append(layout)
-        which[own] = k
-        memory = [x.buffer if isinstance(x, Tensor) else x for x in map(items.__getitem__, own)]
-        begins[own] = 8 * addresses_of(memory) + offset
-    return Places(begins, found, which)
+def bit_addresses_of(items: Sequence[NDArray[Any] | Tensor]) -> BitAddresses:
+    """The BitAddresses of exact ndarrays and Tensors of any dtypes and shapes."""
+    known: dict[object, int] = {}
+    layouts: list[Layout] = []
+    which: list[int] = []
+    addresses: list[int] = []
+    last, kind = None, 0
+    for x in items:
+        key: Any
+        if isinstance(x, Tensor):
+            key, memory, offset = x.layout, x.buffer, x.layout.offset
+        else:
+            key, memory, offset = (x.strides, x.shape, x.itemsize), x, 0
+        if key is not last and key != last:  # less time than to look it up
+            last, kind = key, known.setdefault(key, len(layouts))
+            if kind == len(layouts):
+                layouts.append(bit_address_of(x)[1])
+        which.append(kind)
+        addresses.append(8 * address_of(memory) + offset)
+    return BitAddresses(np.array(addresses, np.int64), layouts, np.array(which, np.intp))
 
 
 def located(
     items: Sequence[Any], check: Callable[[Any], None], names: Sequence[object]
-) -> tuple[Sequence[Any], Places]:
-    """The named arrays as exact ndarrays or Tensors, and their Places; `check` raises for bad ones.
+) -> tuple[Sequence[Any], BitAddresses]:
+    """The named arrays as exact ndarrays or Tensors, and their BitAddresses.
 
-    Arrays that are like the first one are not checked again.
+    `check` raises for bad ones, and is called once for each dtype and shape.
     """
-    if items and type(items[0]) in (np.ndarray, Tensor):
+    if items and type(items[0]) is Tensor:
         with about(f"tensor {names[0]!r}"):
             check(items[0])
-        found = alike(items)
+        found = _tensors_alike(items)
         if found is not None:
             return items, found
-    arrays, checked = list(items), set[Any]()
+    arrays, checked, last = list(items), set[Any](), None
     for i, x in enumerate(items):
-        kind = (x.dtype, x.shape) if type(x) is np.ndarray else None
+        kind = (x.dtype, x.shape) if type(x) in (np.ndarray, Tensor) else None
+        if kind is not None and kind == last:
+            continue
+        last = kind
         if kind is None or kind not in checked:
             with about(f"tensor {names[i]!r}"):
                 arrays[i] = unwrapped(x)
                 check(arrays[i])
             checked.add(kind)
-    return arrays, places_of(arrays)
+    return arrays, bit_addresses_of(arrays)
 
 
-def alike(items: Sequence[Any]) -> Places | None:
-    """The Places of ndarrays or Tensors, if all are of the same kind as the first; else None."""
-    first: Any = items[0]
-    if type(first) is np.ndarray:
-        layout, begin = layout_of(first), 0
-        addresses, count = read_alike(tuple(items), first.dtype, first.shape, first.strides)
-    else:
-        kind, layout = first.dtype, first.layout
-        for x in items:
-            if type(x) is not Tensor or x.dtype is not kind:
-                return None
-            if x.layout is not layout and x.layout != layout:
-                return None
-        layout, begin, count = layout.at(0), layout.offset, len(items)
-        addresses = addresses_of([x.buffer for x in items])
-    if count < len(items):
-        return None
-    addresses <<= 3
-    if begin:
-        addresses += begin
-    return Places.alike(addresses, layout)
-
-
-def addresses_of(arrays: Sequence[NDArray[Any]]) -> Addresses:
-    """The byte addresses of the first elements."""
-    if not arrays:
-        return np.empty(0, np.int64)
-    one = arrays[0]
-    addresses, alike = read_alike(tuple(arrays), one.dtype, one.shape, one.strides)
-    addresses[alike:] = [address_of(x) for x in arrays[alike:]]
-    return addresses
-
-
-def read_alike(
-    items: tuple[Any, ...],
-    dtype: np.dtype[Any],
-    shape: tuple[int, ...],
-    strides: tuple[int, ...],
-    to_fill: bool = False,
-) -> tuple[Addresses, int]:
-    """The byte addresses of exact ndarrays of one kind, and their number.
-
-    Reading stops at the first item of another kind. Arrays `to_fill` must be C-contiguous and
-    writable.
-    """
-    addresses = np.empty(len(items), np.int64)
-    flags = CONTIGUOUS_WRITEABLE if to_fill else 0
-    expected = array_structs.kind_of(dtype, shape, strides)
-    read = array_structs.kernel(array_structs.READ_ALIKE)
-    if read is not None:
-        return addresses, read(items, len(items), expected, flags, addresses)
-    with by_numpy(array_structs.work_of(array_structs.READ_ALIKE)):
-        for i, x in enumerate(items):
-            like = type(x) is np.ndarray and x.dtype == dtype and x.shape == shape
-            same = like and (x.strides == strides or x.size <= 1)
-            if not same or (to_fill and not x.flags.carray):
-                return addresses, i
-            addresses[i] = address_of(x)
-    return addresses, len(items)
+def _tensors_alike(items: Sequence[Any]) -> BitAddresses | None:
+    """The BitAddresses of Tensors of one dtype and Layout; None if they are not alike."""
+    dtype, layout = items[0].dtype, items[0].layout
+    for x in items:
+        if type(x) is not Tensor or x.dtype is not dtype:
+            return None
+        if x.layout is not layout and x.layout != layout:
+            return None
+    addresses = np.array([address_of(x.buffer) for x in items], np.int64)
+    return BitAddresses.alike(8 * addresses + layout.offset, layout.at(0))
 
 
 def overlap(
@@ -228,11 +170,12 @@ def overlap(
 ) -> int | None:
     """The index of a source that shares a byte with a target; None where there is none.
 
-    Targets are disjoint ranges of bytes. `locate` returns the bit address and the Layout of a
-    source whose span has bytes of a target: only bytes of its elements count, not the gaps between
-    them.
+    Targets are ranges of bytes; several may share one. `locate` returns the bit address and the
+    Layout of a source whose span has bytes of a target: only bytes of its elements count, not the
+    gaps between them.
     """
-    starts, ends = targets
+    filled = targets[1] > targets[0]
+    starts, ends = (side[filled] for side in targets)
     lows, highs = sources
     if not len(starts):
         return None
@@ -241,54 +184,30 @@ def overlap(
     if not len(near):
         return None
     order = np.argsort(starts, kind="stable")
-    order = order[ends[order] > starts[order]]
     starts, ends = starts[order], ends[order]
+    gaps = starts[1:] > ends[:-1]  # ranges without gaps between them are one
+    starts, ends = starts[np.append(True, gaps)], ends[np.append(gaps, True)]
     first = np.searchsorted(ends, lows[near], "right")
-    near = near[first < np.searchsorted(starts, highs[near], "left")]
-    return next((i for i in near.tolist() if _meets(*_dense_runs(*locate(i)), starts, ends)), None)
+    last = np.searchsorted(starts, highs[near], "left")
+    ranges = list(zip(starts.tolist(), ends.tolist(), strict=True))
+    for i, *among in zip(near.tolist(), first, last, strict=True):
+        if any(meets(*locate(i), *one) for one in ranges[slice(*among)]):
+            return int(i)
+    return None
 
 
-RUNS = 1 << 16  # looked up at a time
+MOST_WORK = 1 << 22  # steps that are spent on one pair of arrays, about 0.1 s
 
 
-def _dense_runs(place: int, layout: Layout) -> tuple[int, int, list[tuple[int, int]]]:
-    """The first bit of the elements, the length of each contiguous run, and the loops over runs.
+def meets(address: int, layout: Layout, start: int, end: int) -> bool:
+    """Whether an element at a bit address has a bit of the bytes from `start` to `end`.
 
-    Loops are (stride, size), the one with the greatest stride first; strides are positive.
+    Bits have the addresses of bytes, which are not read. Where windows overlap in so many ways that
+    it takes too long to find out, they may.
     """
-    low, _ = layout.span
-    nbits, loops = layout.bits, sorted((abs(stride), size) for size, stride in layout.runs())
-    while loops and loops[0][0] <= nbits:
-        stride, size = loops.pop(0)
-        nbits += (size - 1) * stride
-    return place + low, nbits, loops[::-1]
-
-
-def _meets(
-    begin: int, nbits: int, loops: list[tuple[int, int]], starts: Addresses, ends: Addresses
-) -> bool:
-    """Whether a run meets a range of bytes; ranges are disjoint and ascend."""
-    end = begin + nbits + sum(stride * (size - 1) for stride, size in loops)
-    first = int(ends.searchsorted(begin >> 3, "right"))
-    last = int(starts.searchsorted((end + 7) >> 3)) - 1
-    if last < first:
-        return False
-    if not loops:
-        return True
-    (stride, size), *inner = loops
-    own = end - begin - stride * (size - 1)  # bits that one step spans
-    low = max(0, (8 * int(starts[first]) - begin - own) // stride)
-    size = min(size, (8 * int(ends[last]) - begin) // stride + 1) - low
-    begin += low * stride
-    if size * prod([n for _, n in inner]) > RUNS:
-        half = size // 2
-        return any(
-            _meets(begin + at * stride, nbits, [(stride, n), *inner][n == 1 :], starts, ends)
-            for at, n in ((0, half), (half, size - half))
-            if n
-        )
-    runs = np.array([begin])
-    for apart, n in ((stride, size), *inner):
-        runs = np.add.outer(runs, apart * np.arange(n)).reshape(-1)
-    met = ends.searchsorted(runs >> 3, "right") < starts.searchsorted((runs + nbits + 7) >> 3)
-    return bool(met.any())
+    runs = [(size, stride) for size, stride in layout.runs() if stride]
+    shape, strides = zip(*runs, (layout.bits, 1), strict=True)
+    bits = np.asarray(Lent(address + layout.offset, shape, strides))
+    others = np.asarray(Lent(8 * start, (8 * (end - start),)))
+    search: Any = np.may_share_memory  # NumPy's stubs know two numbers of steps only
+    return bool(search(bits, others, max_work=MOST_WORK))

@@ -39,7 +39,6 @@ from ..runtime.kernels import address, called, compiled
 from ..runtime.launches import Addresses
 from .patience import Kind, kind_named
 
-READ_ALIKE = Call("array_structs.read_alike", ("o", "i", "a", "i", "a"), "i", held=True)
 READ_SHAPES = Call("array_structs.read_shapes", ("o", "i", "a", "a", "a"), "i", held=True)
 RUN_ROUTE = Call("array_structs.run_route", ("o", "o", "o", "o"), "o", held=True)
 RUN_FOUND = Call("array_structs.run_found", ("o", "o", "o", "o"), "o", held=True)
@@ -55,9 +54,8 @@ MATCH = Call("shapes.match", ("o", "o", *"aaaaa"), "", held=True)
 # Kernels that are used together are one kind of work.
 SMALL_NAMES = (PLAN_WHOLE, COPY_PLANNED, RUN_ROUTE, RUN_FOUND, SLOT_OF, PLANE_MOVER)
 _BATCHES = (RESOLVE_ALL, SURVEY, MATCH)
-_MAPS = (READ_ALIKE, LOCATE)
 _GROUP: dict[Call | Function, tuple[Call | Function, ...]] = {
-    name: group for group in (SMALL_NAMES, _BATCHES, _MAPS) for name in group
+    name: group for group in (SMALL_NAMES, _BATCHES) for name in group
 }
 
 
@@ -156,15 +154,13 @@ def _samples() -> tuple[NDArray[Any], ...]:
 
 
 def _header_fits(x: NDArray[Any]) -> bool:
+    base, dtype = 0 if x.base is None else id(x.base), x.dtype
     flags = bool(x.flags.c_contiguous) * 0x0001 | bool(x.flags.writeable) * 0x0400
+    pointers = {TYPE: id(type(x)), DATA: x.ctypes.data, BASE: base, DESCR: id(dtype)}
     return (
-        _field(x, TYPE) == id(type(x))
-        and _field(x, DATA) == x.__array_interface__["data"][0]
+        all(_field(x, at) == pointer for at, pointer in pointers.items())
         and _field(x, RANK, 4) == x.ndim
-        and _field(x, BASE) == (0 if x.base is None else id(x.base))
-        and _field(x, DESCR) == id(x.dtype)
-        and _field(x.dtype, DTYPE_FLAGS) == x.dtype.flags
-        and _field(x.dtype, ITEMSIZE) == x.itemsize
+        and (_field(dtype, DTYPE_FLAGS), _field(dtype, ITEMSIZE)) == (dtype.flags, dtype.itemsize)
         and _field(x, FLAGS, 4) & CONTIGUOUS_WRITEABLE == flags
     )
 

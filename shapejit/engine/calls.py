@@ -14,13 +14,13 @@ from ..dtypes.table import DType
 from ..planning import thresholds
 from ..runtime import result_memory
 from ..runtime.cpu_caches import PAGE
-from ..runtime.launches import SHARE, Addresses, run_launch
+from ..runtime.launches import SHARE, Addresses, address_of, run_launch
 from ..shapes.layout import Layout
 from . import small_calls
 from .addresses import layout_of
 from .execution import COPY_EACH, Work
-from .patience import now, spent
-from .routes import ENTRY, FOUND, Done, Move, Route
+from .patience import by_numpy
+from .routes import ENTRY, FOUND, Done, Route
 from .small_calls import KNOWN, ROUTE_BYTES, TABLE, SmallRoute, small_route
 
 
@@ -28,19 +28,19 @@ from .small_calls import KNOWN, ROUTE_BYTES, TABLE, SmallRoute, small_route
 class CheckedCall:
     """A call whose arguments need no checks; the result has a `dtype` and a row-major `layout`.
 
-    `done` is what did it into memory that was used before, and into fresh memory. The elements are
-    at `seen`, counted from the data pointer of the source; `source` is the number of bits to the
-    place that offsets count from. `small`, which is filled later, are the Routes that compiled code
-    runs by itself.
+    The elements are at `seen`, counted from the data pointer of the source; `source` is the number
+    of bits to where offsets count from. What is filled later: `done`, what did it into memory that
+    was used before, and into fresh memory; `small`, the Routes that compiled code runs by itself,
+    into an `out`, and into a new result.
     """
 
-    done: tuple[Done | None, Done | None]
     seen: Layout
     source: int
     dtype: AnyDtype
     layout: Layout
     nbytes: int
     asked: object
+    done: list[Done | None] = field(default_factory=lambda: [None, None])
     small: list[SmallRoute | None] = field(default_factory=lambda: [None, None])
 
     @property
@@ -85,15 +85,16 @@ class CheckedCall:
                 return None
             way = known.way
             if not isinstance(way, Work):
-                if not self._moved(way, known.move, x, made):
+                if way.ready:
                     return None
+                self._move(way, known, x, made)
             elif way.kind.ready:
                 source = 8 * x.__array_interface__["data"][0] + self.source + way.source
                 begin = 8 * made.__array_interface__["data"][0] + way.target
                 shift = 0 if way.launch.bits else 3
-                places = np.array([[source >> shift], [begin >> shift]], np.int64)
+                addresses = np.array([[source >> shift], [begin >> shift]], np.int64)
                 shares, streamed = max(1, way.nbytes // SHARE), way.streaming and not fresh
-                run_launch(way.launch, streamed, places, way.units, way.units, shares, way.depth)
+                run_launch(way.launch, streamed, addresses, way.units, way.units, shares, way.depth)
                 if shares == 1 and not streamed:
                     self._learn(x, made, way, out is None)
             else:
@@ -102,14 +103,14 @@ class CheckedCall:
             return done
         return Tensor.unchecked(done, row, self.layout) if out is None else out
 
-    def _moved(self, route: Route, move: Move, x: NDArray[Any], made: NDArray[Any]) -> bool:
-        """Fill the result by NumPy; False if the kernel is ready now."""
-        if route.ready:
-            return False
-        start = now()
-        move(x, made, self.source)
-        spent(start, *filter(None, (route.kind,)))
-        return True
+    def _move(self, route: Route, done: Done, x: NDArray[Any], made: NDArray[Any]) -> None:
+        """Fill the result by NumPy."""
+        with by_numpy(*filter(None, (route.kind,))):
+            if done.move:
+                done.move(x, made)
+            elif route.instead:
+                begin = 8 * address_of(x) + self.source
+                route.instead([begin], [8 * address_of(made)], done.operands)
 
     def _learn(self, x: NDArray[Any], made: NDArray[Any], way: Work, new: bool) -> None:
         """Let compiled code do the same, with a `new` result or an `out`, if it can.
@@ -163,16 +164,15 @@ def keep(
         seen, source, bits = x.layout, x.layout.offset & ~7, made.dtype.bits
     else:
         seen, source, bits = layout_of(x), 0, 8 * made.itemsize
-    before: CheckedCall | None = FOUND.get(key)
-    used, untouched = before.done if before else (None, None)
+    call: CheckedCall | None = FOUND.get(key)
+    if call is None or call.dtype is not made.dtype:
+        layout = Layout.row_major(made.shape, bits)
+        call = CheckedCall(seen, source, made.dtype, layout, made.nbytes, asked)
     both = made.nbytes < thresholds.STREAM_FROM  # else the kernel differs
-    if new and (fresh or both):
-        untouched = done
-    if not fresh or both:
-        used = done
-    layout = Layout.row_major(made.shape, bits)
-    kind = seen, source, made.dtype, layout, made.nbytes, asked
-    FOUND.put(key, CheckedCall((used, untouched), *kind))
+    for kind in (False, True) if both else (fresh,):
+        if new or not kind:
+            call.done[kind] = done
+    FOUND.put(key, call)
 
 
 def follow(key: object, x: Any, out: Any) -> Any:

@@ -7,9 +7,9 @@ decides how the copy runs. NumPy converts until kernels are ready, see `patience
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from operator import mul
 from typing import Any
 
 import numpy as np
@@ -22,9 +22,9 @@ from ..kernels.numbers import Conversion, Number
 from ..planning.cast_plans import Scales
 from ..runtime.launches import address_of
 from ..shapes.layout import Layout
-from . import numpy_fallback
-from .addresses import byte_of
-from .routes import Done, casts, moves, run
+from .addresses import byte_of, layout_of
+from .numpy_fallback import assignment
+from .routes import Done, casts, run
 
 Array = NDArray[Any] | Tensor
 
@@ -66,6 +66,7 @@ def cast_conversion(
     return Conversion(src, dst, arithmetic, saturate=saturate, round_mode=round_mode)
 
 
+@dataclass(frozen=True, eq=False)
 class Operands:
     """Scales and zero points as contiguous floats, and how they are applied.
 
@@ -73,19 +74,11 @@ class Operands:
     the floats were converted from, or these themselves.
     """
 
-    def __init__(
-        self,
-        conversion: Conversion,
-        scale: NDArray[Any],
-        zero: NDArray[Any] | None,
-        blocks: tuple[int, ...],
-        given: tuple[Any, ...] = (),
-    ) -> None:
-        self.conversion = conversion
-        self.scale = scale
-        self.zero = zero
-        self.blocks = blocks
-        self.given = given
+    conversion: Conversion
+    scale: NDArray[Any]
+    zero: NDArray[Any] | None
+    blocks: tuple[int, ...]
+    given: tuple[Any, ...] = ()
 
     def parts(self, *layouts: Layout) -> Iterator[list[Layout]]:
         """Layouts of one shape in parts within which all blocks are whole, and those of the scales.
@@ -95,39 +88,34 @@ class Operands:
         count from the first one.
         """
         shape = layouts[0].shape
-        blocks, zeros = self._blocks(shape), (0,) * len(shape)
-        sides = []  # of each: offset, bits, strides of blocks and of elements
-        for x in layouts:
-            far = [block * stride for block, stride in zip(blocks, x.strides, strict=True)]
-            sides.append((x.offset, x.bits, far, x.strides))
-        for array in (self.scale, self.zero):
-            if array is not None:
-                far = [8 * stride for stride in array.strides or zeros]
-                sides.append((0, self.conversion.arithmetic, far, zeros))
-        cuts = []
+        blocks, cuts = self._blocks(shape), []
         for size, block in zip(shape, blocks, strict=True):
             whole = size // block * block
             short = [(whole, size - whole)] if whole and whole < size else []
             cuts.append([(0, whole or size), *short])
         for part in product(*cuts):
-            begins = [begin // block for (begin, _), block in zip(part, blocks, strict=True)]
-            sizes = list[int]()
-            for (_, size), block in zip(part, blocks, strict=True):
-                sizes += [size // block, block] if size > block else [1, size]
-            yield [
-                Layout.of(
-                    sizes,
-                    [stride for pair in zip(far, near, strict=True) for stride in pair],
-                    offset + sum(map(mul, begins, far)),
-                    bits,
-                )
-                for offset, bits, far, near in sides
+            pairs = [
+                (size // block, block) if size > block else (1, size)
+                for (_, size), block in zip(part, blocks, strict=True)
             ]
+            sizes = [size for pair in pairs for size in pair]
+            found = [_narrowed(x, part).reshape(sizes) for x in layouts]
+            for array in (self.scale, self.zero):
+                if array is not None:
+                    own = layout_of(array)
+                    if array.ndim:
+                        begins = (
+                            begin // block for (begin, _), block in zip(part, blocks, strict=True)
+                        )
+                        own = _narrowed(own, list(zip(begins, sizes[::2], strict=True)))
+                        own = own.expand_dims(range(1, len(sizes), 2))
+                    found.append(own.broadcast_to(sizes))
+            yield found
 
     def layouts(self, shape: Sequence[int]) -> list[Layout] | None:
         """The Layouts of the scales and zero points by element; None if there are several parts."""
-        (_, *lies), *others = self.parts(Layout.row_major(shape, 8))
-        return None if others else lies
+        (_, *scales), *others = self.parts(Layout.row_major(shape, 8))
+        return None if others else scales
 
     def _blocks(self, shape: Sequence[int]) -> tuple[int, ...]:
         return tuple(max(1, size) for size in shape) if self.scale.ndim == 0 else self.blocks
@@ -150,26 +138,32 @@ def convert(
     """
     if source.size == 0:
         return None
-    place, layout = byte_of(source)
+    begin, layout = byte_of(source)
     to, whole = byte_of(target)
     if fixed_width(source.dtype).kind == "complex":
         layout, whole = parts_of(layout), parts_of(whole)
     parts = [[layout, whole]] if operands is None else list(operands.parts(layout, whole))
-    for seen, into, *lies in parts:
+    for seen, into, *others in parts:
         scales, at = None, [0, 0]
         if operands is not None:
-            scales = Scales(conversion.arithmetic, *(lie.at(0) for lie in lies))
+            scales = Scales(conversion.arithmetic, *(x.at(0) for x in others))
             given = [a for a in (operands.scale, operands.zero) if a is not None]
-            for k, (array, lie) in enumerate(zip(given, lies, strict=True)):
-                at[k] = address_of(array) + lie.offset // 8
+            for k, (array, own) in enumerate(zip(given, others, strict=True)):
+                at[k] = address_of(array) + own.offset // 8
         route = casts(seen, into.bits, into, scales, 1, conversion, fresh)
         begins = at[0], at[1]
-        way = run(route, [place], [to], fresh, begins)
+        way = run(route, [begin], [to], fresh, begins)
     if len(parts) > 1:
         return None
     plain = isinstance(source, np.ndarray) and isinstance(target, np.ndarray)
-    move = numpy_fallback.assignment(conversion) if plain else None
-    return Done(way, move or moves(route, begins))
+    return Done(way, assignment(conversion) if plain else None, begins)
+
+
+def _narrowed(layout: Layout, part: Sequence[tuple[int, int]]) -> Any:
+    """Some indices of each dim: the first, and how many."""
+    for axis, (begin, size) in enumerate(part):
+        layout = layout.narrow(axis, begin, size, 1)
+    return layout
 
 
 def parts_of(layout: Layout) -> Layout:

@@ -19,11 +19,10 @@ from ..planning.small_plans import small_plan
 from ..runtime.cpu_caches import LINE
 from ..runtime.launches import address_of
 from . import array_structs
-from .addresses import byte_of, layout_of, place_of
+from .addresses import bit_address_of, byte_of, layout_of
 from .calls import keep
-from .execution import Work
 from .patience import forced
-from .routes import FOUND, NUMPY, WHOLE, Done, Route, compiled, copies, moves, run
+from .routes import FOUND, NUMPY, WHOLE, Done, Route, compiled, copies, run
 from .small_calls import KNOWN, Routes, small_route
 
 
@@ -47,31 +46,20 @@ def copy(
     if isinstance(x, np.ndarray):
         _copy_array(x, target, fresh, key, asked, known)
         return
-    whole = not x.dtype.packed and max(x.ndim, target.ndim) <= MAX_RANK
-    if whole:
-        _copy_array(x.numpy(), target if isinstance(target, np.ndarray) else target.numpy(), fresh)
-    kept = key and not x.layout.contiguous_bytes
-    if whole and not kept:
-        return
-    place, layout = byte_of(x)
+    begin, layout = byte_of(x)
     unit = 8 * target.itemsize if isinstance(target, np.ndarray) else layout.bits
-    route = compiled(layout, unit)
-    way: Work | Route = route
-    if not whole:
-        way = run(route, [place], [place_of(target)[0]], fresh)
-    elif route.ready:
-        way = route.work
-    if kept:
-        keep(key, Done(way, moves(route)), x, target, fresh)
+    way = run(compiled(layout, unit), [begin], [bit_address_of(target)[0]], fresh)
+    if key and not x.layout.contiguous_bytes:
+        keep(key, Done(way), x, target, fresh)
 
 
 def _copy_array(
     x: NDArray[Any],
     target: NDArray[Any],
     fresh: bool,
-    key: object = None,
-    asked: object = None,
-    known: Routes = KNOWN,
+    key: object,
+    asked: object,
+    known: Routes,
 ) -> None:
     met = _was_met(key or (x.dtype, x.shape, x.strides))
     route = choose(x, met or forced())
@@ -79,8 +67,8 @@ def _copy_array(
     if route is WHOLE and route.ready:
         array_structs.copy_whole(x, target)
     else:
-        places = [8 * address_of(x)], [8 * address_of(target)]
-        way = run(route, *places, fresh, instead=partial(assign, x, target))
+        addresses = [8 * address_of(x)], [8 * address_of(target)]
+        way = run(route, *addresses, fresh, instead=partial(assign, x, target))
     if not met or not key or x.dtype is not target.dtype or is_numpys(x.dtype):
         return  # no more calls of this kind will come
     if way is not None:
@@ -122,8 +110,8 @@ def choose(x: NDArray[Any], met: bool, region: NDArray[Any] | None = None) -> Ro
     nbytes = x.nbytes if region is None else region.nbytes
     if region is not None:
         # NumPy fills short rows faster, and repeats one element.
-        few = nbytes < thresholds.NUMPY_BELOW or x.size == 1 or x.ndim > MAX_RANK
-        if few or region.shape[-1] * x.itemsize < LINE:
+        small = nbytes < thresholds.NUMPY_BELOW or x.size == 1 or x.ndim > MAX_RANK
+        if small or region.shape[-1] * x.itemsize < LINE:
             return NUMPY
     run = _run(x)
     if region is not None:
@@ -136,10 +124,10 @@ def choose(x: NDArray[Any], met: bool, region: NDArray[Any] | None = None) -> Ro
         return WHOLE
     route = copies(layout_of(x))
     whole = whole and nbytes <= thresholds.NO_PLAN_MAX_BYTES
-    return WHOLE if whole and (route.by_numpy or not route.slower_whole) else route
+    return WHOLE if whole and not (route.kind and route.slower_whole) else route
 
 
-def assign(x: NDArray[Any], target: NDArray[Any], _: int = 0) -> None:
+def assign(x: NDArray[Any], target: NDArray[Any]) -> None:
     """Copy by NumPy; assignment avoids the 100 ns of dispatch of np.copyto."""
     (target if target.shape == x.shape else target.reshape(x.shape))[...] = x
 

@@ -57,13 +57,13 @@ class Work:
     together: bool = False  # the units are those of all tensors
     converts: tuple[Code, int] | None = None
 
-    def run(self, places: Addresses, tensors: int, fresh: bool) -> None:
-        """Run the kernel for `count` tensors at the places of the sources and the targets."""
+    def run(self, addresses: Addresses, tensors: int, fresh: bool) -> None:
+        """Run the kernel for as many tensors, at these addresses of sources and targets."""
         streamed, units = self.streaming and not fresh, self.units
         shares = units
         if not self.together:
             units, shares = units * tensors, max(1, self.nbytes * tensors // SHARE)
-        run_launch(self.launch, streamed, places, self.units, units, shares, self.depth)
+        run_launch(self.launch, streamed, addresses, self.units, units, shares, self.depth)
 
     def with_operands(self, scale: int, zero: int) -> Work:
         """The same with scales and zero points at these addresses: see `_boxes`."""
@@ -72,16 +72,14 @@ class Work:
         numbers[:2] = scale, zero
         return replace(self, launch=self.launch.given(*others, numbers))
 
-    def places(self, sources: Where, targets: Where) -> Addresses:
+    def addresses(self, sources: Where, targets: Where) -> Addresses:
         """The kernel's first bit or byte address in each source and target, a column per tensor."""
         shift = 0 if self.launch.bits else 3
         if len(sources) == 1:  # in Python's numbers, a tenth of NumPy's time
             source, target = sources[0] + self.source, targets[0] + self.target
             return np.array([[source >> shift], [target >> shift]], np.int64)
-        places = np.array([sources, targets], np.int64)
-        places += [[self.source], [self.target]]
-        places >>= shift
-        return places
+        first = np.array([[self.source], [self.target]])
+        return first + np.array([sources, targets], np.int64) >> shift
 
 
 def work_of(plan: Plan) -> Work:
@@ -104,18 +102,16 @@ def work_of(plan: Plan) -> Work:
 
 def interleaved_work(work: Work, plan: Plan, sources: Where) -> Work:
     """The same for a plan that interleaves the rows of several sources."""
-    apart = (np.array(sources, np.int64) - sources[0]) >> 3
+    distances = (np.array(sources, np.int64) - sources[0]) >> 3
+    arguments = list(work.launch.arguments)
     if plan.shuffle:
-        table, offsets, *others = work.launch.arguments
         pieces = len(plan.shuffle.sources)
-        first = offsets[: pieces // len(apart)]
-        offsets = np.concatenate([np.add.outer(apart, first).ravel(), offsets[pieces:]])
-        return replace(work, launch=work.launch.given(table, offsets, *others))
-    if not plan.rows:
-        return work
-    table, tile, _, *rest = work.launch.arguments
-    offsets = interleaved_offsets(plan.sides, plan.rows, apart)
-    return replace(work, launch=work.launch.given(table, tile, offsets, *rest))
+        first, rest = np.split(arguments[1], [pieces])
+        first = np.add.outer(distances, first[: pieces // len(distances)]).ravel()
+        arguments[1] = np.concatenate([first, rest])
+    elif plan.rows:
+        arguments[2] = interleaved_offsets(plan.sides, plan.rows, distances)
+    return replace(work, launch=work.launch.given(*arguments))
 
 
 def kind_of(plan: Plan) -> Kind:
@@ -145,8 +141,7 @@ def copy_each(
     """Copy a tensor from each source to its target by small plans, in one launch.
 
     Tensor k has `nbytes[k]` bytes and the plan `plans[starts[k]:]`; one entry of each means that
-    all tensors are alike. Places are byte addresses of first elements. As in `run`, nothing is
-    checked here.
+    all tensors are alike. Addresses are those of first bytes. As in `run`, nothing is checked.
     """
     if len(sources):
         made = _each(len(sources), nbytes, plans, starts, fresh)
@@ -169,16 +164,13 @@ def _each(
     fresh: bool,
 ) -> Work:
     """The Work of small tensors, divided into units of about equal duration."""
-    cost = np.cumsum(nbytes + EACH)
-    total = int(cost[-1]) if len(nbytes) == tensors else int(cost[0]) * tensors
+    cost = np.cumsum(np.broadcast_to(nbytes + EACH, tensors))
+    total = int(cost[-1])
     streamed = total >= thresholds.STREAM_FROM and not fresh
     shares = total // SHARE if total >= thresholds.PARALLEL_FROM // 4 else 1
     units = max(1, min(tensors, shares, PER_THREAD * 8))
-    if len(nbytes) == tensors:
-        bounds = np.searchsorted(cost, total * np.arange(units + 1) // units)
-        bounds[-1] = tensors
-    else:
-        bounds = tensors * np.arange(units + 1) // units
+    bounds = np.searchsorted(cost, total * np.arange(units + 1) // units)
+    bounds[-1] = tensors
     arguments = nbytes, plans, starts, bounds, PLANE_MOVER
     launch = launch_of("batches.copy_each", arguments, BATCH_STAGE_BYTES)
     rest = MAX_RANK + 8, WORK_BYTES, COPY_EACH

@@ -27,9 +27,10 @@ KIND = array_structs.work_of(JOIN)
 # NumPy's own functions: for exact ndarrays it need not look for `__array_function__`.
 _concatenate: Any = getattr(np.concatenate, "_implementation", np.concatenate)
 _may_share_memory: Any = getattr(np.may_share_memory, "_implementation", np.may_share_memory)
-# Bytes that one thread joins: larger ones are streamed, or rearranged by a Plan.
+# Bytes that one thread joins, in all and in short runs: more are streamed, or rearranged by a Plan.
+# It holds the GIL, for about 1 ms at most.
 _LIMITS = thresholds.RUNS_STREAM_FROM - 1, thresholds.PLAN_ON_FIRST_USE_FROM - 1
-_place = np.zeros(JOIN_WORDS, np.int64)
+_scratch = np.zeros(JOIN_WORDS, np.int64)
 _mover = 0
 
 
@@ -48,7 +49,7 @@ def join(tensors: Any, axis: Any, new: bool, out: Any) -> Any:
         return None
     parts = tuple(tensors)
     if KIND.ready or _becomes_ready():
-        made = _run(parts, out, axis, new, *_LIMITS, _place, _mover, TABLE)
+        made = _run(parts, out, axis, new, *_LIMITS, _scratch, _mover, TABLE)
         if made is not None:
             return made
     return _by_numpy(parts, axis, new, out)
@@ -66,51 +67,34 @@ def _becomes_ready() -> bool:
 
 def _by_numpy(parts: tuple[Any, ...], axis: int, new: bool, out: Any) -> Any:
     """Small ndarrays joined by NumPy; None for others, and if anything is wrong."""
-    start, waits = perf_counter(), not KIND.ready
-    if not parts or type(parts[0]) is not np.ndarray:
+    if {*map(type, parts)} != {np.ndarray}:
         return None
-    kind, alike = parts[0].dtype, True
-    for x in parts:
-        if type(x) is not np.ndarray:
-            return None
-        if x.dtype is not kind and x.dtype != kind:
-            alike = False
     some = parts[0].nbytes + parts[-1].nbytes
     if not some or some * len(parts) >= 2 * thresholds.RUNS_STREAM_FROM:
         return None
-    if not alike:
-        kind = _numpy_dtype(tuple([x.dtype for x in parts]))
-        if kind is None:
-            return None
-    elif not waits and not is_numpys(kind):
+    kinds = tuple([x.dtype for x in parts])
+    kind: Any = kinds[0]
+    if kinds.count(kind) < len(kinds):
+        kind = _numpy_dtype(kinds)
+    elif KIND.ready and not is_numpys(kind):
         return None  # what the kernel does not join is large, or wrong
-    if out is not None and not _may_fill(out, kind, parts):
+    if kind is None or not (out is None or _may_fill(out, kind, parts)):
         return None
     join: Any = np.stack if new else _concatenate
-    wanted = kind if out is None else None
+    start = perf_counter()
     try:  # a fifth of the time of `suppress`
-        made = join(parts, axis, out, dtype=wanted, casting="unsafe")
+        made = join(parts, axis, out, dtype=kind if out is None else None, casting="unsafe")
     except (ValueError, IndexError, TypeError):  # other shapes, or too many dims
         return None
-    if not made.flags.c_contiguous:
-        made = made.copy()
-    if waits:
+    if not KIND.ready:
         KIND.taken += perf_counter() - start
-    return made
+    return made if made.flags.c_contiguous else made.copy()
 
 
 def _may_fill(out: Any, kind: np.dtype[Any], parts: tuple[Any, ...]) -> bool:
     """Whether NumPy may join ndarrays into `out`: it writes parts before it looks at later ones."""
-    if type(out) is not np.ndarray or out.dtype is not kind:
-        return False
-    flags = out.flags
-    owned = flags.owndata
-    for x in parts:
-        # An array without a base is no view of memory that another one owns.
-        apart = owned and x.base is None and x is not out
-        if not apart and _may_share_memory(x, out):
-            return False
-    return bool(flags.carray)
+    fits = type(out) is np.ndarray and out.dtype is kind and out.flags.carray
+    return fits and not any(_may_share_memory(x, out) for x in parts)
 
 
 @lru_cache(maxsize=256)

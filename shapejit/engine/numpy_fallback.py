@@ -1,7 +1,7 @@
-"""Copies and conversions by NumPy, wherever elements lie, packed or not.
+"""Copies and conversions by NumPy of elements of any Layout, packed or not.
 
-Places are bit addresses, from which the offsets of Layouts count. The caller has checked the
-memory, and keeps it alive.
+Sources and targets are bit addresses, from which the offsets of Layouts count. The caller has
+checked the memory, and keeps it alive.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.buffers import Bytes, Lent
 from ..arrays.elements import Codes, assign, read, whole, write
 from ..kernels.numbers import Conversion, Number
 from ..kernels.plain_conversions import converted
-from ..runtime.launches import Addresses, address_of
+from ..runtime.launches import Addresses
 from ..shapes.dims import merged
 from ..shapes.layout import Layout
 
@@ -27,7 +26,6 @@ _SILENT = Context()
 _SILENT.run(np.seterr, all="ignore")
 
 MOST = 1 << 18  # elements that are unpacked at a time: few enough to stay in a cache
-STACK_BYTES = 128 * 1024  # of packed tensors that are copied as one
 
 Where = Sequence[int] | Addresses
 Layouts = Sequence[Layout]
@@ -38,50 +36,12 @@ def copy(sources: Where, seen: Layout, targets: Where, into: Layout, bias: int =
 
     Wider ones get zeros above. `bias` is added to each code, modulo the range of the source's.
     """
-    if len(sources) > 1 and seen.bits % 8 and into.contiguous:
-        done = _copy_stacked(np.asarray(sources), seen, np.asarray(targets), into, bias)
-        sources, targets = sources[done:], targets[done:]
     for source, target in _pairs(sources, targets):
         for src, dst in _parts(*_ordered((seen, into), (source & 7, target & 7), not bias)):
             codes = read(source, src)
             if bias:
                 codes = (codes + bias) & ((1 << src.bits) - 1)
             write(codes.reshape(dst.shape), target, dst)
-
-
-def _copy_stacked(
-    sources: Addresses, seen: Layout, targets: Addresses, into: Layout, bias: int
-) -> int:
-    """Copy packed tensors as one where results have bytes of their own; returns how many.
-
-    The bytes that they span are gathered in a stack, and those of the results are written back: 500
-    of 32 x 24 int4 take a tenth of the time.
-    """
-    (low, high), nbits = seen.span, into.size * into.bits
-    begins, ends = sources + low, targets + into.offset
-    shift = int(begins[0]) & 7
-    nbytes = (shift + high - low + 7) >> 3
-    whole = not (int(np.bitwise_or.reduce(ends)) | nbits) & 7
-    alike = whole and bool(nbits) and bool(((begins & 7) == shift).all())
-    step = STACK_BYTES // max(nbytes, nbits >> 3, 1)
-    if step < 2 or not alike or high - low > 2 * seen.size * seen.bits:
-        return 0
-    read_from, first = _rows(begins >> 3, nbytes)
-    written, last = _rows(ends >> 3, nbits >> 3)
-    for at in range(0, len(sources), step):
-        stack = read_from[first[at : at + step]]
-        made = np.empty((len(stack), nbits >> 3), np.uint8)
-        places = [8 * address_of(stack) + shift - low], [8 * address_of(made)]
-        one = seen.stacked(len(stack), 8 * nbytes)
-        copy(places[0], one, places[1], into.at(0).stacked(len(stack), nbits), bias)
-        written[last[at : at + step]] = made
-    return len(sources)
-
-
-def _rows(addresses: Addresses, nbytes: int) -> tuple[Bytes, Addresses]:
-    """Memory as overlapping rows of so many bytes, and the indices of those at the addresses."""
-    low, high = int(addresses.min()), int(addresses.max())
-    return np.asarray(Lent(low, (high - low + 1, nbytes), (1, 1))), addresses - low
 
 
 def convert(
@@ -92,34 +52,22 @@ def convert(
     conversion: Conversion,
     operands: tuple[tuple[int, Layout | None], ...],
 ) -> None:
-    """Convert the elements; `operands` are where scales and zero points lie, one per element."""
-    numbers = [(at, lie) for at, lie in operands if lie is not None]
+    """Convert the elements; `operands` are the addresses and Layouts of scales and zero points."""
+    numbers = [(at, layout) for at, layout in operands if layout is not None]
     floats = f"f{conversion.arithmetic // 8}"
     pair, move = _by_assignment(conversion), assignment(conversion)
-    scaled = _scaled_in_place(conversion)
-    layouts = seen, into, *(lie for _, lie in numbers)
+    layouts = seen, into, *(layout for _, layout in numbers)
     for source, target in _pairs(sources, targets):
-        found, most = _ordered(layouts, (source & 7, target & 7), False)
-        for src, dst, *lies in _parts(found, into.size if scaled else most):
-            in_order = pair and all(map(_is_in_order, (source, target), (src, dst)))
-            if pair and move and in_order:
+        for src, dst, *others in _parts(*_ordered(layouts, (source & 7, target & 7), False)):
+            if pair and move and whole(source, src) and whole(target, dst):
                 made = read(target, dst).view(pair[1])
-                move(read(source, src).view(pair[0]).reshape(made.shape), made, 0)
+                move(read(source, src).view(pair[0]).reshape(made.shape), made)
                 continue
             scales: list[Any] = [
-                read(at, lie).view(floats).reshape(dst.shape)
-                for (at, _), lie in zip(numbers, lies, strict=True)
+                read(at, layout).view(floats).reshape(dst.shape)
+                for (at, _), layout in zip(numbers, others, strict=True)
             ]
             scale, zero = (*scales, None, None)[:2]
-            if scaled and whole(source, src) and whole(target, dst):
-                # In place: a third of the time of a pass for each step.
-                made = read(target, dst).view(floats)
-                assign(made, read(source, src).view(scaled).reshape(dst.shape))
-                with np.errstate(all="ignore"):
-                    if zero is not None:
-                        made -= zero
-                    made *= scale
-                continue
             codes = np.ascontiguousarray(read(source, src)).reshape(dst.shape)
             write(converted(codes, conversion, scale, zero), target, dst)
 
@@ -133,11 +81,11 @@ def _pairs(sources: Where, targets: Where) -> Iterator[tuple[int, int]]:
 def _ordered(
     layouts: tuple[Layout, ...], bits: tuple[int, int], widened: bool
 ) -> tuple[Layouts, int]:
-    """Layouts with dims in the target's order, and how many elements are done at a time.
+    """Layouts with merged dims, and how many elements are done at a time.
 
-    `bits` are the lowest three of both places. Elements may be `widened`.
+    `bits` are the lowest three of both addresses. Elements may be `widened`.
     """
-    found = _in_target_order(layouts)
+    found = _merged(layouts)
     if widened:
         found = _widened(bits, found)
     plain = widened and all(map(whole, bits, found))
@@ -145,13 +93,13 @@ def _ordered(
 
 
 @lru_cache(maxsize=64)
-def assignment(made: Conversion) -> Callable[[Codes, Codes, int], None] | None:
+def assignment(made: Conversion) -> Callable[[Codes, Codes], None] | None:
     """What converts the elements of one array into another by assigning them; None if none does."""
     pair = _by_assignment(made)
     if pair is None:
         return None
 
-    def move(x: Codes, target: Codes, _: int = 0) -> None:
+    def move(x: Codes, target: Codes) -> None:
         if pair[0][0] in "iu":
             assign(target, x)
             return
@@ -180,14 +128,6 @@ def _by_assignment(made: Conversion) -> tuple[str, str] | None:
     return (source, target) if target[0] == "f" or whole_numbers else None
 
 
-@lru_cache(maxsize=64)
-def _scaled_in_place(made: Conversion) -> str:
-    """The dtype of integers that are scaled in the memory of their results; "" for others."""
-    floats = f"f{made.arithmetic // 8}"
-    plain = made.step == "dequantize" and made.source.kind != "float" and made.zeros != "offset"
-    return _dtype_of(made.source) if plain and _dtype_of(made.target) == floats else ""
-
-
 def _dtype_of(number: Number) -> str:
     """The name of the dtype that numbers are rounded to once; "" if there is none."""
     if number.kind in ("int", "uint"):
@@ -197,35 +137,26 @@ def _dtype_of(number: Number) -> str:
     return "bfloat16" if (number.bits, number.exponent) == (16, 8) else ""
 
 
-def _is_in_order(place: int, layout: Layout) -> bool:
-    """Whether elements are whole bytes, and those of a row lie side by side."""
-    steps = [abs(stride) for stride in layout.strides]
-    return whole(place, layout) and (not steps or steps[-1] == min(steps))
-
-
-def _in_target_order(layouts: Layouts) -> Layouts:
-    """Both Layouts with dims in the order of the second one's strides, and merged."""
+def _merged(layouts: Layouts) -> Layouts:
+    """Layouts of one shape with merged dims."""
     if len({x.shape for x in layouts}) > 1:
         return layouts
-    order = sorted(range(layouts[1].ndim), key=lambda axis: -abs(layouts[1].strides[axis]))
-    rows = layouts[0].shape, *(x.strides for x in layouts)
-    dims = merged(*([row[axis] for axis in order] for row in rows))
-    sizes, *sides = zip(*dims, strict=True) if dims else ((),) * len(rows)
+    dims = merged(layouts[0].shape, *(x.strides for x in layouts))
+    sizes, *sides = zip(*dims, strict=True) if dims else ((),) * (1 + len(layouts))
     return [
         Layout.of(sizes, side, x.offset, x.bits) for x, side in zip(layouts, sides, strict=True)
     ]
 
 
-def _widened(places: Sequence[int], layouts: Layouts) -> Layouts:
+def _widened(addresses: Sequence[int], layouts: Layouts) -> Layouts:
     """Merge elements that are adjacent on both sides into wider ones, if these are whole bytes."""
     seen, into = layouts
     if not seen.shape or seen.shape != into.shape or not seen.bits == into.bits < 64:
         return layouts
     run = seen.shape[-1] * seen.bits
     bits = gcd(run, 64)
-    others = [
-        n for at, x in zip(places, layouts, strict=True) for n in (at + x.offset, *x.strides[:-1])
-    ]
+    begins = [at + x.offset for at, x in zip(addresses, layouts, strict=True)]
+    others = *begins, *seen.strides[:-1], *into.strides[:-1]
     dense = seen.strides[-1] == into.strides[-1] == seen.bits
     if not dense or bits <= seen.bits or any(n % 8 for n in (bits, *others)):
         return layouts

@@ -23,10 +23,18 @@ from ..dtypes.table import DType
 from ..errors import DTypeError, ReshapeError, about, shape_text, type_name
 from ..planning import thresholds
 from ..runtime import result_memory
-from ..runtime.ndarrays import array_of, check_possible, is_a, is_sequence, plain, possible
+from ..runtime.ndarrays import array_of, is_a, is_sequence, plain, possible
 from ..shapes.layout import Layout
 from ..shapes.request import Request
-from .addresses import Places, Spans, overlap, place_of, places_of, read_alike, span_of
+from .addresses import (
+    BitAddresses,
+    Spans,
+    bit_address_of,
+    bit_addresses_of,
+    meets,
+    overlap,
+    span_of,
+)
 
 _BYTE = np.dtype(np.uint8)
 
@@ -78,6 +86,14 @@ def checked(out: Any, dtype: AnyDtype, shape: tuple[int, ...]) -> Any:
     return seen
 
 
+def _fits(out: Any, dtype: AnyDtype, shape: tuple[int, ...]) -> bool:
+    """Whether `out` is seen to fit at once; else `checked` finds out what is wrong, if anything."""
+    if type(out) is np.ndarray:
+        return bool(out.dtype is dtype and out.shape == shape and out.flags.carray)
+    own = type(out) is Tensor and out.dtype is dtype and out.layout.shape == shape
+    return bool(own and out.layout.contiguous_bytes and out.buffer.flags.writeable)
+
+
 def target(
     out: Any, dtype: AnyDtype, shape: tuple[int, ...], operands: Sequence[Any]
 ) -> tuple[Any, bool]:
@@ -88,9 +104,7 @@ def target(
     """
     if out is None:
         return new_array(dtype, shape)
-    # Inlined: a small copy may cost 1 us more than NumPy's.
-    plain_out = type(out) is np.ndarray and out.dtype is dtype and out.flags.carray
-    if not plain_out or out.shape != shape:
+    if not _fits(out, dtype, shape):
         out = checked(out, dtype, shape)
     for x in operands:
         if is_array(x):
@@ -102,11 +116,8 @@ def check_apart(
     x: NDArray[Any] | Tensor, out: NDArray[Any] | Tensor, what: str = "the source"
 ) -> None:
     """Raise for an `out` that shares a byte with an element of an operand."""
-    memory = [a.buffer if isinstance(a, Tensor) else a for a in (x, out)]
-    if not np.may_share_memory(memory[0], memory[1]):
-        return
-    (low, high), (begin, end) = (np.array([span_of(a)]).T for a in (x, out))
-    if overlap((low, high), (begin, end), lambda _: place_of(x)) is not None:
+    read, written = (a.buffer if isinstance(a, Tensor) else a for a in (x, out))
+    if np.may_share_memory(read, written) and meets(*bit_address_of(x), *span_of(out)):
         raise ReshapeError(f"out= overlaps {what}")
 
 
@@ -120,11 +131,7 @@ def new_array(dtype: AnyDtype, shape: tuple[int, ...]) -> tuple[Any, bool]:
     large = nbytes >= thresholds.RESULT_MEMORY_FROM and not dtype.hasobject
     taken = large and possible(shape, dtype.itemsize) and result_memory.kept().take(nbytes)
     buffer, fresh = taken or (None, True)
-    try:  # `array_of`, inlined: it matters for small calls
-        return np.ndarray(shape, dtype, buffer), fresh
-    except (ValueError, OverflowError):
-        check_possible(shape, dtype.itemsize)
-        raise
+    return array_of(shape, dtype, buffer), fresh
 
 
 def new_bytes(nbits: int, *rows: int) -> tuple[Bytes, bool]:
@@ -154,10 +161,10 @@ def array_over(
 
 def given(
     out: Any, wanted: Sequence[tuple[AnyDtype, tuple[int, ...]]], names: Sequence[object]
-) -> tuple[Places, Any]:
-    """The places of results: the rows of one array, or an array for each.
+) -> tuple[BitAddresses, Any]:
+    """The addresses of results: the rows of one array, or an array for each.
 
-    `wanted` are the dtype and shape of each, or those of all. Returns the places, and the objects
+    `wanted` are the dtype and shape of each, or those of all. Returns the addresses, and objects
     that must live until these are filled. Raises if `out` does not fit, or if its arrays share
     bytes with one another. `names` are used in errors.
     """
@@ -167,10 +174,8 @@ def given(
     layout, alike = Layout.row_major(shape, bits), len(wanted) == 1
     if alike and is_a(out, kind):
         exact = checked(out, dtype, (count, *shape))
-        begins = np.arange(count)
-        begins *= bits * prod(shape)
-        begins += place_of(exact)[0]
-        return Places.alike(begins, layout), exact
+        begins = bit_address_of(exact)[0] + bits * prod(shape) * np.arange(count)
+        return BitAddresses.alike(begins, layout), exact
     if is_a(out, kind):
         raise DTypeError(f"the results differ in shape: out= must be a sequence, not one {name}")
     if not is_sequence(out) or isinstance(out, str | bytes):
@@ -181,32 +186,14 @@ def given(
     outs = list(out)
     if len(outs) != count:
         raise ReshapeError(f"out= holds {len(outs)} {name}s for {count} tensors")
-    fit, addresses = 0, np.empty(0, np.int64)
-    if alike and not isinstance(dtype, DType):
-        strides = tuple(s // 8 for s in layout.strides)
-        addresses, fit = read_alike(tuple(outs), dtype, shape, strides, to_fill=True)
-    for i in range(fit, count):
-        x = outs[i]
-        fits = alike and type(x) is Tensor and x.dtype is dtype and x.layout == layout
-        if fits and x.buffer.flags.writeable:  # a quarter of the time of all checks
-            continue
-        with about(f"out {names[i]!r}"):
-            outs[i] = checked(x, *wanted[0 if alike else i])
-    places = Places.alike(8 * addresses, layout) if fit == count else places_of(outs)
-    check_disjoint(places.spans(), names)
-    return places, outs
-
-
-def check_places_apart(
-    sources: Places, targets: Places, whole: bool, names: Sequence[object]
-) -> None:
-    """Raise for targets that share bytes with one of the named sources.
-
-    `whole`: the targets are consecutive rows of one array.
-    """
-    starts, ends = targets.spans()
-    spans = (starts[:1], ends[-1:]) if whole else (starts, ends)
-    check_all_apart(sources.spans(), spans, sources.locate, names)
+    for i, x in enumerate(outs):
+        own = wanted[0 if alike else i]
+        if not _fits(x, *own):
+            with about(f"out {names[i]!r}"):
+                outs[i] = checked(x, *own)
+    targets = bit_addresses_of(outs)
+    check_disjoint(targets.spans(), names)
+    return targets, outs
 
 
 def check_all_apart(
@@ -225,14 +212,11 @@ def check_all_apart(
 def check_disjoint(targets: Spans, names: Sequence[object]) -> None:
     """Raise for outputs that share bytes with one another."""
     starts, ends = targets
-    filled = np.flatnonzero(ends > starts)
-    starts, ends = starts[filled], ends[filled]
-    if not (starts[1:] < ends[:-1]).any():
-        return
     order = np.argsort(starts, kind="stable")
-    wrong = np.flatnonzero(starts[order][1:] < ends[order][:-1])
+    order = order[ends[order] > starts[order]]
+    wrong = np.flatnonzero(starts[order[1:]] < ends[order[:-1]])
     if len(wrong):
-        pair = sorted(int(filled[order[wrong[0] + k]]) for k in (0, 1))
+        pair = sorted(order[wrong[0] : wrong[0] + 2].tolist())
         raise ReshapeError(f"out {names[pair[1]]!r} overlaps out {names[pair[0]]!r}")
 
 
@@ -251,9 +235,9 @@ class Pending:
         if array.size == 0:
             return True
         start, end = span_of(array)
-        place = bisect(self._ends, start)
-        if place < len(self._starts) and self._starts[place] < end:
+        index = bisect(self._ends, start)
+        if index < len(self._starts) and self._starts[index] < end:
             return False
-        self._starts.insert(place, start)
-        self._ends.insert(place, end)
+        self._starts.insert(index, start)
+        self._ends.insert(index, end)
         return True

@@ -75,8 +75,7 @@ class Kind:
                 start_in_safe_thread(self._look_for, needs)
                 return False
         self.names = self.names or needs()
-        find = _awaited if forced else kernels.find if late else kernels.look_for
-        if not find(self.names):
+        if not (_awaited(self.names) if forced else kernels.find(self.names, waits=late)):
             if late:
                 kernels.ask(self.names)
             return False
@@ -127,18 +126,6 @@ def _announce() -> None:
         tqdm.write("shapejit compiles kernels ...", file=sys.stderr)
 
 
-def now() -> float:
-    """The time from which `spent` counts."""
-    return perf_counter()
-
-
-def spent(start: float, *kinds: Kind) -> None:
-    """Count the time since `start` as NumPy's, which did work because these were not ready."""
-    seconds = perf_counter() - start
-    for kind in kinds:
-        kind.taken += seconds
-
-
 class by_numpy:  # noqa: N801  # a context manager, which reads as one
     """A context in which NumPy does work because these kinds are not ready: its time is counted."""
 
@@ -146,10 +133,12 @@ class by_numpy:  # noqa: N801  # a context manager, which reads as one
         self.kinds = kinds
 
     def __enter__(self) -> None:
-        self.start = now()
+        self.start = perf_counter()
 
     def __exit__(self, *fault: object) -> None:
-        spent(self.start, *self.kinds)
+        seconds = perf_counter() - self.start
+        for kind in self.kinds:
+            kind.taken += seconds
 
 
 @contextmanager

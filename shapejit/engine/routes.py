@@ -20,7 +20,6 @@ from ..planning.casts import cast_plan
 from ..planning.plans import Plan
 from ..planning.small_plans import slower_whole
 from ..runtime.kernel_names import Name
-from ..runtime.launches import address_of
 from ..runtime.lazy import cached_property
 from ..runtime.recent import Recent
 from ..shapes.layout import Layout
@@ -62,11 +61,6 @@ def found_once(find: Found) -> Found:
     return known  # type: ignore[return-value]  # it takes what `find` takes
 
 
-def clear() -> None:
-    """Forget all Routes."""
-    FOUND.clear()
-
-
 Instead = Callable[[Where, Where, tuple[int, int]], None]
 
 
@@ -83,11 +77,6 @@ class Route:
     plan: Plan | CastPlan | None = None
     make: Callable[[], Work] | None = None
     instead: Instead | None = None
-
-    @property
-    def by_numpy(self) -> bool:
-        """Whether NumPy always does it."""
-        return self.kind is None
 
     def names(self) -> tuple[Name, ...]:
         """The kernels that it needs."""
@@ -145,13 +134,13 @@ def _copies(layout: Layout, unit: int, into: Layout | None, count: int) -> Route
 def compiled(layout: Layout, unit: int = 0, into: Layout | None = None, count: int = 1) -> Route:
     """`copies`, but never NumPy's copy."""
     made = copies(layout, unit, into, count)
-    return copies(layout, unit, into, 2) if made.by_numpy else made
+    return made if made.kind else copies(layout, unit, into, 2)
 
 
 @found_once
-def joins(layout: Layout, into: Layout, count: int, apart: int) -> Route:
+def joins(layout: Layout, into: Layout, count: int, spacing: int) -> Route:
     """The Route of `planner.joined`."""
-    return _planned(planner.joined(layout, into, count, apart))
+    return _planned(planner.joined(layout, into, count, spacing))
 
 
 @found_once
@@ -187,10 +176,10 @@ def casts(
     """
     plan = cast_plan(layout, unit, into, scales, count)
     target = into or Layout.row_major(layout.shape, unit)
-    lie = (None, None) if scales is None else (scales.scale, scales.zero)
+    own = (None, None) if scales is None else (scales.scale, scales.zero)
 
     def instead(sources: Where, targets: Where, operands: tuple[int, int]) -> None:
-        numbers = tuple((8 * place, of) for place, of in zip(operands, lie, strict=True))
+        numbers = tuple((8 * at, layout) for at, layout in zip(operands, own, strict=True))
         numpy_fallback.convert(sources, layout, targets, target, conversion, numbers)
 
     asked = plan, conversion._replace(scales=plan.lie), fresh
@@ -207,7 +196,7 @@ def run(
 ) -> Work | Route:
     """Copy or convert each tensor to the target of the same index, all of them in one launch.
 
-    Places are bit addresses (8 times the byte address), from which the offsets of the plan's
+    Sources and targets are bit addresses, from which the offsets of the plan's
     Layouts count. A `fresh` target is newly allocated: the operating system's zeros are still in
     the caches, so streaming past these would be slower. Arrays that are interleaved have one
     target, the first. `operands` are the addresses of scales and zero points. The caller has
@@ -225,34 +214,23 @@ def run(
                 route.instead(sources, targets, operands)
         return route
     work = route.work_for(tensors, fresh)
-    places = work.places(sources, targets)
+    addresses = work.addresses(sources, targets)
     if isinstance(plan, Plan) and plan.apart:
         work, tensors = interleaved_work(work, plan, sources), 1
     elif operands != (0, 0):
         work = work.with_operands(*operands)
-    work.run(places, tensors, fresh)
+    work.run(addresses, tensors, fresh)
     return work
-
-
-Move = Callable[[NDArray[Any], NDArray[Any], int], object]
 
 
 class Done(NamedTuple):
     """What copied or converted an array: a kernel, or a Route whose kernel is not ready.
 
-    Until it is, NumPy does the same by `move`. `alive` owns what both read beside arrays.
+    Until it is, NumPy does the same by `move`, or else by the Route's `instead` with these
+    `operands`. `alive` owns what both read beside arrays.
     """
 
     way: Work | Route
-    move: Move
+    move: Callable[[NDArray[Any], NDArray[Any]], object] | None = None
+    operands: tuple[int, int] = (0, 0)
     alive: object = None
-
-
-def moves(route: Route, operands: tuple[int, int] = (0, 0)) -> Move:
-    """What NumPy does to a source and a result, given the bits to where the source's count from."""
-
-    def move(x: NDArray[Any], target: NDArray[Any], source: int) -> None:
-        assert route.instead is not None
-        route.instead([8 * address_of(x) + source], [8 * address_of(target)], operands)
-
-    return move

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from ..kernels.constants import MAX_RANK
 from ..kernels.object_layouts import (
+    ADDRESSES_AT,
     ASKED,
     CONVERTED,
     DEPTH,
@@ -35,7 +36,6 @@ from ..kernels.object_layouts import (
     NEW_ARRAY,
     NONE,
     OUT_KIND,
-    PLACES_AT,
     PLAN_AT,
     REACH_HIGH,
     REACH_LOW,
@@ -81,11 +81,6 @@ class Routes:
     def __init__(self, slots: int = SLOTS) -> None:
         self.table: Addresses = np.array([*_constants(), slots, *(0,) * slots], np.int64)
         self._kept: dict[int, SmallRoute] = {}  # whose addresses are in it
-
-    @property
-    def weight(self) -> int:
-        """A bound on the bytes of all Routes."""
-        return ROUTE_BYTES * (1 + len(self._kept))
 
     def put(self, x: NDArray[Any], asked: object, route: SmallRoute) -> None:
         """Let compiled code find a Route for arrays like `x`."""
@@ -185,12 +180,12 @@ def small_route(
         begin, reach = _address(memory), layout.span
         for at, part in zip(begins, parts, strict=False):
             memory[at : at + len(part)] = part
-        x_at, out_at, asked_at, plan_at, places_at = (begin + 8 * at for at in begins)
+        x_at, out_at, asked_at, plan_at, addresses_at = (begin + 8 * at for at in begins)
         words = {
             X_KIND: x_at, OUT_KIND: out_at, ASKED: asked_at,
             RESULT_DTYPE: 0 if made is None else id(made),
             REACH_LOW: reach[0] >> 3, REACH_HIGH: (reach[1] + 7) >> 3, NBYTES: out.nbytes,
-            PLAN_AT: plan_at, MOVER: address(PLANE_MOVER), PLACES_AT: places_at,
+            PLAN_AT: plan_at, MOVER: address(PLANE_MOVER), ADDRESSES_AT: addresses_at,
         }  # fmt: skip
         if isinstance(work, Work):
             shift = 3 if work.launch.bits else 0
@@ -205,8 +200,8 @@ def small_route(
                 SOURCE_BEGIN: source + work.source >> 3 - shift,
                 TARGET_BEGIN: work.target >> 3 - shift, DEPTH: span, UNHELD: int(unheld),
             }  # fmt: skip
-            works_at = places_at + 16
-            starts = places_at, 2, 1, works_at, WORK, works_at + 8 * WORK, span, stage_at
+            works_at = addresses_at + 16
+            starts = addresses_at, 2, 1, works_at, WORK, works_at + 8 * WORK, span, stage_at
             memory[begins[3] : begins[3] + WORDS] = starts
             if work.converts is not None:
                 function, count = work.converts

@@ -23,6 +23,7 @@ from .memory import (
     store_word as store,
 )
 from .object_layouts import (
+    ADDRESSES_AT,
     AHEAD,
     ASKED,
     CONTIGUOUS_WRITEABLE,
@@ -45,7 +46,6 @@ from .object_layouts import (
     NONE,
     OTHER,
     OUT_KIND,
-    PLACES_AT,
     PLAN,
     PLAN_AT,
     RANK,
@@ -69,7 +69,7 @@ from .object_layouts import (
     UNITS_OF_WORK,
     X_KIND,
 )
-from .small import merge_dims, put, write_plan
+from .small import merge_dims, put, row_major, write_plan
 from .small_plans import HEAD
 
 
@@ -105,20 +105,6 @@ def is_like(x: Address, kind: Address, flags: int) -> bool:
         if size != 1 and word(strides + 8 * k) != word(kind + 24 + 8 * (rank + k)):
             return False
     return bool(half(x + FLAGS) & flags == flags)
-
-
-@kernel
-def read_alike(items: Address, count: int, kind: Numbers, flags: int, addresses: Numbers) -> int:
-    """Write the data addresses of a tuple's ndarrays of one kind; return how many there are.
-
-    `items` is the address of the tuple.
-    """
-    for i in range(count):
-        x = load_address(items + ITEMS + 8 * i)
-        if not is_like(x, address_of(kind), flags):
-            return i
-        addresses[i] = word(x + DATA)
-    return count
 
 
 @inlined
@@ -228,22 +214,22 @@ def follow(x: Address, out: Address, route: Address, routes: Address) -> int:
         if not fit:
             return int(no_result(routes))
         call(word(routes + INCREF), (out,))
-    begin, places = load_address(target + DATA), load_address(route + PLACES_AT)
+    begin, addresses = load_address(target + DATA), load_address(route + ADDRESSES_AT)
     nowhere = pointer(0)
     if word(route + ENTRY) == 0:
         plan = load_address(route + PLAN_AT)
-        put(source, begin, plan, places, nowhere, nowhere, 0, word(route + MOVER))
+        put(source, begin, plan, addresses, nowhere, nowhere, 0, word(route + MOVER))
         return int(number_of(target))
     count = word(route + CONVERTED)
     if count != 0:
         first, to = source + word(route + SOURCE_BEGIN), begin + word(route + TARGET_BEGIN)
         convert(word(route + ENTRY), first, to, count, count, nowhere, 0, nowhere, 0)
         return int(number_of(target))
-    # The places of one tensor, then work and span, as for threads that run the entry.
+    # The addresses of one tensor, then work and span, as for threads that run the entry.
     shift = word(route + SHIFT)
-    store(places, (number_of(source) << shift) + word(route + SOURCE_BEGIN))
-    store(places + 8, (number_of(begin) << shift) + word(route + TARGET_BEGIN))
-    work = places + 16
+    store(addresses, (number_of(source) << shift) + word(route + SOURCE_BEGIN))
+    store(addresses + 8, (number_of(begin) << shift) + word(route + TARGET_BEGIN))
+    work = addresses + 16
     span = work + 8 * WORK
     for k in range(WORK + word(route + DEPTH)):
         store(work + 8 * k, 0)
@@ -271,20 +257,20 @@ def plan_whole(x: Address, out: Address, itemsize: int, table: Numbers) -> None:
     rank = half(x + RANK)
     shape, steps = load_address(x + SHAPE), load_address(x + STRIDES)
     # The positions of the loops, which begin at 0.
-    sizes, strides = table[2 : 2 + rank], table[2 + MAX_RANK : 2 + MAX_RANK + rank]
+    sizes, strides, gaps = table[2:], table[2 + MAX_RANK :], table[2 + 2 * MAX_RANK :]
     for k in range(rank):
         sizes[k], strides[k] = word(shape + 8 * k), word(steps + 8 * k)
     kept = merge_dims(sizes, (strides,), rank)
     table[0], table[1] = word(x + DATA), word(out + DATA)
-    write_plan(sizes, strides, kept, itemsize, table, PLAN)
+    row_major(sizes, kept, itemsize, gaps)
+    write_plan(sizes, strides, gaps, kept, itemsize, table, PLAN)
 
 
 @kernel
 def copy_planned(table: Numbers, mover: int) -> None:
     """Copy an array on one thread, by the plan of `plan_whole`."""
-    place = address_of(table)
-    nowhere = pointer(0)
-    plan, position = place + 8 * PLAN, place + 8 * 2
+    begin, nowhere = address_of(table), pointer(0)
+    plan, position = begin + 8 * PLAN, begin + 8 * 2
     put(pointer(table[0]), pointer(table[1]), plan, position, nowhere, nowhere, 0, mover)
 
 
@@ -296,21 +282,21 @@ def survey(
     groups: Numbers,
     descrs: Numbers,
     firsts: Numbers,
-    places: Numbers,
+    offsets: Numbers,
     totals: Numbers,
 ) -> None:
     """Sort the plain ndarrays of a tuple by their dtype's address; `totals`: dtypes, words.
 
     `groups[i]` becomes the index in `descrs` of item i's dtype, or OTHER; `firsts` is
     the index of the first item of each. There is room for item i's small plan
-    from `places[i]` on, in so many words.
+    from `offsets[i]` on, in so many words.
     """
     found = words = 0
     for i in range(count):
         if i + AHEAD < count:
             prefetch(load_address(items + ITEMS + 8 * (i + AHEAD)) + DESCR)
         x = load_address(items + ITEMS + 8 * i)
-        groups[i], places[i] = OTHER, words
+        groups[i], offsets[i] = OTHER, words
         if word(x + TYPE) != ndarray:
             continue
         descr, group = word(x + DESCR), 0

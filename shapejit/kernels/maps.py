@@ -37,33 +37,33 @@ def locate(
     kind: Numbers,
     made: Numbers,
     span: Numbers,
-    places: Table,
+    addresses: Table,
 ) -> int:
-    """Write the places of a tuple's ndarrays and of their results; 0 if one does not fit.
+    """Write the addresses of a tuple's ndarrays and of their results; 0 if one does not fit.
 
     `outs` is a tuple of ndarrays of the kind `made`, or one of them that has all results as rows.
     The elements of an array begin and end `span[0]` and `span[1]` bytes after its address, a result
-    has `span[2]`. Results must be writable, and share no byte of these spans. A place is an
-    address, shifted by `span[3]`, plus `span[4]` (arrays) or `span[5]` (results). The results'
-    addresses are sorted in `places[2]`.
+    has `span[2]`. Results must be writable, and share no byte of these spans. What is written are
+    addresses, shifted by `span[3]`, plus `span[4]` (arrays) or `span[5]` (results). The results'
+    addresses are sorted in `addresses[2]`.
     """
     rows, nbytes = word(outs + TYPE) == kind[0], span[2]
-    ordered, ascending = places[2], True
+    ordered, ascending = addresses[2], True
     if rows and not is_like(outs, address_of(made), CONTIGUOUS_WRITEABLE):
         return 0
     for i in range(count):
         x = load_address(items + ITEMS + 8 * i)
         if not is_like(x, address_of(kind), 0):
             return 0
-        places[0, i] = word(x + DATA)
+        addresses[0, i] = word(x + DATA)
         if rows:
-            places[1, i] = word(outs + DATA) + i * nbytes
+            addresses[1, i] = word(outs + DATA) + i * nbytes
         else:
             out = load_address(outs + ITEMS + 8 * i)
             if not is_like(out, address_of(made), CONTIGUOUS_WRITEABLE):
                 return 0
-            places[1, i] = word(out + DATA)
-        ordered[i] = places[1, i]
+            addresses[1, i] = word(out + DATA)
+        ordered[i] = addresses[1, i]
         ascending = ascending and (i == 0 or ordered[i - 1] <= ordered[i])
     if not ascending:
         sort(ordered)
@@ -72,15 +72,15 @@ def locate(
             return 0
     for i in range(count):
         # The first result that ends after the array begins.
-        begin, low, high = places[0, i] + span[0], 0, count
+        begin, low, high = addresses[0, i] + span[0], 0, count
         while low < high:
             middle = (low + high) // 2
             if ordered[middle] + nbytes <= begin:
                 low = middle + 1
             else:
                 high = middle
-        if low < count and ordered[low] < places[0, i] + span[1]:
+        if low < count and ordered[low] < addresses[0, i] + span[1]:
             return 0
-        places[0, i] = (places[0, i] << span[3]) + span[4]
-        places[1, i] = (places[1, i] << span[3]) + span[5]
+        addresses[0, i] = (addresses[0, i] << span[3]) + span[4]
+        addresses[1, i] = (addresses[1, i] << span[3]) + span[5]
     return 1

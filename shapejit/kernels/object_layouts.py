@@ -25,7 +25,7 @@ HAS_OBJECTS = 0x01  # NPY_ITEM_REFCOUNT
 
 OTHER = -1  # the group of everything but exact ndarrays
 GROUPS = 32  # dtypes of one batch
-PLAN = 2 + 2 * MAX_RANK  # where `array_structs.plan_whole` writes the small plan
+PLAN = 2 + 3 * MAX_RANK  # where `array_structs.plan_whole` writes the small plan
 WHOLE_WORDS = PLAN + HEAD + 3 * MAX_RANK
 # Where the words of the scratch of `small_joins.join` begin, after the kind of its result: the
 # sizes, strides and target strides of a part, its small plan, and the positions of loops.
@@ -35,15 +35,15 @@ JOIN_POSITIONS = JOIN_PLAN + HEAD + 3 * MAX_RANK
 JOIN_WORDS = JOIN_POSITIONS + MAX_RANK + 8
 # Bytes from the start of a Route, as `array_structs.run_route` reads it. The kinds of both arrays;
 # what is asked for: how many ints, and these, or -1 and an object; the dtype of a new result, or 0
-# if none is made; the bytes that the source reaches around its first element, those of
-# the result; a kernel's address, or 0 for a small plan; the kernel's table, or the plan, and the
-# plane mover; the places of both and what else a kernel needs, or the positions of loops; what is
-# added to shifted addresses; units of work, words of `span`; whether others may have the GIL while
-# the kernel runs, and whether it runs; how many elements the function at ENTRY converts in one run,
-# or 0.
+# if none is made; the bytes that the source reaches around its first element, those of the result;
+# a kernel's address, or 0 for a small plan; the kernel's table, or the plan, and the plane mover;
+# the addresses of both and what else a kernel needs, or the positions of loops; what is added to
+# shifted addresses; units of work, words of `span`; whether others may have the GIL while the
+# kernel runs, and whether it runs; how many elements the function at ENTRY converts in one run, or
+# 0.
 (
     X_KIND, OUT_KIND, ASKED, RESULT_DTYPE, REACH_LOW, REACH_HIGH, NBYTES, ENTRY, PLAN_AT, MOVER,
-    PLACES_AT, SHIFT, SOURCE_BEGIN, TARGET_BEGIN, UNITS_OF_WORK, DEPTH, UNHELD, RUNNING,
+    ADDRESSES_AT, SHIFT, SOURCE_BEGIN, TARGET_BEGIN, UNITS_OF_WORK, DEPTH, UNHELD, RUNNING,
     CONVERTED,
 ) = range(0, 152, 8)  # fmt: skip
 ROUTE_WORDS = 19

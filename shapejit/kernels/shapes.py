@@ -21,7 +21,7 @@ from .object_layouts import (
     STRIDES,
     TYPE,
 )
-from .small import merge_dims, write_plan
+from .small import merge_dims, row_major, write_plan
 
 resolved: Any = kernel(resolve_dims)  # of arrays, where it says sequences
 
@@ -97,11 +97,11 @@ def resolve_all(
     request of tensor i is `tokens[starts[i] : starts[i + 1]]`; the resolved dims are written to
     `targets` there. With `copies`, views are copied, too. `spans` gets for each: the address of the
     first element, the bytes, the first byte spanned, the byte past the last. Returns the index of
-    the first tensor with an error, or their number. `room` has space for MAX_RANK sizes and
-    strides.
+    the first tensor with an error, or their number. `room` has space for the sizes and the
+    strides of MAX_RANK dims on both sides.
     """
     end = len(verdicts)
-    sizes, strides = room[0], room[1]
+    sizes, strides, gaps = room[0], room[1], room[2]
     for i in range(end):
         low, high = starts[i], starts[i + 1]
         target = targets[low:high]
@@ -131,7 +131,8 @@ def resolve_all(
             continue
         verdicts[i] = COPY
         write_span(spans[i], word(x + DATA), sizes, strides, kept, itemsize)
-        write_plan(sizes, strides, kept, itemsize, plans, places[i])
+        row_major(sizes, kept, itemsize, gaps)
+        write_plan(sizes, strides, gaps, kept, itemsize, plans, places[i])
     return end
 
 

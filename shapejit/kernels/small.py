@@ -37,6 +37,7 @@ THREE = COUNTS[3]
 
 # Of arrays, where they say sequences.
 merge_dims: Any = kernel(merge)
+row_major: Any = kernel(small_plans.row_major)
 write_plan: Any = kernel(small_plans.write_plan)
 
 
@@ -63,13 +64,13 @@ def blocks(
     plan: Address,
     ahead: Address,
     end: Address,
-    apart: int,
-    place: Address,
+    spacing: int,
+    scratch: Address,
     width: Any,
 ) -> Address:
     """Transpose a plane in registers, with last blocks that reach back; prefetch lines ahead.
 
-    The next plane is like this one, `apart` bytes after it (0: unknown).
+    The next plane is like this one, `spacing` bytes after it (0: unknown).
     """
     size, step_q = size_of(width), PIECE // size_of(width)
     rows, row_step = word(plan, ROWS), word(plan, ROW_STEP)
@@ -85,18 +86,18 @@ def blocks(
                 for line in range(0, nbytes, LINE):
                     prefetch(ahead + line)
                 ahead += nbytes
-            src, place = source + p * row_step + q * size, target + p * size + q * gap
-            if apart != 0:
+            src, dst = source + p * row_step + q * size, target + p * size + q * gap
+            if spacing != 0:
                 # The next block of rows, which may belong to the next plane.
                 quarter = (j // step_q) & 3
                 line = source + (q * size - quarter * PIECE)
-                line += apart if i + step_p >= rows else (i + step_p) * row_step
+                line += spacing if i + step_p >= rows else (i + step_p) * row_step
                 for r in range(quarter * step_p // 4, (quarter + 1) * step_p // 4):
                     prefetch(line + r * row_step)
             if whole:
-                transpose_even(src, row_step, place, gap, width, WHOLE)
+                transpose_even(src, row_step, dst, gap, width, WHOLE)
             else:
-                transpose_even(src, row_step, place, gap, width, ONE)
+                transpose_even(src, row_step, dst, gap, width, ONE)
     return ahead
 
 
@@ -130,15 +131,15 @@ def channels(
     gap: int,
     count: int,
     rows: int,
-    apart: int,
-    place: Address,
+    spacing: int,
+    scratch: Address,
     width: Any,
 ) -> bool:
     """Move a plane of THREE channels (images) by whole vectors, if it is one.
 
-    `count` elements lie `step` apart in the source and `gap` in the target, and so do
-    those of the other `rows`, which begin `apart` further in the source. `place` is
-    room for their offsets.
+    `count` elements have strides of `step` in the source and `gap` in the target, and so have
+    those of the other `rows`, which begin `spacing` further in the source. `scratch` is room for
+    their offsets.
     """
     size, each = size_of(width), VECTOR // size_of(width)
     if count < each:
@@ -150,10 +151,10 @@ def channels(
         return True
     if step == size and gap == 3 * size and rows == 3:
         for row in range(3):
-            store_word(place + 8 * row, row * apart)
+            store_word(scratch + 8 * row, row * spacing)
         for i in range(0, count, each):
             p = min(i, count - each)
-            interleave(source + p * size, place, target + p * gap, THREE, width, WHOLE)
+            interleave(source + p * size, scratch, target + p * gap, THREE, width, WHOLE)
         return True
     return False
 
@@ -166,17 +167,17 @@ def colours(
     gap: int,
     count: int,
     rows: int,
-    apart: int,
-    place: Address,
+    spacing: int,
+    scratch: Address,
     size: int,
 ) -> bool:
     """Move a plane of three channels of `size` bytes, if it is one and there are vectors for it."""
     if size == 1:
-        return bool(channels(source, step, target, gap, count, rows, apart, place, W1))
+        return bool(channels(source, step, target, gap, count, rows, spacing, scratch, W1))
     if size == 2:
-        return bool(channels(source, step, target, gap, count, rows, apart, place, W2))
+        return bool(channels(source, step, target, gap, count, rows, spacing, scratch, W2))
     if size == 4:
-        return bool(channels(source, step, target, gap, count, rows, apart, place, W4))
+        return bool(channels(source, step, target, gap, count, rows, spacing, scratch, W4))
     return False
 
 
@@ -187,8 +188,8 @@ def elements(
     plan: Address,
     ahead: Address,
     end: Address,
-    apart: int,
-    place: Address,
+    spacing: int,
+    scratch: Address,
 ) -> Address:
     """Copy a plane one element at a time, along its longer side.
 
@@ -204,7 +205,7 @@ def elements(
     for k in range(short):
         src, dst = source + k * around, target + k * over
         ahead = ask(ahead, end, long * size)
-        if colours(src, step, dst, gap, long, rows, around, place, size):
+        if colours(src, step, dst, gap, long, rows, around, scratch, size):
             if gap != size:
                 break  # all rows were interleaved
         else:
@@ -219,8 +220,8 @@ def runs(
     plan: Address,
     ahead: Address,
     end: Address,
-    apart: int,
-    place: Address,
+    spacing: int,
+    scratch: Address,
 ) -> Address:
     """Copy a plane of runs of any length."""
     nbytes = word(plan, WIDTH)
@@ -241,24 +242,24 @@ def plane(
     plan: Address,
     ahead: Address,
     end: Address,
-    apart: int,
-    place: Address,
+    spacing: int,
+    scratch: Address,
 ) -> Address:
     """Copy a plane by its small plan; return the end of the prefetched lines."""
     width, moves = word(plan, WIDTH), word(plan, MOVES)
     if moves == RUNS:
-        return runs(source, target, plan, ahead, end, apart, place)
+        return runs(source, target, plan, ahead, end, spacing, scratch)
     if moves != BLOCKS:
-        return elements(source, target, plan, ahead, end, apart, place)
+        return elements(source, target, plan, ahead, end, spacing, scratch)
     if width == 1:
-        return blocks(source, target, plan, ahead, end, apart, place, W1)
+        return blocks(source, target, plan, ahead, end, spacing, scratch, W1)
     if width == 2:
-        return blocks(source, target, plan, ahead, end, apart, place, W2)
+        return blocks(source, target, plan, ahead, end, spacing, scratch, W2)
     if width == 4:
-        return blocks(source, target, plan, ahead, end, apart, place, W4)
+        return blocks(source, target, plan, ahead, end, spacing, scratch, W4)
     if width == 8:
-        return blocks(source, target, plan, ahead, end, apart, place, W8)
-    return blocks(source, target, plan, ahead, end, apart, place, W16)
+        return blocks(source, target, plan, ahead, end, spacing, scratch, W8)
+    return blocks(source, target, plan, ahead, end, spacing, scratch, W16)
 
 
 @kernel
@@ -269,13 +270,13 @@ def put(
     position: Address,
     ahead: Address,
     end: Address,
-    apart: int,
+    spacing: int,
     mover: int,
 ) -> Address:
     """Copy one tensor, and ask for the lines [ahead, end) of the next meanwhile.
 
-    Returns where those begin that it did not come to. The next one lies `apart` bytes
-    behind this one, with the same strides; 0 if nothing is known.
+    Returns where those begin that it did not come to. The next one begins `spacing` bytes
+    after this one, with the same strides; 0 if nothing is known.
 
     `plan` and `mover` (the `PLANE_MOVER`) are addresses, and so is `position`: scratch for the
     loops, and for three words more.
@@ -286,8 +287,8 @@ def put(
     for k in range(loops):
         store_word(position + 8 * k, 0)
     for _ in range(word(plan, COUNT)):
-        place = position + 8 * loops
-        ahead = pointer(call(mover, (source, target, plan, ahead, end, apart, place)))
+        scratch = position + 8 * loops
+        ahead = pointer(call(mover, (source, target, plan, ahead, end, spacing, scratch)))
         k = loops - 1
         while k >= 0:
             row = HEAD + 3 * k

@@ -1,4 +1,4 @@
-"""Ndarrays joined in one call, which reads their structs in place and makes the result.
+"""Ndarrays joined in one call, which reads their structs in scratch and makes the result.
 
 Each part is copied by a small plan (see `small_plans`) whose target strides are the result's.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from ..runtime.cpu_caches import LINE
 from .array_structs import is_like
 from .calls import call
-from .constants import MAX_RANK, PIECE
+from .constants import MAX_RANK
 from .jit import Address, Numbers, kernel
 from .memory import (
     address_of,
@@ -46,25 +46,9 @@ from .object_layouts import (
     SWITCH,
     TYPE,
 )
-from .small import merge_dims, put
-from .small_plans import (
-    BLOCKS,
-    COLUMN_GAP,
-    COLUMN_STEP,
-    COLUMNS,
-    COUNT,
-    ELEMENTS,
-    HEAD,
-    LOOPS,
-    MOVES,
-    ROW_STEP,
-    ROWS,
-    RUNS,
-    WIDTH,
-)
+from .small import merge_dims, put, write_plan
 
 UNFIT = -1
-SHORT = 16  # steps of a loop
 LONG_RUN = 2 * LINE  # bytes
 SCALAR = 4  # bytes: to move fewer takes as long
 
@@ -85,7 +69,7 @@ def write_kind(
     """Write the kind of the result of joining a tuple's ndarrays; return its bytes.
 
     UNFIT if they cannot be joined, if an element has references, and with more bytes than `most`,
-    or `short` if runs are; fewer bytes than SCALAR count as many.
+    or `short` if runs are; fewer bytes than SCALAR count as many, those of a line as a line.
     """
     count = word(items + LENGTH)
     if count == 0:
@@ -113,13 +97,19 @@ def write_kind(
             own *= word(shape + 8 * k)
         if own > most:
             return UNFIT
-        run = itemsize
+        run, nearest = itemsize, 0
         if half(x + FLAGS) & CONTIGUOUS:
             for k in range(at, rank):
                 run *= word(shape + 8 * k)
+        else:
+            nearest, strides = LINE, load_address(x + STRIDES)
+            for k in range(rank):
+                if word(shape + 8 * k) > 1:
+                    nearest = min(nearest, abs(word(strides + 8 * k)))
         nbytes += own
         if 0 < run < LONG_RUN:
-            in_short_runs += own // min(run, SCALAR) * SCALAR
+            spread = nearest == LINE  # each element is in a line of its own
+            in_short_runs += own // run * LINE if spread else own // min(run, SCALAR) * SCALAR
         along += 1 if new else word(shape + 8 * at)
     if not 0 < nbytes <= most or in_short_runs > short:
         return UNFIT
@@ -133,7 +123,7 @@ def write_kind(
 
 
 @kernel
-def is_apart(items: Address, begin: Address, nbytes: int) -> bool:
+def is_disjoint(items: Address, begin: Address, nbytes: int) -> bool:
     """Whether none of a tuple's ndarrays spans any of so many bytes."""
     for i in range(word(items + LENGTH)):
         x = load_address(items + ITEMS + 8 * i)
@@ -150,57 +140,25 @@ def is_apart(items: Address, begin: Address, nbytes: int) -> bool:
 
 
 @kernel
-def plan_part(x: Address, at: int, new: int, place: Numbers) -> None:
-    """Write the small plan of a part `x` of the result whose kind is at the begin of `place`."""
-    rank, after, width = half(x + RANK), place[2], word(load_address(x + DESCR) + ITEMSIZE)
+def plan_part(x: Address, at: int, new: int, scratch: Numbers) -> None:
+    """Write the small plan of a part `x` of the result whose kind is at the begin of `scratch`."""
+    rank, after, width = half(x + RANK), scratch[2], word(load_address(x + DESCR) + ITEMSIZE)
     shape, steps = load_address(x + SHAPE), load_address(x + STRIDES)
-    sizes, strides, gaps = place[JOIN_SIZES:], place[JOIN_STRIDES:], place[JOIN_GAPS:]
+    sizes, strides, gaps = scratch[JOIN_SIZES:], scratch[JOIN_STRIDES:], scratch[JOIN_GAPS:]
     for k in range(rank):
         sizes[k], strides[k] = word(shape + 8 * k), word(steps + 8 * k)
-        gaps[k] = place[3 + after + k + (new if k >= at else 0)]
+        gaps[k] = scratch[3 + after + k + (new if k >= at else 0)]
     kept = merge_dims(sizes, (strides, gaps), rank)
-    if kept > 0 and strides[kept - 1] == width and gaps[kept - 1] == width:
-        kept -= 1
-        width *= sizes[kept]
-    single = width == 1 or width == 2 or width == 4 or width == 8 or width == 16
-    # Rows are adjacent in the result; columns run through the source, or are long.
-    rows = kept - 1 if kept > 0 and gaps[kept - 1] == width else kept
-    columns = kept - 1 if rows == kept else kept - 2
-    if rows == kept:
-        for k in range(kept):
-            if sizes[columns] < SHORT and sizes[k] > sizes[columns]:
-                columns = k
-    elif single:
-        for k in range(rows):
-            if abs(strides[k]) == width:
-                columns = k
-    plan = place[JOIN_PLAN:]
-    for k in range(HEAD):
-        plan[k] = 0
-    plan[WIDTH], plan[ROWS], plan[COLUMNS], plan[COUNT] = width, 1, 1, 1
-    plan[MOVES] = ELEMENTS if single else RUNS
-    for k in range(kept):
-        if k == rows:
-            plan[ROWS], plan[ROW_STEP] = sizes[k], strides[k]
-        elif k == columns:
-            plan[COLUMNS], plan[COLUMN_STEP], plan[COLUMN_GAP] = sizes[k], strides[k], gaps[k]
-        else:
-            loop = HEAD + 3 * plan[LOOPS]
-            plan[loop], plan[loop + 1], plan[loop + 2] = sizes[k], strides[k], gaps[k]
-            plan[COUNT] *= sizes[k]
-            plan[LOOPS] += 1
-    shorter = min(plan[ROWS], plan[COLUMNS]) * width
-    if single and plan[COLUMN_STEP] == width and shorter >= PIECE:
-        plan[MOVES] = BLOCKS
+    write_plan(sizes, strides, gaps, kept, width, scratch, JOIN_PLAN)
 
 
 @kernel
 def copy_parts(
-    items: Address, target: Address, at: int, new: int, place: Numbers, mover: int
+    items: Address, target: Address, at: int, new: int, scratch: Numbers, mover: int
 ) -> None:
-    """Copy a tuple's ndarrays to their places in the result, whose kind is written."""
-    gap, before, nowhere = place[3 + place[2] + at], pointer(0), pointer(0)
-    plan, position = address_of(place) + 8 * JOIN_PLAN, address_of(place) + 8 * JOIN_POSITIONS
+    """Copy a tuple's ndarrays into the result, whose kind is written."""
+    gap, before, nowhere = scratch[3 + scratch[2] + at], pointer(0), pointer(0)
+    plan, position = address_of(scratch) + 8 * JOIN_PLAN, address_of(scratch) + 8 * JOIN_POSITIONS
     for i in range(word(items + LENGTH)):
         x = load_address(items + ITEMS + 8 * i)
         rank, shape, strides = half(x + RANK), load_address(x + SHAPE), load_address(x + STRIDES)
@@ -209,7 +167,7 @@ def copy_parts(
             continue
         like = before != 0 and dims_agree(shape, load_address(before + SHAPE), rank, UNFIT)
         if not like or not dims_agree(strides, load_address(before + STRIDES), rank, UNFIT):
-            plan_part(x, at, new, place)
+            plan_part(x, at, new, scratch)
             before = x
         put(load_address(x + DATA), target, plan, position, nowhere, nowhere, 0, mover)
         target += along * gap
@@ -223,7 +181,7 @@ def join(
     new: int,
     most: int,
     short: int,
-    place: Numbers,
+    scratch: Numbers,
     mover: int,
     table: Address,
 ) -> int:
@@ -231,22 +189,22 @@ def join(
 
     Returns a new reference to the result; to None if an argument does not fit, or if `out` may
     share bytes with a part; 0 if memory ran out (NumPy has set the exception). `most` and `short`
-    are those of `write_kind`, `place` is scratch of JOIN_WORDS, `mover` is the address of the
+    are those of `write_kind`, `scratch` has JOIN_WORDS, `mover` is the address of the
     `PLANE_MOVER`, and `table` the ndarray of a table of Routes, whose first words are read.
     """
     routes = load_address(table + DATA)
     none, target, nbytes = int(word(routes + NONE)), out, UNFIT
     if word(load_address(routes + SWITCH)) == 0:
-        nbytes = write_kind(items, axis, new, most, short, routes, place)
+        nbytes = write_kind(items, axis, new, most, short, routes, scratch)
     if nbytes > 0 and out == none:
-        call(word(routes + INCREF), (place[1],))
-        dims = address_of(place) + 8 * 3
-        made = word(routes + NDARRAY), place[1], place[2], dims, 0, 0, 0, 0
+        call(word(routes + INCREF), (scratch[1],))
+        dims = address_of(scratch) + 8 * 3
+        made = word(routes + NDARRAY), scratch[1], scratch[2], dims, 0, 0, 0, 0
         target = pointer(call(word(routes + NEW_ARRAY), made))
         if target == 0:
             return 0
-    elif nbytes > 0 and is_like(out, address_of(place), CONTIGUOUS_WRITEABLE):
-        if is_apart(items, load_address(out + DATA), nbytes):
+    elif nbytes > 0 and is_like(out, address_of(scratch), CONTIGUOUS_WRITEABLE):
+        if is_disjoint(items, load_address(out + DATA), nbytes):
             call(word(routes + INCREF), (number_of(out),))
         else:
             nbytes = UNFIT
@@ -255,6 +213,6 @@ def join(
     if nbytes < 0:
         call(word(routes + INCREF), (none,))
         return none
-    at = axis + place[2] if axis < 0 else axis
-    copy_parts(items, load_address(target + DATA), at, new, place, mover)
+    at = axis + scratch[2] if axis < 0 else axis
+    copy_parts(items, load_address(target + DATA), at, new, scratch, mover)
     return int(number_of(target))

@@ -13,7 +13,7 @@ from collections.abc import MutableSequence, Sequence
 from ..runtime.kernel_names import Function
 from .constants import PIECE
 
-# A small plan, word by word. Strides and shifts are bytes; the target is row-major. `NEAR`
+# A small plan, word by word. Strides and shifts are bytes. `NEAR`
 # is the offset of the `NEAR_BYTES` of the source that are prefetched; `MOVES` says how a plane is
 # moved.
 WIDTH, ROWS, ROW_STEP, COLUMNS, COLUMN_STEP, COLUMN_GAP = 0, 1, 2, 3, 4, 5
@@ -21,14 +21,24 @@ SHIFT, TARGET_SHIFT, NEAR, NEAR_BYTES, COUNT, LOOPS, MOVES = 6, 7, 8, 9, 10, 11,
 HEAD = 13  # then one triple (size, source stride, target stride) per loop, outermost first
 
 ASKED = 4096
+SHORT = 16  # steps of a loop
 
 RUNS, ELEMENTS, BLOCKS = 0, 1, 2  # of any number of bytes, of one of WIDTHS, and in registers
 PLANE_MOVER = Function("small.plane", 7)
 
 
+def row_major(sizes: Sequence[int], kept: int, itemsize: int, gaps: MutableSequence[int]) -> None:
+    """Write the strides (bytes) of merged dims in a target without gaps."""
+    gap = itemsize
+    for k in range(kept - 1, -1, -1):
+        gaps[k] = gap
+        gap *= sizes[k]
+
+
 def write_plan(
     sizes: Sequence[int],
     strides: Sequence[int],
+    gaps: Sequence[int],
     kept: int,
     itemsize: int,
     table: MutableSequence[int],
@@ -36,7 +46,7 @@ def write_plan(
 ) -> int:
     """Write the small plan of merged dims at `table[at:]`; return the words it takes.
 
-    Strides are in bytes. There is at least one element.
+    `strides` and `gaps` are those of source and target, in bytes. There is at least one element.
     """
     low, reach, nbytes = 0, itemsize, itemsize
     for k in range(kept):
@@ -44,7 +54,7 @@ def write_plan(
         reach += (sizes[k] - 1) * abs(strides[k])
         low += min(0, (sizes[k] - 1) * strides[k])
     width = itemsize
-    if kept > 0 and strides[kept - 1] == width:
+    if kept > 0 and strides[kept - 1] == width and gaps[kept - 1] == width:
         kept -= 1
         width *= sizes[kept]
 
@@ -55,34 +65,35 @@ def write_plan(
     table[at + NEAR] = low
     if reach <= 2 * nbytes:
         table[at + NEAR_BYTES] = min(reach, ASKED)
-    if kept == 0:
-        return HEAD
     single = width == 1 or width == 2 or width == 4 or width == 8 or width == 16
 
-    # Rows are the last loop; columns the one that runs through the source, or the one before.
-    rows, columns = kept - 1, kept - 2
-    if single:
-        for k in range(kept - 1):
+    # Rows are adjacent in the target; columns run through the source, or are long.
+    rows = kept - 1 if kept > 0 and gaps[kept - 1] == width else kept
+    columns = kept - 1 if rows == kept else kept - 2
+    if rows == kept:
+        for k in range(kept):
+            if sizes[columns] < SHORT and sizes[k] > sizes[columns]:
+                columns = k
+    elif single:
+        for k in range(rows):
             if abs(strides[k]) == width:
                 columns = k
-    table[at + ROWS], table[at + ROW_STEP] = sizes[rows], strides[rows]
-    gap, word = width * sizes[rows], at + HEAD + 3 * max(kept - 2, 0)
-    for k in range(kept - 2, -1, -1):
-        if k == columns:
-            table[at + COLUMNS], table[at + COLUMN_STEP] = sizes[k], strides[k]
-            table[at + COLUMN_GAP] = gap
-            if strides[k] == -width:
-                # Reversed on both sides.
-                table[at + COLUMN_STEP], table[at + COLUMN_GAP] = width, -gap
-                table[at + SHIFT] = (sizes[k] - 1) * strides[k]
-                table[at + TARGET_SHIFT] = (sizes[k] - 1) * gap
+    for k in range(kept):
+        size, step, gap = sizes[k], strides[k], gaps[k]
+        if k == rows:
+            table[at + ROWS], table[at + ROW_STEP] = size, step
+        elif k == columns:
+            if step == -width:  # reversed on both sides
+                table[at + SHIFT] = (size - 1) * step
+                table[at + TARGET_SHIFT] = (size - 1) * gap
+                step, gap = width, -gap
+            table[at + COLUMNS], table[at + COLUMN_STEP], table[at + COLUMN_GAP] = size, step, gap
         else:
-            word -= 3
-            table[word], table[word + 1], table[word + 2] = sizes[k], strides[k], gap
-            table[at + COUNT] *= sizes[k]
+            word = at + HEAD + 3 * table[at + LOOPS]
+            table[word], table[word + 1], table[word + 2] = size, step, gap
+            table[at + COUNT] *= size
             table[at + LOOPS] += 1
-        gap *= sizes[k]
-    if single:
+    if single and kept > 0:
         shorter = min(table[at + ROWS], table[at + COLUMNS]) * width
         blocky = table[at + COLUMN_STEP] == width and shorter >= PIECE
         table[at + MOVES] = BLOCKS if blocky else ELEMENTS

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..arrays.foreign import accepts_any_array, native
 from ..arrays.tensor import Array, Tensor
 from ..engine import outputs, routes
-from ..engine.addresses import Places, place_of
+from ..engine.addresses import BitAddresses, bit_address_of
 from ..engine.copying import is_numpys
 from ..engine.patience import Kind, by_numpy
 from ..errors import DTypeError, OutOfBoundsError, ReshapeError
@@ -191,10 +191,10 @@ def _by_kernels(x: Any, found: Addresses, axis: int, target: Any, fresh: bool) -
 
     Returns the kinds of work whose kernels are not ready; if there are any, nothing was done.
     """
-    place, layout = place_of(x)
-    at, whole = place_of(target)
+    place, layout = bit_address_of(x)
+    at, whole = bit_address_of(target)
     into = Layout.row_major((*x.shape[:axis], len(found), *x.shape[axis + 1 :]), whole.bits)
-    sources = Places.alike(place + found * layout.strides[axis], layout.select(axis, 0).at(0))
+    sources = BitAddresses.alike(place + found * layout.strides[axis], layout.select(axis, 0).at(0))
     targets = at + into.strides[axis] * np.arange(len(found), dtype=np.int64)
     part, jobs = into.select(axis, 0), []
     for seen, bit, these in sources.groups(targets):

@@ -14,7 +14,7 @@ from ..arrays.foreign import sees_native_arrays, typed_joining
 from ..arrays.tensor import Array, Tensor
 from ..dtypes.promotion import promoted
 from ..engine import fast_joins, outputs, routes
-from ..engine.addresses import Places, place_of, places_of
+from ..engine.addresses import BitAddresses, bit_address_of, bit_addresses_of
 from ..engine.copying import copy, is_numpys
 from ..engine.patience import Kind, by_numpy
 from ..errors import DTypeError, ReshapeError
@@ -84,10 +84,10 @@ def _joined(tensors: Any, axis: int | None, new: bool, out: Any) -> Any:
     added = new and not rows
     if arrays and fast_joins.join(arrays[:-1], at, added, arrays[-1]) is not None:
         return made
-    begin, whole = place_of(target)
+    begin, whole = bit_address_of(target)
     if out is not None:
-        place = Places.alike(np.array([begin]), whole)
-        outputs.check_places_apart(places_of(parts), place, True, range(len(parts)))
+        read, filled = bit_addresses_of(parts), BitAddresses.alike(np.array([begin]), whole)
+        outputs.check_all_apart(read.spans(), filled.spans(), read.locate, range(len(parts)))
     run = sizes[0] * prod(shape[at + 1 :]) * whole.bits
     if at and len({*sizes}) == 1 and run % 8 and run < 8 * thresholds.RUN:
         # Elements that share bytes with other parts are written one by one: 300 times as long.
@@ -96,7 +96,7 @@ def _joined(tensors: Any, axis: int | None, new: bool, out: Any) -> Any:
         return made
     unready: tuple[Kind, ...] = ()
     if not arrays or not (mixed or is_numpys(arrays[-1].dtype)):
-        launches = _launches(places_of(parts), sizes, begin, whole, at)
+        launches = _launches(bit_addresses_of(parts), sizes, begin, whole, at)
         waiting = [route.kind for route, *_ in launches if not route.ready]
         if not (arrays and waiting):
             for route, sources, targets in launches:
@@ -148,7 +148,7 @@ def _row_layout(layout: Layout, at: int) -> tuple[tuple[int, ...], int, tuple[in
 
 
 def _launches(
-    places: Places, sizes: Sequence[int], begin: int, whole: Layout, at: int
+    places: BitAddresses, sizes: Sequence[int], begin: int, whole: Layout, at: int
 ) -> list[tuple[routes.Route, Addresses, Addresses]]:
     """The Route of parts with equal Layouts, into equal boxes of the whole; sources, targets.
 
@@ -167,7 +167,7 @@ def _launches(
         steps = targets[1:] - targets[:-1]
         apart = int(steps[0]) if len(steps) and (steps == steps[0]).all() else 0
         route = routes.joins(layout, into, len(which), apart)
-        if route.by_numpy:
+        if not route.kind:
             route = routes.compiled(layout, into=into)
         made.append((route, sources, targets))
     return made

@@ -18,6 +18,7 @@ from ..kernels.small_plans import (
     ROWS,
     SHIFT,
     WIDTH,
+    row_major,
     write_plan,
 )
 from ..shapes.arithmetic import merge
@@ -46,8 +47,9 @@ def small_plan_of_dims(dims: Sequence[tuple[int, int]], itemsize: int) -> Words:
     """The words of a small plan for dims of (size, stride in bytes)."""
     sizes, strides = ([dim[side] for dim in dims] for side in (0, 1))
     table = [0] * (HEAD + 3 * len(dims))
-    kept = merge(sizes, (strides,), len(dims))
-    words = write_plan(sizes, strides, kept, itemsize, table, 0)
+    kept, gaps = merge(sizes, (strides,), len(dims)), strides.copy()
+    row_major(sizes, kept, itemsize, gaps)
+    words = write_plan(sizes, strides, gaps, kept, itemsize, table, 0)
     return np.array(table[:words], np.int64)
 
 

@@ -13,7 +13,7 @@ from ..arrays import foreign
 from ..arrays.foreign import Other, Out, Scalar
 from ..arrays.tensor import Tensor
 from ..engine import array_structs, execution, outputs
-from ..engine.addresses import place_of, span_of
+from ..engine.addresses import bit_address_of, span_of
 from ..engine.copying import is_numpys
 from ..engine.patience import by_numpy
 from ..errors import DTypeError, ReshapeError, about
@@ -160,7 +160,7 @@ class _Batch:
         with about(f"tensor {self.names[i]!r}"):
             array, request = views.checked(self.items[i]), self.shapes.request(i)
             shape = target_shape(array.shape, request)
-            view = place_of(array)[1].reshape(shape)
+            view = bit_address_of(array)[1].reshape(shape)
             out = None if self.outs is None else self.outs[i]
             outputs.wants_copy(view, array, request, self.copy, out)
             if self.outs is not None:
@@ -207,7 +207,7 @@ class _Batch:
                 self.spans,
                 self.plans,
                 self.starts,
-                np.empty((2, MAX_RANK), np.int64),
+                np.empty((3, MAX_RANK), np.int64),
             )
         )
 
@@ -293,7 +293,7 @@ class _Batch:
         outputs.check_all_apart(
             (sources[0], sources[1]),
             (targets[0], targets[1]),
-            lambda i: place_of(items[i]),
+            lambda i: bit_address_of(items[i]),
             self.names,
         )
         return addresses

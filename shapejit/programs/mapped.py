@@ -15,10 +15,9 @@ from ..arrays.tensor import is_array
 from ..dtypes.promotion import AnyDtype
 from ..dtypes.table import DType
 from ..engine import array_structs, outputs
-from ..engine.addresses import Places, layout_of
+from ..engine.addresses import BitAddresses, layout_of
 from ..engine.array_structs import kind_of
 from ..engine.execution import Work
-from ..engine.numpy_fallback import STACK_BYTES
 from ..engine.patience import by_numpy
 from ..engine.routes import ENTRY, Route
 from ..planning import thresholds
@@ -31,6 +30,7 @@ from .bulk_checks import are_alike, may_fill
 from .sources import rows_of
 from .specialization import Specialization
 
+STACK_BYTES = 128 * 1024  # of small arrays that NumPy copies as one
 STACKED_MAX_BYTES = 2 * 1024  # of an array that is copied to a stack though NumPy can move it
 
 
@@ -54,10 +54,10 @@ class Mapped(NamedTuple):
     """
 
     items: Sequence[Any]
-    sources: Places
+    sources: BitAddresses
     groups: Groups
     out: Any = None
-    targets: Places | None = None
+    targets: BitAddresses | None = None
     outs: Any = None
 
     def results(self) -> Any:

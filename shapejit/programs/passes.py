@@ -92,7 +92,7 @@ class Pass(NamedTuple):
             into = Layout.row_major(self.layout.shape, self.unit).at(bit) if bit else None
             made = self.route(len(src), fresh, into)
             by = routes.run(made, src, dst, fresh, operands, instead)
-            done = routes.Done(by, routes.moves(made, operands), self.operands)
+            done = routes.Done(by, None, operands, self.operands)
         return done
 
 

@@ -411,7 +411,9 @@ class Program:
         names = range(first, first + len(items))
         job = self.mapped(items, out, names)
         if job.targets is not None:
-            outputs.check_places_apart(job.sources, job.targets, is_array(out), names)
+            sources = job.sources
+            spans = sources.spans(), job.targets.spans()
+            outputs.check_all_apart(*spans, sources.locate, names)
         results, groups = job.results(), job.groups
         if len(groups) == 1 and len(items) > 1 and type(items[0]) is np.ndarray:
             x = items[0]

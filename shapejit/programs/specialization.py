@@ -14,7 +14,7 @@ from ..arrays.buffers import Lent
 from ..arrays.tensor import Tensor
 from ..dtypes.promotion import AnyDtype
 from ..engine import outputs
-from ..engine.addresses import byte_of, place_of
+from ..engine.addresses import bit_address_of, byte_of
 from ..engine.calls import keep, key_of
 from ..engine.numpy_fallback import assignment
 from ..engine.routes import ENTRY, FOUND
@@ -90,7 +90,7 @@ class Specialization:
             (made,) = self.results((x,), [begin])
             return made
         target, fresh = outputs.target(out, self.kind, self.shape, (x,))
-        places = np.array([begin]), np.array([place_of(target)[0]])
+        places = np.array([begin]), np.array([bit_address_of(target)[0]])
         if one is None:
             self.fill(*places)
         elif target.size:
@@ -160,7 +160,7 @@ class Specialization:
                     into[...] = x
             else:
                 for x, into in zip(map(see, items), outs, strict=True):
-                    convert(x, into, 0)
+                    convert(x, into)
 
         return each
 
@@ -191,7 +191,7 @@ class Specialization:
             steps[-1].run(src, targets[start : start + chunk], fresh)
 
 
-def _one(move: MoveEach, x: Any, into: Any, _: int) -> None:
+def _one(move: MoveEach, x: Any, into: Any) -> None:
     move((x,), (into,))
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ..arrays.tensor import Tensor, asarray
 from ..dtypes.table import dtype
 from ..engine import outputs
-from ..engine.addresses import place_of
+from ..engine.addresses import bit_address_of
 from ..engine.converting import number_of
 from ..engine.patience import Kind, kind_named
 from ..kernels.encodings import FIXED, FLOAT32, LARGEST, SAFE, Encoding, Rule
@@ -100,7 +100,7 @@ class Encoder:
         arrays = {key: part.made() for key, part in self.parts.items()}
         group = replace(self.group, tensors={key: asarray(each) for key, each in arrays.items()})
         scales = None if self.apart is None else self.apart.made()
-        source = place_of(x)[0] // 8
+        source = bit_address_of(x)[0] // 8
         factor = self._factor(group, source, amax)
         codes, place = (address_of(arrays[part]) + at for part, at in (self.codes, self.scales))
         place = place if scales is None else address_of(scales)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..arrays.tensor import Tensor
 from ..dtypes.table import dtype
-from ..engine.addresses import place_of
+from ..engine.addresses import bit_address_of
 from ..engine.converting import number_of
 from ..engine.execution import conversion_code
 from ..kernels.numbers import Conversion
@@ -80,7 +80,7 @@ def decoding(group: Group, target: Tensor) -> Decoding | None:
     """The Decoding of a weight into a row-major Tensor; None if it does not fit."""
     if group.order is not None:
         return None
-    program, place = _Program(group, target), place_of(target)[0] // 8
+    program, place = _Program(group, target), bit_address_of(target)[0] // 8
     try:
         plan = program.plan()
     except UnfitError:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 STARTS = ("t", "a", "a", "i")
-"""The kinds of what every Entry begins with: places, work, span and stage."""
+"""The kinds of what every Entry begins with: addresses, work, span and stage."""
 
 
 class Entry(NamedTuple):

@@ -25,8 +25,6 @@ from .uninterrupted import in_safe_thread, module, start_in_safe_thread, under_w
 
 LOGGER = logging.getLogger("shapejit")
 
-Run = Callable[[Any, Any, Any, int], object]  # places, work, span, stage
-
 # Fills the first words of a table, and runs the Entry at an address with it.
 RUN = Call("entries.run", ("i", "a", *STARTS), "i", held=False)
 WORDS = 8  # of `STARTS`, in the table of an Entry
@@ -74,26 +72,19 @@ def loaded() -> int:
     return len(_addresses)
 
 
-def find(names: Iterable[Name]) -> bool:
-    """Load those that are on disk; return whether all are ready now."""
+def find(names: Iterable[Name], waits: bool = True) -> bool:
+    """Load those that are on disk; return whether all are ready now.
+
+    Unless it `waits`, another thread loads them.
+    """
     if not _are_unknown(names):
         return ready(names)
-    wanted = [name for name in names if name not in _missing or name in _coming]
+    looked_for = _missing | _coming
+    wanted = [n for n in names if n not in looked_for or (waits and n in _coming)]
     if wanted:
         _coming.update(wanted)
-        in_safe_thread(_load, wanted)
+        (in_safe_thread if waits else start_in_safe_thread)(_load, wanted)
     return ready(names)
-
-
-def look_for(names: Iterable[Name]) -> bool:
-    """As `find`, but loading happens on another thread, and is not waited for."""
-    if not _are_unknown(names):
-        return ready(names)
-    wanted = [name for name in names if not {name} & (_missing | _coming)]
-    if wanted:
-        _coming.update(wanted)
-        start_in_safe_thread(_load, wanted)
-    return False
 
 
 def _are_unknown(names: Iterable[Name]) -> bool:
@@ -243,17 +234,6 @@ register_at_fork(after_in_child=_after_fork)
 
 
 # How they are called
-
-
-def bound(entry: Entry, arguments: Sequence[Any]) -> Run:
-    """A kernel with all arguments after the first four, in the order of `kinds`."""
-    begin, run, table = _addresses[entry], called(RUN), table_of(arguments)
-
-    def run_with(places: Any, work: Any, span: Any, stage: int) -> None:
-        assert arguments is not None  # the table has addresses of its arrays
-        run(begin, table.copy(), places, work, span, stage)
-
-    return run_with
 
 
 def table_of(arguments: Sequence[Any]) -> NDArray[np.int64]:

@@ -16,7 +16,7 @@ from . import workers
 from .cpu_caches import PAGE
 from .jobs import OWNER, SHARES, SIGNAL, SPAN, STREAMED, TOTAL, UNITS, WORK
 from .kernel_names import Code, Entry, Function, Name
-from .kernels import RUN, Run, bound, kind
+from .kernels import RUN, address, called, kind, table_of
 
 _stages = threading.local()
 
@@ -48,10 +48,10 @@ _IN_STRUCT = _reads_structs()
 
 @dataclass(frozen=True, eq=False)
 class Launch:
-    """A kernel, and its arguments after `places`, `work`, `span` and `stage`.
+    """A kernel, and its arguments after `addresses`, `work`, `span` and `stage`.
 
-    A stage has `stage` bytes; unless `staged`, it exists only for streaming. `bits`: places are
-    bit addresses.
+    A stage has `stage` bytes; unless `staged`, it exists only for streaming. `bits`: addresses are
+    those of bits.
     """
 
     entry: Entry
@@ -62,9 +62,9 @@ class Launch:
     others: tuple[Name, ...]  # kernels whose addresses are in tables
 
     @cached_property
-    def run(self) -> Run:
-        """The kernel bound to its arguments, once all `names` are ready."""
-        return bound(self.entry, self.arguments)
+    def begin(self) -> tuple[int, Addresses]:
+        """The kernel's address, and its table of arguments, once all `names` are ready."""
+        return address(self.entry), table_of(self.arguments)
 
     @property
     def names(self) -> tuple[Name, ...]:
@@ -93,7 +93,7 @@ def launch_of(
 def run_launch(
     launch: Launch,
     streamed: bool,
-    places: Addresses,
+    addresses: Addresses,
     count: int,
     units: int,
     shares: int,
@@ -103,16 +103,15 @@ def run_launch(
     work = np.zeros(WORK, np.int64)
     work[UNITS], work[TOTAL], work[STREAMED] = count, units, streamed
     stage_bytes = launch.stage if streamed or launch.staged else 0
+    run, (begin, table) = called(RUN), launch.begin
 
     def run_shares(owner: bool) -> None:
         span = np.zeros(SPAN + depth, np.int64)
         span[OWNER] = owner
-        if not stage_bytes:
-            launch.run(places, work, span, 0)
-            return
-        stage, begin = stage_memory(stage_bytes)
-        launch.run(places, work, span, begin)
-        _stages.free = stage
+        stage, at = stage_memory(stage_bytes) if stage_bytes else (None, 0)
+        run(begin, table.copy(), addresses, work, span, at)
+        if stage is not None:
+            _stages.free = stage
 
     threads = workers.threads() if shares > 1 else 1
     work[SHARES] = max(1, min(units, shares, PER_THREAD * threads)) if threads > 1 else 1

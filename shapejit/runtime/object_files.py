@@ -77,11 +77,11 @@ def symbol(name: Name, level: str = "") -> str:
 @cache
 def folder() -> Path | None:
     """The folder where object files are written; None if no folder can be trusted."""
-    for place in _choices():
+    for directory in _choices():
         with suppress(OSError):
-            place.mkdir(mode=0o755, parents=True, exist_ok=True)
-            if os.access(place, os.W_OK) and trusted(place):
-                return place
+            directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+            if os.access(directory, os.W_OK) and trusted(directory):
+                return directory
     return None
 
 
@@ -132,17 +132,17 @@ def read(name: Name) -> ObjectFile | None:
 
     Objects of a wheel, for a level of processors, are used if there is none for this processor.
     """
-    places = [(place, "") for place in _folders()]
-    places += [(OBJECTS / level, level) for level in processor.levels()]
-    for place, level in places:
+    directories = [(directory, "") for directory in _folders()]
+    directories += [(OBJECTS / level, level) for level in processor.levels()]
+    for directory, level in directories:
         label = symbol(name, level)
-        path = place / f"{label}.o"
+        path = directory / f"{label}.o"
         with suppress(OSError):
             stored = path.read_bytes()
             content = stored[CHECKSUM:]
             if stored[:CHECKSUM] != _checksum(name, level, content):
                 continue
-            if trusted(place) and trusted(path):
+            if trusted(directory) and trusted(path):
                 return ObjectFile(path, label, content)
     return None
 
@@ -153,20 +153,20 @@ def is_kept(name: Name) -> bool:
     return found is not None and found.label == symbol(name)
 
 
-def write(name: Name, code: bytes, place: Path | None = None, level: str = "") -> bool:
+def write(name: Name, code: bytes, directory: Path | None = None, level: str = "") -> bool:
     """Store object code for other processes; return whether that succeeded."""
-    place = place or folder()
-    if place is None:
+    directory = directory or folder()
+    if directory is None:
         return False
     import tempfile  # what it imports takes milliseconds, and readers need none of it
 
     temporary = ""
     try:
-        handle, temporary = tempfile.mkstemp(suffix=".tmp", dir=place)
+        handle, temporary = tempfile.mkstemp(suffix=".tmp", dir=directory)
         with open(handle, "wb") as file:
             file.write(_checksum(name, level, code) + code)
         os.chmod(temporary, 0o644)  # for everyone who may read the folder
-        os.replace(temporary, place / f"{symbol(name, level)}.o")
+        os.replace(temporary, directory / f"{symbol(name, level)}.o")
     except OSError:  # a full disk, or a folder that was removed: it can be built again
         with suppress(OSError):
             os.unlink(temporary)
@@ -177,11 +177,11 @@ def write(name: Name, code: bytes, place: Path | None = None, level: str = "") -
 @contextmanager
 def claimed(label: str) -> Iterator[None]:
     """Wait while another process holds this label, for at most `BUILDER_TIMEOUT` seconds."""
-    place = folder()
-    if place is None:
+    directory = folder()
+    if directory is None:
         yield
         return
-    path, until = place / f"{label}.lock", monotonic() + BUILDER_TIMEOUT
+    path, until = directory / f"{label}.lock", monotonic() + BUILDER_TIMEOUT
     try:
         descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)
     except OSError:

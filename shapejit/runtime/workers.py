@@ -44,7 +44,7 @@ class Job(NamedTuple):
 
     run: Callable[[bool], None]
     wanted: list[None]  # one entry per worker that has still to be woken
-    core: int | None  # on which its owner runs
+    occupied: set[int]  # the cores of the owner and of workers that wake others
 
 
 class _Worker:
@@ -54,14 +54,6 @@ class _Worker:
         self.jobs: SimpleQueue[Job] = SimpleQueue()
         self.cores: set[int] = set()
         self.thread = threading.get_native_id()
-
-    def wake(self, job: Job, occupied: set[int | None]) -> None:
-        """Wake the sleeping thread for a job, on a core that is not occupied."""
-        if None not in occupied:
-            others = system.usable_cores() - occupied
-            if others and others != self.cores and system.bind(self.thread, others):
-                self.cores = others
-        self.jobs.put(job)
 
     def next_job(self) -> Job:
         """The next job to join; calls `when_idle` while there is none."""
@@ -90,10 +82,9 @@ class Workers:
         """Call `run(True)`, which opens a job, and let `threads` - 1 workers join it."""
         if self._count < threads - 1:
             self._start(threads - 1)
-        core = current_core() if self._asleep else None
-        job = self._latest = Job(run, [None] * (threads - 1), core)
+        job = self._latest = Job(run, [None] * (threads - 1), set())
         if self._asleep:
-            self._wake(job, core)
+            self._wake(job)
         run(True)
 
     def _start(self, count: int) -> None:
@@ -103,13 +94,24 @@ class Workers:
             with suppress(RuntimeError):  # no more threads may be started
                 thread.start()
 
-    def _wake(self, job: Job, core: int | None) -> None:
-        """Wake at most two workers, from a thread on this core; each of them wakes two more."""
-        occupied = {job.core, core}
+    def _wake(self, job: Job) -> None:
+        """Wake at most two workers, on cores that are not occupied; each of them wakes two more.
+
+        Systems often place a thread on the core of the thread that woke it, especially in virtual
+        machines, where an idle core seems to be in use.
+        """
+        getcpu, others = system.getcpu(), set[int]()
+        core = -1 if getcpu is None else getcpu()
+        if core >= 0:
+            job.occupied.add(core)
+            others = system.usable_cores() - job.occupied
         with suppress(IndexError):  # no worker is left, or another thread woke the last one
             for _ in range(2):
                 job.wanted.pop()
-                self._asleep.pop().wake(job, occupied)
+                worker = self._asleep.pop()
+                if others and others != worker.cores and system.bind(worker.thread, others):
+                    worker.cores = others
+                worker.jobs.put(job)
 
     def _stay_awake(self, worker: _Worker) -> bool:
         """Remove a worker from the sleeping ones; False if it was woken already."""
@@ -132,7 +134,7 @@ class Workers:
                     continue
                 job = me.next_job()
                 if self._asleep and job.wanted:
-                    self._wake(job, current_core())
+                    self._wake(job)
                 now = job_after(self.signal, seen, 1)
             seen, known = now, job
             job.run(False)
@@ -151,17 +153,6 @@ def looks_in(seconds: float) -> int:
         job_after(none.ctypes.data, 0, looks)
         durations.append(time.perf_counter() - start)
     return max(1, int(looks * seconds / min(durations)))
-
-
-def current_core() -> int | None:
-    """The core that this thread runs on.
-
-    A worker should wake up on another core. Systems often place a thread on the core of the thread
-    that woke it, especially in virtual machines, where an idle core seems to be in use.
-    """
-    getcpu = system.getcpu()
-    core = -1 if getcpu is None else getcpu()
-    return core if core >= 0 else None
 
 
 _most = sys.maxsize
