@@ -27,7 +27,7 @@ _SILENT = Context()
 _SILENT.run(np.seterr, all="ignore")
 
 MOST = 1 << 18  # elements that are unpacked at a time: few enough to stay in a cache
-STACK_BYTES = 128 * 1024  # of packed tensors that are copied as one
+STACK_BYTES = 128 * 1024  # of tensors that are copied as one
 
 Where = Sequence[int] | Addresses
 Layouts = Sequence[Layout]
@@ -38,10 +38,11 @@ def copy(sources: Where, seen: Layout, targets: Where, into: Layout, bias: int =
 
     Wider ones get zeros above. `bias` is added to each code, modulo the range of the source's.
     """
-    if len(sources) > 1 and seen.bits % 8 and into.contiguous:
-        done = _copy_stacked(np.asarray(sources), seen, np.asarray(targets), into, bias)
-        sources, targets = sources[done:], targets[done:]
-    for source, target in _pairs(sources, targets):
+
+    def stacked(source: int, one: Layout, target: int, made: Layout) -> None:
+        copy([source], one, [target], made, bias)
+
+    for source, target in _pairs(*_done_in_stacks(sources, seen, targets, into, stacked)):
         for src, dst in _parts(*_ordered((seen, into), (source & 7, target & 7), not bias)):
             codes = read(source, src)
             if bias:
@@ -49,33 +50,37 @@ def copy(sources: Where, seen: Layout, targets: Where, into: Layout, bias: int =
             write(codes.reshape(dst.shape), target, dst)
 
 
-def _copy_stacked(
-    sources: Addresses, seen: Layout, targets: Addresses, into: Layout, bias: int
-) -> int:
-    """Copy packed tensors as one where results have bytes of their own; returns how many.
+def _done_in_stacks(
+    sources: Where, seen: Layout, targets: Where, into: Layout, stacked: Callable[..., None]
+) -> tuple[Where, Where]:
+    """Let `stacked` copy or convert small tensors as one; returns those that it could not.
 
-    The bytes that they span are gathered in a stack, and those of the results are written back: 500
-    of 32 x 24 int4 take a tenth of the time.
+    The bytes that they span are gathered in a stack, and those of the results are written back,
+    where these have bytes of their own: 500 of 32 x 24 int4 take a tenth of the time. `stacked`
+    takes what `copy` takes, for one stack and its result.
     """
+    if len(sources) < 2 or not into.contiguous:
+        return sources, targets
     (low, high), nbits = seen.span, into.size * into.bits
-    begins, ends = sources + low, targets + into.offset
+    if not nbits or high - low > 2 * seen.size * seen.bits:  # most of it would be gaps
+        return sources, targets
+    begins, ends = np.asarray(sources) + low, np.asarray(targets) + into.offset
     shift = int(begins[0]) & 7
     nbytes = (shift + high - low + 7) >> 3
-    whole = not (int(np.bitwise_or.reduce(ends)) | nbits) & 7
-    alike = whole and bool(nbits) and bool(((begins & 7) == shift).all())
-    step = STACK_BYTES // max(nbytes, nbits >> 3, 1)
-    if step < 2 or not alike or high - low > 2 * seen.size * seen.bits:
-        return 0
+    own = not (int(np.bitwise_or.reduce(ends)) | nbits) & 7
+    step = STACK_BYTES // max(nbytes, nbits >> 3)
+    if step < 2 or not own or not ((begins & 7) == shift).all():
+        return sources, targets
     read_from, first = _rows(begins >> 3, nbytes)
     written, last = _rows(ends >> 3, nbits >> 3)
-    for at in range(0, len(sources), step):
+    for at in range(0, len(begins), step):
         stack = read_from[first[at : at + step]]
         made = np.empty((len(stack), nbits >> 3), np.uint8)
-        places = [8 * address_of(stack) + shift - low], [8 * address_of(made)]
-        one = seen.stacked(len(stack), 8 * nbytes)
-        copy(places[0], one, places[1], into.at(0).stacked(len(stack), nbits), bias)
+        source, target = 8 * address_of(stack) + shift - low, 8 * address_of(made) - into.offset
+        layouts = seen.stacked(len(stack), 8 * nbytes), into.stacked(len(stack), nbits)
+        stacked(source, layouts[0], target, layouts[1])
         written[last[at : at + step]] = made
-    return len(sources)
+    return (), ()
 
 
 def _rows(addresses: Addresses, nbytes: int) -> tuple[Bytes, Addresses]:
@@ -98,7 +103,12 @@ def convert(
     pair, move = _by_assignment(conversion), assignment(conversion)
     scaled = _scaled_in_place(conversion)
     layouts = seen, into, *(lie for _, lie in numbers)
-    for source, target in _pairs(sources, targets):
+
+    def stacked(source: int, one: Layout, target: int, made: Layout) -> None:
+        each = [(at, lie and lie.stacked(one.shape[0], 0)) for at, lie in operands]
+        convert([source], one, [target], made, conversion, (*each,))
+
+    for source, target in _pairs(*_done_in_stacks(sources, seen, targets, into, stacked)):
         found, most = _ordered(layouts, (source & 7, target & 7), False)
         for src, dst, *lies in _parts(found, into.size if scaled else most):
             in_order = pair and all(map(_is_in_order, (source, target), (src, dst)))

@@ -29,7 +29,7 @@ from ..shapes.layout import Layout, checked_shape
 from ..shapes.request import integer
 from .columns import map_batches
 from .fuse import Route, route
-from .mapped import Mapped, in_chunks, later_map, wanted_results
+from .mapped import Groups, in_chunks, later_map, wanted_results
 from .ops import Op, checked_ops
 from .sources import check_source, checked_stack, fits, free_text, rows_of
 from .specialization import Specialization
@@ -408,15 +408,11 @@ class Program:
             if len(out):
                 raise ReshapeError(f"out= holds {len(out)} arrays for 0 tensors")
             return out
-        names = range(first, first + len(items))
-        job = self.mapped(items, out, names)
-        if job.targets is not None:
-            outputs.check_places_apart(job.sources, job.targets, is_array(out), names)
-        results, groups = job.results(), job.groups
+        results, groups = self._grouped(items, out, range(first, first + len(items)))
         if len(groups) == 1 and len(items) > 1 and type(items[0]) is np.ndarray:
             x = items[0]
             key = self._key, len(items), out is None, x.dtype, x.shape, x.strides
-            later = later_map(groups[0][0], x, len(items), out is None, self._specialized)
+            later = later_map(groups[0][0], x, len(items), out is None)
             if later is not None:
                 FOUND.put(key, later)
         return results
@@ -442,16 +438,12 @@ class Program:
         """
         return map_batches(self, batch, columns)
 
-    def mapped(self, items: Sequence[Any], out: Any, names: Sequence[object]) -> Mapped:
-        """A checked call for the named arrays; only overlaps with outputs are not checked yet.
+    def _grouped(
+        self, items: Sequence[Any], out: Any, names: Sequence[object]
+    ) -> tuple[Any, Groups]:
+        """The results for the named arrays, or `out`, and the groups of arrays of equal Layouts.
 
-        Raises ReshapeError, DTypeError, which name the array.
-
-        >>> from shapejit import plan
-        >>> plan((2,), "int8", lambda t: t).mapped([np.zeros(3, np.int8)], None, ["x"])
-        Traceback (most recent call last):
-            ...
-        shapejit.errors.ReshapeError: tensor 'x': the shape is (3,), the program's (2,)
+        Raises ReshapeError, DTypeError, which name the array, before the first one is written.
         """
         # No arrays count as Tensors: NumPy may lack the dtype.
         as_tensors = is_a(items[0], Tensor) if items else not is_a(out, np.ndarray)
@@ -462,9 +454,21 @@ class Program:
             with about(f"tensor {names[which[0]]}"):
                 groups.append((self._specialized(layout, as_tensors), which))
         if out is None:
-            return Mapped(items, sources, groups)
+            results = [None] * len(items)
+            for special, which in groups:
+                own = items if len(groups) == 1 else [items[i] for i in which.tolist()]
+                made = special.results(own, sources.begins(which))
+                for i, x in zip(which.tolist(), made, strict=True):
+                    results[i] = x
+            return results, groups
         wanted = wanted_results(groups) or [(self._kind(as_tensors), self._shape)]
-        return Mapped(items, sources, groups, out, *outputs.given(out, wanted, names))
+        # A sequence may create its arrays on access: `alive` are those that are filled.
+        targets, alive = outputs.given(out, wanted, names)
+        outputs.check_places_apart(sources, targets, is_array(out), names)
+        for special, which in groups:
+            special.fill(sources.begins(which), targets.begins(which))
+        del alive
+        return out, groups
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
         # What is found as the program runs makes no other tasks of it.
