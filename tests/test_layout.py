@@ -25,7 +25,7 @@ def small_layouts():
             yield base.flip([axis])
             yield base.narrow(axis, 0, (shape[axis] + 1) // 2, 2)
             yield base.broadcast_to((2, *shape))
-        yield base.flip()
+        yield base.flip(range(base.ndim))
 
 
 def affine(positions, shape, offset):

@@ -260,7 +260,7 @@ def flip(x: Array, *, axis: int | Sequence[int] | None = None) -> Array:
     x = checked(x)
     axes = None if axis is None else _axes(axis, x.ndim, "flip")
     if isinstance(x, Tensor):
-        return x.with_layout(x.layout.flip(axes))
+        return x.with_layout(x.layout.flip(tuple(range(x.ndim)) if axes is None else axes))
     return np.flip(x, axes) if x.ndim else x[...]  # np.flip copies an array without dims
 
 

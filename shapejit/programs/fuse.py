@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ..dtypes.table import DType
 from ..engine.converting import parts_of
 from ..planning.cast_plans import Scales
 from ..shapes.layout import Layout
-from .index_maps import IndexMap
-from .ops import OPERATIONS, Op
+from .ops import OPERATIONS, Op, Operation
 from .passes import Pass, aligned
 from .steps import Step
 
@@ -82,14 +82,15 @@ class _Pending:
         bits = self.step.kind.bits
         return bits if self.packed else max(8, bits)
 
-    def view(self, view: IndexMap) -> None:
+    def view(self, row: Operation, given: tuple[Any, ...]) -> None:
         """See the elements in another way; in those of a copy if the Layouts have no such view."""
         seen = [layout.reshape(self.shape) for layout in self.layouts]
         if None in seen:
             self.copy()
             seen = [*self.layouts]
-        self.layouts = [view.applied(layout) for layout in seen if layout is not None]
-        self.shape = view.shape
+        made = [row.view(layout, *given) for layout in seen if layout is not None]
+        self.layouts = [layout for layout in made if layout is not None]
+        self.shape = self.layouts[0].shape
 
     def convert(self, step: Step) -> None:
         """Convert the elements, after those that are converted already were copied."""
@@ -136,8 +137,7 @@ def route(ops: Sequence[Op], source: Layout, kind: DType, packed: bool = True) -
     view and is none.
 
     >>> from shapejit.dtypes import dtype
-    >>> turned = "view", ((6, 4), (), (((1, 1),), ((0, 1),)))
-    >>> ops = (turned, ("reshape", ((24,),)), ("reshape", ((2, 12),)))
+    >>> ops = (("permute", ((1, 0),)), ("reshape", ((24,),)), ("reshape", ((2, 12),)))
     >>> len(route(ops, Layout.row_major((4, 6), 8), dtype("int8")).copies)
     1
     """
@@ -151,14 +151,14 @@ def route(ops: Sequence[Op], source: Layout, kind: DType, packed: bool = True) -
             step = row.convert(kind, pending.shape, *given)
             pending.convert(step)
             kind = step.kind
-        elif row.read_only is not None:
+        elif row.views:
             if row.read_only and fresh and not pending.copies and pending.step is None:
                 pending.copy()  # each element once
-            pending.view(IndexMap(*given))
+            pending.view(row, given)
         elif row.reshapes:
             (pending.shape,) = given
         fresh, read_only = fresh or stays is None, read_only and stays is not None
-        read_only = read_only or bool(row.read_only)
+        read_only = read_only or row.read_only
         seen = Layout.row_major(pending.shape, pending.unit) if stays is None else stays
     if not fresh:
         return Route((), seen, (Pass(seen, seen.bits),), False, read_only)

@@ -138,11 +138,10 @@ class Layout:
             return _unchecked((columns, rows), (along, down), self.offset, self.bits)
         return self.permute((1, 0))
 
-    def flip(self, axes: Sequence[int] | None = None) -> Layout:
-        """The view with the elements reversed along `axes` (None: all)."""
-        dims = range(self.ndim) if axes is None else normal_axes(axes, self.ndim, "flip")
+    def flip(self, axes: Sequence[int]) -> Layout:
+        """The view with the elements reversed along `axes`."""
         strides, offset = list(self.strides), self.offset
-        for i in dims:
+        for i in normal_axes(axes, self.ndim, "flip"):
             offset += max(self.shape[i] - 1, 0) * strides[i]
             strides[i] = -strides[i]
         return Layout.of(self.shape, strides, offset, self.bits)
@@ -242,11 +241,10 @@ class Layout:
         return _unchecked(tuple(shape), strides, self.offset, self.bits)
 
 
-# The view operations: they select elements of any Layout, or reorder them.
+# The methods that select elements of any Layout, or reorder them; others call these.
 VIEWS = (
     "broadcast_to",
     "diagonal",
-    "expand_dims",
     "flip",
     "insert",
     "narrow",
