@@ -1413,3 +1413,11 @@ def test_maps_of_arrays_of_another_library_that_are_known(by):
             assert program.map(xs, out=outs) is outs
             for made in (outs, program.map(xs), [*program.imap(iter(xs))]):
                 assert all(torch.equal(a, x.T) for a, x in zip(made, xs, strict=True))
+
+
+@pytest.mark.parametrize(
+    "fn", [lambda t: t / 255, lambda t: 2 * t, lambda t: t - 1, lambda t: -t], ids=range(4)
+)
+def test_arithmetic_on_a_traced_tensor_says_what_to_write(fn):
+    with pytest.raises(TypeError, match=r"a traced tensor has no .*t\.dequantize\(1 / 255\)"):
+        sj.plan((2, 3), "uint8", fn)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, wraps
 from inspect import signature
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -225,41 +225,32 @@ def sees_native_arrays(function: Callable[P, R]) -> Callable[P, R]:
     return call_with_any_array
 
 
-def accepts_any_array(function: Callable[Concatenate[Any, P], Any]) -> KeepsDtype[P]:
-    """`sees_native_arrays` of a function whose result has the dtype of its array.
+# What type checkers see. They need a name for each way in which types come out: mypy takes an
+# overloaded decorator of generic functions for Any.
+if TYPE_CHECKING:
 
-    Type checkers know that the result has the type of the array that came in. They need a name
-    for each way in which types come out: mypy takes an overloaded decorator of generic
-    functions for Any.
-    """
-    return cast(KeepsDtype[P], sees_native_arrays(function))
+    def accepts_any_array(function: Callable[Concatenate[Any, P], Any]) -> KeepsDtype[P]:
+        """`sees_native_arrays` of a function whose result has the dtype of its array."""
 
+    def converts_any_array(function: Callable[Concatenate[Any, P], Any]) -> ChangesDtype[P]:
+        """`sees_native_arrays` of a function whose result has another dtype."""
 
-def converts_any_array(function: Callable[Concatenate[Any, P], Any]) -> ChangesDtype[P]:
-    """`accepts_any_array` of a function whose result has another dtype."""
-    return cast(ChangesDtype[P], sees_native_arrays(function))
+    def joins_any_arrays(function: Callable[Concatenate[Any, P], Any]) -> JoinsArrays[P]:
+        """`sees_native_arrays` of a function that makes one array of several."""
 
+    def splits_any_array(
+        function: Callable[Concatenate[Any, P], tuple[Any, ...]],
+    ) -> SplitsArrays[P]:
+        """`sees_native_arrays` of a function that makes a tuple of arrays."""
 
-def joins_any_arrays(function: Callable[Concatenate[Any, P], Any]) -> JoinsArrays[P]:
-    """`accepts_any_array` of a function that makes one array of several."""
-    return cast(JoinsArrays[P], sees_native_arrays(function))
+    # The same types, of functions that take any array by themselves.
+    typed, typed_converting, typed_joining = accepts_any_array, converts_any_array, joins_any_arrays
+else:
+    accepts_any_array = converts_any_array = sees_native_arrays
+    joins_any_arrays = splits_any_array = sees_native_arrays
 
+    def typed(function: Callable[P, R]) -> Callable[P, R]:
+        """The function itself, which takes any array."""
+        return function
 
-def splits_any_array(function: Callable[Concatenate[Any, P], tuple[Any, ...]]) -> SplitsArrays[P]:
-    """`accepts_any_array` of a function that makes a tuple of arrays."""
-    return cast(SplitsArrays[P], sees_native_arrays(function))
-
-
-def typed(function: Callable[Concatenate[Any, P], Any]) -> KeepsDtype[P]:
-    """The type of `accepts_any_array`, for a function that takes any array by itself."""
-    return cast(KeepsDtype[P], function)
-
-
-def typed_converting(function: Callable[Concatenate[Any, P], Any]) -> ChangesDtype[P]:
-    """The type of `converts_any_array`, for a function that takes any array by itself."""
-    return cast(ChangesDtype[P], function)
-
-
-def typed_joining(function: Callable[Concatenate[Any, P], Any]) -> JoinsArrays[P]:
-    """The type of `joins_any_arrays`, for a function that takes any arrays by itself."""
-    return cast(JoinsArrays[P], function)
+    typed_converting = typed_joining = typed

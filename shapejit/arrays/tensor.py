@@ -54,6 +54,10 @@ class Tensor(Methods):
 
     __slots__ = ("__weakref__", "buffer", "dtype", "layout")
     __array_ufunc__ = None  # NumPy's arithmetic would use the codes: refuse it
+    _instead = (  # of arithmetic, in errors
+        "a Tensor has no {}: compute on numpy.asarray(tensor), which unpacks; compare bits with "
+        "shapejit.array_equal(a, b), identity with 'is'"
+    )
 
     buffer: Bytes
     dtype: DType
@@ -319,11 +323,8 @@ class Tensor(Methods):
 def _refusal(operator: str) -> Callable[..., Any]:
     """The method of an operator, which raises TypeError."""
 
-    def refuse(*operands: object) -> Any:
-        raise TypeError(
-            f"a Tensor has no {operator}: compute on numpy.asarray(tensor), which unpacks; "
-            f"compare bits with shapejit.array_equal(a, b), identity with 'is'"
-        )
+    def refuse(t: Tensor, *_: object) -> Any:
+        raise TypeError(t._instead.format(operator))
 
     return refuse
 
