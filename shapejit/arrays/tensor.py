@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 
 from ..dtypes.table import DType, fixed_width as fixed_width
 from ..errors import DTypeError, FormatError, elements, shape_text, type_name
+from ..runtime.launches import address_of
 from ..runtime.ndarrays import is_a, plain
 from ..runtime.uninterrupted import module
 from ..shapes.layout import Layout, checked_shape
 from ..shapes.slicing import Index, sliced
 from . import dlpack
-from .buffers import Bytes as Bytes, as_ndarray, bytes_of, check_bytes, memory_of, preview
+from .buffers import Bytes as Bytes, as_ndarray, bytes_of, check_bytes, memory_of
+from .elements import preview
 from .operations import Methods
 
 if TYPE_CHECKING:
@@ -315,7 +317,7 @@ class Tensor(Methods):
         return dlpack.CPU
 
     def __repr__(self) -> str:
-        values = preview(self.buffer, self.dtype, self.layout, "Tensor(")
+        values = preview(8 * address_of(self.buffer), self.layout, self.dtype.codes, "Tensor(")
         kind = f"dtype={self.dtype}, {self.dtype.bits} bits each"
         return f"Tensor({values}, shape={self.shape}, {kind})"
 
