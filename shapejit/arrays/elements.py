@@ -213,7 +213,7 @@ def _units_of(bits: int, layout: Layout) -> _Units:
     bits = gcd(8, layout.bits, shift, *(steps[k] for k in inner))
     shape = (*(layout.shape[k] for k in outer), (reach() + 7) // 8)
     strides = (*(steps[k] // 8 for k in outer), 1)
-    # Strides among all units: rows of chunks lie side by side.
+    # Strides among all units: rows of chunks are side by side.
     distances = {k: shape[-1] * 8 // bits * prod(shape[j + 1 : -1]) for j, k in enumerate(outer)}
     jumps, first = list[int](), shift // bits
     for k, (size, stride) in enumerate(zip(layout.shape, layout.strides, strict=True)):

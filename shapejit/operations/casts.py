@@ -21,7 +21,7 @@ from ..kernels.numbers import Conversion
 from . import views
 from .scaling import Find, dequantize_operands, flag, quantize_operands
 
-BY_VALUE_MAX_BYTES = 256  # of scales or zero points that may lie anywhere
+BY_VALUE_MAX_BYTES = 256  # of scales or zero points that are compared by value
 NEAREST = "nearest"
 ROUND_MODES = (NEAREST, "up", "down")
 
@@ -187,8 +187,8 @@ def _scaled(
 ) -> Any:
     """`x` converted with the operands that `find` makes of the arguments.
 
-    `key` finds the Route if the scales are in the same memory as before; a few scales are copied,
-    and may be anywhere.
+    `key` finds the Route if the scales are in the same memory as before; those of at most
+    `BY_VALUE_MAX_BYTES` are copied, and found by their values.
     """
     values: Any = key is out is block_shape is None and (_value(scale), _value(zero_point))
     by_value = values and all(values)
@@ -214,7 +214,7 @@ def _scaled(
 
 
 def _value(x: Any) -> object:
-    """A key that is equal for equal values; False except for scalars and a few scales."""
+    """A key that is equal for equal values; False for others than scalars and small arrays."""
     if type(x) is np.ndarray or isinstance(x, np.generic):
         return x.nbytes <= BY_VALUE_MAX_BYTES and (x.dtype, x.shape, x.tobytes())
     return (x is None or type(x) in (int, float)) and repr(x)

@@ -16,7 +16,7 @@ from .steps import Step
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class Fused:
     """The copies that a sequence of operations needs, for one Layout of the source.
 
     `copies` run one after the other: the first copies the source, each other one the memory of the
@@ -40,24 +40,24 @@ class Route:
             and self.result.size == self.copies[-1].layout.size
         )
 
-    def stacked(self, count: int, apart: int) -> Route:
-        """The Route of `count` sources that are `apart` bits apart."""
+    def stacked(self, count: int, spacing: int) -> Fused:
+        """The Fused of `count` sources `spacing` bits from each to the next."""
 
         def each(steps: Sequence[Pass]) -> tuple[Pass, ...]:
             return tuple(
                 [
-                    step.stacked(count, gap)
-                    for step, gap in zip(steps, _gaps(steps, apart), strict=False)
+                    step.stacked(count, own)
+                    for step, own in zip(steps, _spacings(steps, spacing), strict=False)
                 ]
             )
 
-        result = self.result.stacked(count, _gaps(self.copies, apart)[-1])
+        result = self.result.stacked(count, _spacings(self.copies, spacing)[-1])
         return replace(self, copies=each(self.copies), fills=each(self.fills), result=result)
 
 
-def _gaps(steps: Sequence[Pass], apart: int) -> list[int]:
-    """The bits between stacked tensors: `apart` in the source, then those of each copy."""
-    return [apart, *(step.layout.size * step.unit for step in steps)]
+def _spacings(steps: Sequence[Pass], spacing: int) -> list[int]:
+    """The bits from one stacked tensor to the next: in the source, then in each copy."""
+    return [spacing, *(step.layout.size * step.unit for step in steps)]
 
 
 class _Pending:
@@ -128,7 +128,7 @@ class _Pending:
         return Pass(layout, self.unit, conversion, each, (operands.scale, operands.zero), begins)
 
 
-def route(ops: Sequence[Op], source: Layout, kind: DType, packed: bool = True) -> Route:
+def fused(ops: Sequence[Op], source: Layout, kind: DType, packed: bool = True) -> Fused:
     """The copies that do `ops`; the result is a view if it would be one step by step.
 
     Views around a conversion, and before a reshape that is no view, become part of its copy.
@@ -138,7 +138,7 @@ def route(ops: Sequence[Op], source: Layout, kind: DType, packed: bool = True) -
 
     >>> from shapejit.dtypes import dtype
     >>> ops = (("permute", ((1, 0),)), ("reshape", ((24,),)), ("reshape", ((2, 12),)))
-    >>> len(route(ops, Layout.row_major((4, 6), 8), dtype("int8")).copies)
+    >>> len(fused(ops, Layout.row_major((4, 6), 8), dtype("int8")).copies)
     1
     """
     pending = _Pending(source, packed)
@@ -161,7 +161,7 @@ def route(ops: Sequence[Op], source: Layout, kind: DType, packed: bool = True) -
         read_only = read_only or row.read_only
         seen = Layout.row_major(pending.shape, pending.unit) if stays is None else stays
     if not fresh:
-        return Route((), seen, (Pass(seen, seen.bits),), False, read_only)
+        return Fused((), seen, (Pass(seen, seen.bits),), False, read_only)
     copies, fills = (*pending.copies,), (*pending.copies, pending.made())
     row_major = Layout.row_major(pending.shape, pending.unit)
     left = pending.layouts[0].reshape(pending.shape)
@@ -169,11 +169,11 @@ def route(ops: Sequence[Op], source: Layout, kind: DType, packed: bool = True) -
         # What is left may be a view of the last copy, or nothing. A writable result has no element
         # twice.
         if left == row_major and left.size == copies[-1].layout.size:
-            return Route(copies, row_major, copies, True, False)
+            return Fused(copies, row_major, copies, True, False)
         once = read_only or not _repeats(left)
         if once and (left.contiguous or not seen.contiguous):
-            return Route(copies, left, fills, True, read_only)
-    return Route(fills, row_major, fills, True, False)
+            return Fused(copies, left, fills, True, read_only)
+    return Fused(fills, row_major, fills, True, False)
 
 
 def _repeats(layout: Layout) -> bool:

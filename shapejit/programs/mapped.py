@@ -90,7 +90,7 @@ def later_map(
     It is called with the arrays and an `out` (None if results are `new`), and returns None if an
     array is not like `x`.
     """
-    if special.route.fresh or not new:
+    if special.fused.fresh or not new:
         return MapRoute.of(special, x, count, new)
     like, view = (x.dtype, x.shape, x.strides), special.view
     return lambda items, _: list(map(view, items)) if are_alike(items, *like) else None
@@ -143,14 +143,14 @@ class MapRoute:
         """The results, or `out`; None if an array is unfit, or NumPy does all work."""
         count = len(items)
         rows, fresh = (out, False) if out is not None else outputs.new_array(self.dtype, self.shape)
-        slab, places = type(rows) is np.ndarray, np.empty((3, count), np.int64)
+        slab, addresses = type(rows) is np.ndarray, np.empty((3, count), np.int64)
         outs = rows if slab else tuple(rows)  # another thread may change the list
         if not self.work.kind.ready or (not slab and len(outs) != count):
             return None
-        given = count, self.kinds[0], self.kinds[1 + slab], self.span, places
+        given = count, self.kinds[0], self.kinds[1 + slab], self.span, addresses
         if not called(array_structs.LOCATE)(items, outs, *given):
             return None
-        self.work.run(places[:2], count, fresh)
+        self.work.run(addresses[:2], count, fresh)
         return list(rows) if out is None else out
 
 

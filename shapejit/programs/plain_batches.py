@@ -1,4 +1,4 @@
-"""`reshape_batch` by NumPy, for few elements or until kernels are ready: ndarrays, all checked.
+"""`reshape_batch` by NumPy, for small batches or until kernels are ready: ndarrays, all checked.
 
 None stands for what is not checked here: other arrays and arguments, and most that is wrong.
 """
@@ -33,16 +33,16 @@ def reshaped(
 ) -> Sequence[Any] | None:
     """The results of `reshape_batch` for the named tensors, if all are ndarrays.
 
-    Unless `always`, only where NumPy is faster than kernels, whose launch takes 0.1 ms here: few
-    elements, or views alone.
+    Unless `always`, only where NumPy is faster than kernels, whose launch takes 0.1 ms: for small
+    batches, and for views alone.
 
     >>> reshaped((np.zeros((2, 3)),), False, [0], (-1,), None, None, True)[0].shape
     (6,)
     """
     if not are_exact(items):
         return None
-    few = out is None or len(items) <= thresholds.SHORT
-    faster = always or (few and sum(map(_SIZE, items)) < 4 * thresholds.NUMPY_BELOW)
+    short = out is None or len(items) <= thresholds.SHORT
+    faster = always or (short and sum(map(_SIZE, items)) < 4 * thresholds.NUMPY_BELOW)
     if not faster and (copy or out is not None or not all(map(_CONTIGUOUS, items))):
         return None
     plain = dict, list, tuple
@@ -71,7 +71,7 @@ def reshaped(
 
 
 def _fit(items: Sequence[Any], shapes: Sequence[Any], outs: Sequence[Any]) -> bool:
-    """Whether outputs fit, and are seen to lie apart from the sources and one another."""
+    """Whether outputs fit, and share no memory with sources or one another."""
     if not are_exact(outs) or not all(map(is_, map(DTYPE, items), map(DTYPE, outs))):
         return False
     for source, made, shape in {*zip(map(SHAPE, items), map(SHAPE, outs), shapes, strict=True)}:

@@ -28,7 +28,7 @@ from ..shapes.arithmetic import MAX_SIZE
 from ..shapes.layout import Layout, checked_shape
 from ..shapes.request import integer
 from .columns import map_batches
-from .fuse import Route, route
+from .fuse import Fused, fused
 from .mapped import Groups, in_chunks, later_map, wanted_results
 from .ops import Op, checked_ops
 from .sources import check_source, checked_stack, fits, free_text, rows_of
@@ -127,7 +127,7 @@ class Program:
         fill(self, "_shape", made[0])
         fill(self, "_result_dtype", made[1])
         if not free:
-            self._route()  # raises for a view that does not exist
+            self._fused()  # raises for a view that does not exist
 
     @property
     def free_dims(self) -> tuple[int, ...]:
@@ -210,7 +210,7 @@ class Program:
         >>> plan((3, 5), "uint4", lambda t: t.T.reshape((15,))).is_view
         False
         """
-        return not self._route().fresh
+        return not self._fused().fresh
 
     @property
     def steps(self) -> tuple[Plan | CastPlan, ...]:
@@ -220,12 +220,12 @@ class Program:
         >>> plan((3, 5), "uint4", lambda t: t.T).steps
         ()
         """
-        return tuple(step.plan for step in self._route().copies)
+        return tuple(step.plan for step in self._fused().copies)
 
     def __str__(self) -> str:
         if self.fn is not None:
             return f"{free_text(self.source_shape)} {self.dtype}: traced for each n"
-        made = self._route()
+        made = self._fused()
         steps = [step.plan for step in made.copies]
         kinds = dict.fromkeys((str(self.dtype), str(self.result_dtype)))
         shapes = f"{shape_text(self.source_shape)} -> {shape_text(self.shape)}"
@@ -483,7 +483,7 @@ class Program:
             if self.fn is not None:
                 return self.of(layout.shape[stacked])._specialized(layout, as_tensors)
             one, shape = layout.select(0, 0) if stacked else layout, self._shape
-            made = route(self.ops, one, self.dtype, as_tensors)
+            made = fused(self.ops, one, self.dtype, as_tensors)
             if stacked:
                 count = layout.shape[0]
                 made, shape = made.stacked(count, layout.strides[0]), (count, *shape)
@@ -501,10 +501,10 @@ class Program:
         # No ndarray has a dtype that NumPy lacks: a check raises for the first one.
         return np.dtype(np.void) if made.numpy is None else made.numpy
 
-    def _route(self) -> Route:
-        """The Route of a row-major source."""
+    def _fused(self) -> Fused:
+        """The passes over a row-major source."""
         self._check_fixed()
-        return self._specialized(Layout.row_major(self.source_shape, self.dtype.bits), True).route
+        return self._specialized(Layout.row_major(self.source_shape, self.dtype.bits), True).fused
 
     def _check_fixed(self) -> None:
         """Raise if dim 0 is free, for a fact that depends on its length."""

@@ -17,7 +17,7 @@ from ..runtime.ndarrays import is_a
 from ..shapes.layout import VIEWS, Layout
 from ..shapes.request import Request
 from ..shapes.resolver import target_shape
-from .fuse import route
+from .fuse import fused
 from .ops import COPIED, MADE_CONTIGUOUS, OPERATIONS, RESHAPE_VIEW, Op, checked_ops
 from .steps import scaled
 
@@ -39,7 +39,7 @@ class Recorded(Layout):
 
     def after(self, ops: Sequence[Op], kind: DType) -> Recorded:
         """This Layout, of elements of dtype `kind`, after `ops`."""
-        made = route(ops, self, kind)
+        made = fused(ops, self, kind)
         seen = made.result
         return self.then(Layout.row_major(seen.shape, seen.bits) if made.fresh else seen, *ops)
 
@@ -94,7 +94,7 @@ class Traced(Tensor, traced=True):
         return Traced(self.dtype, layout, self.trace)
 
     def readonly(self) -> Traced:
-        """The Tensor itself: the Route knows which results are read-only."""
+        """The Tensor itself: `fused` says which results are read-only."""
         return self
 
     def reshaped(self, request: Request, copy: bool | None, out: object) -> Traced:

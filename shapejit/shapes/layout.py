@@ -22,7 +22,7 @@ from .request import integers
 class Layout:
     """Shape in elements; strides, offset and the element width `bits` in bits.
 
-    Layouts are equal if the elements are at the same places: strides that make no
+    Layouts are equal if the elements have the same addresses: strides that make no
     difference (of dims of size 1, of arrays without elements) are replaced by
     those of a row-major array.
 
@@ -178,9 +178,9 @@ class Layout:
         strides.insert(axis, 0)
         return Layout.of(shape, strides, self.offset, self.bits)
 
-    def stacked(self, count: int, distance: int) -> Layout:
-        """The view with a new dim 0 of `count` elements, `distance` bits apart."""
-        return Layout.of((count, *self.shape), (distance, *self.strides), self.offset, self.bits)
+    def stacked(self, count: int, spacing: int) -> Layout:
+        """The view with a new dim 0 of `count` elements, `spacing` bits from each to the next."""
+        return Layout.of((count, *self.shape), (spacing, *self.strides), self.offset, self.bits)
 
     def expand_dims(self, axis: int | Sequence[int]) -> Layout:
         """The view with new dims of size 1, at `axis` in the result."""
