@@ -83,6 +83,18 @@ def blocks(shape: Sequence[int], bits: int) -> Iterator[Index]:
         yield (slice(i, min(i + rows, shape[0])),)
 
 
+def place(index: tuple[Any, ...], shape: Sequence[int], at: int) -> tuple[int, ...]:
+    """The index in the whole array of element `at` of a block of this shape.
+
+    >>> place((1, slice(8, 16)), (8, 5), 7)
+    (1, 9, 2)
+    """
+    inner = list(map(int, np.unravel_index(at, tuple(shape))))
+    if index and isinstance(index[-1], slice):
+        return (*index[:-1], index[-1].start + inner[0], *inner[1:])
+    return (*index, *inner)
+
+
 def first_difference(a: Tensor, b: Tensor) -> tuple[int, ...] | None:
     """The index of the first element that differs, in row-major order; None if all bits are equal.
 

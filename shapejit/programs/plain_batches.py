@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from math import prod
 from operator import attrgetter, is_
 from typing import Any
 
 import numpy as np
 
+from ..errors import ReshapeError
+from ..operations.views import array_request
 from ..planning import thresholds
-from ..shapes.arithmetic import INFER
 from ..shapes.request import are_sizes
+from ..shapes.resolver import target_shape
 from .bulk_checks import DTYPE, SHAPE, are_exact, may_fill
-from .target_shapes import arranged, is_one
+from .target_shapes import ASKED_BY, arranged, is_one
 
 _SIZE, _CONTIGUOUS = attrgetter("size"), attrgetter("flags.c_contiguous")
 
@@ -75,11 +76,8 @@ def _fit(items: Sequence[Any], shapes: Sequence[Any], outs: Sequence[Any]) -> bo
     if not are_exact(outs) or not all(map(is_, map(DTYPE, items), map(DTYPE, outs))):
         return False
     for source, made, shape in {*zip(map(SHAPE, items), map(SHAPE, outs), shapes, strict=True)}:
-        if prod(source) != prod(made):
-            return False
-        if made != shape:
-            sizes = zip(made, shape, strict=False)
-            one = shape.count(INFER) == 1 and len(made) == len(shape) and 0 not in made
-            if not one or any(want not in (size, INFER) for size, want in sizes):
-                return False
+        with suppress(ReshapeError):
+            if target_shape(source, array_request(shape, ASKED_BY)) == made:
+                continue
+        return False
     return may_fill(items, outs)
