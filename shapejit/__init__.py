@@ -47,7 +47,6 @@ _NAMES = {
 
 # What pickles call: they name nothing below the package itself, so that modules may move.
 _PICKLED = {
-    "_constant": "programs.steps",
     "_program": "programs.program",
     "_tensor": "arrays.tensor",
 }
