@@ -399,7 +399,7 @@ class Program:
             if made is not None:
                 return made
         if items and foreign.is_foreign(items[0]):
-            return foreign.call_each(self._map, items, out, first)
+            return foreign.call_with(self._map, items, out, first)
         if not items and self.fn is not None:  # the shape of the results is unknown
             if out is None:
                 return []

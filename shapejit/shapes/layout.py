@@ -182,17 +182,15 @@ class Layout:
         """The view with a new dim 0 of `count` elements, `spacing` bits from each to the next."""
         return Layout.of((count, *self.shape), (spacing, *self.strides), self.offset, self.bits)
 
-    def expand_dims(self, axis: int | Sequence[int]) -> Layout:
-        """The view with new dims of size 1, at `axis` in the result."""
-        axes = (axis,) if isinstance(axis, int) else tuple(axis)
+    def expand_dims(self, axes: Sequence[int]) -> Layout:
+        """The view with new dims of size 1, at `axes` in the result."""
         layout = self
         for at in sorted(normal_axes(axes, self.ndim + len(axes), "expand_dims")):
             layout = layout.insert(at)
         return layout
 
-    def squeeze(self, axis: int | Sequence[int]) -> Layout:
-        """The view without the dims `axis`, which must have size 1."""
-        axes = (axis,) if isinstance(axis, int) else tuple(axis)
+    def squeeze(self, axes: Sequence[int]) -> Layout:
+        """The view without the dims `axes`, which must have size 1."""
         drop = squeezed(self.shape, axes)
         return self._kept([i for i in range(self.ndim) if i not in drop], self.offset)
 
