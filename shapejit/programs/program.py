@@ -391,14 +391,15 @@ class Program:
 
     def _map(self, items: Sequence[Any], out: Any, first: int) -> Any:
         """`map` of a sequence; `first` is the index of its first tensor in errors."""
-        if items and type(items[0]) is np.ndarray and (out is None or type(out) in _KNOWN_OUTS):
-            x: Any = items[0]
+        key: object = None
+        x: Any = items[0] if items else None
+        if type(x) is np.ndarray and (out is None or type(out) in _KNOWN_OUTS):
             key = self._key, len(items), out is None, x.dtype, x.shape, x.strides
             known: Callable[[Any, Any], Any] | None = FOUND.get(key)
             made = None if known is None else known(tuple(items), out)
             if made is not None:
                 return made
-        if items and foreign.is_foreign(items[0]):
+        if foreign.is_foreign(x):
             return foreign.call_with(self._map, items, out, first)
         if not items and self.fn is not None:  # the shape of the results is unknown
             if out is None:
@@ -409,9 +410,7 @@ class Program:
                 raise ReshapeError(f"out= holds {len(out)} arrays for 0 tensors")
             return out
         results, groups = self._grouped(items, out, range(first, first + len(items)))
-        if len(groups) == 1 and len(items) > 1 and type(items[0]) is np.ndarray:
-            x = items[0]
-            key = self._key, len(items), out is None, x.dtype, x.shape, x.strides
+        if len(groups) == 1 and len(items) > 1 and key is not None:
             later = later_map(groups[0][0], x, len(items), out is None)
             if later is not None:
                 FOUND.put(key, later)
