@@ -89,9 +89,9 @@ def array_request(shape: Any, asked_by: str) -> Request:
 
 def reshape_as(x: Array, request: Request, copy: bool | None, out: Array | None) -> Array:
     """Reshape `x` by a Request; the reshape of every dialect ends here."""
-    if is_a(x, Tensor):
-        return x.reshaped(request, copy, out)  # type: ignore[no-any-return]  # like x
     if type(x) is not np.ndarray:
+        if is_a(x, Tensor):
+            return x.reshaped(request, copy, out)
         return with_native(x, reshape_as, out, request, copy)  # type: ignore[no-any-return]  # like x
     array: NDArray[Any] = x
     shape = target_shape(array.shape, request)
