@@ -12,7 +12,7 @@ from .cli import startup as _startup  # noqa: F401  # first: Ctrl-C may come at 
 
 from typing import Any as _Any
 
-from .arrays.operations import OPERATIONS as _OPERATIONS
+from .arrays.operations import ALIASES as _ALIASES, OPERATIONS as _OPERATIONS
 from .runtime.uninterrupted import module as _module
 
 __version__ = "0.1.0"
@@ -47,7 +47,6 @@ _NAMES = {
 
 # What pickles call: they name nothing below the package itself, so that modules may move.
 _PICKLED = {
-    "_constant": "programs.steps",
     "_program": "programs.program",
     "_tensor": "arrays.tensor",
 }
@@ -64,7 +63,8 @@ _WHERE |= _PICKLED
 
 def __getattr__(name: str) -> _Any:
     if name not in _WHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        instead = f": use shapejit.{_ALIASES[name]}" if name in _ALIASES else ""
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{instead}")
     where = _module(_WHERE[name])
     value = where if where.__name__.endswith(f".{name}") else getattr(where, name)
     globals()[name] = value

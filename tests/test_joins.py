@@ -200,7 +200,7 @@ def test_tensors_join_as_their_codes(name, kernels):
 def interleaved(count, part, axis, bits):
     """The Plan of a stack of contiguous parts."""
     whole = Layout.row_major((*part[:axis], count, *part[axis:]), bits)
-    into = whole.narrow(axis, 0, 1, 1).squeeze(axis)
+    into = whole.narrow(axis, 0, 1, 1).squeeze((axis,))
     return planner.joined(Layout.row_major(part, bits), into, count, whole.strides[axis])
 
 

@@ -23,7 +23,7 @@ import shapejit as sj
 from shapejit.engine import array_structs, copying, outputs, patience, routes
 from shapejit.errors import TraceError
 from shapejit.programs import mapped as maps
-from shapejit.programs.fuse import route
+from shapejit.programs.fuse import fused
 from shapejit.shapes.layout import Layout
 
 WHOLE = ["uint8", "bfloat16", "float32", "complex64", "complex128"]
@@ -1203,7 +1203,7 @@ def test_views_stay_views_after_calls_with_out(size):
 def test_a_stack_is_its_tensors(data, shape):
     ops = data.draw(chains(shape))
     program = sj.plan(shape, "uint8", lambda t: by_shapejit(t, ops))
-    one = route(program.ops, Layout.row_major(shape, 8), program.dtype)
+    one = fused(program.ops, Layout.row_major(shape, 8), program.dtype)
     made = one.stacked(3, 8 * prod(shape))
     assert made.result.shape == (3, *program.shape)
     assert len(made.copies) >= len(program.steps)
@@ -1420,3 +1420,11 @@ def test_outputs_without_elements_overlap_nothing():
     program = sj.plan((2,), "uint8", lambda t: t[0:0])
     outs = [memory[1:1], memory[3:3]]
     assert program.map([memory[:2], memory[2:]], out=outs) is outs
+
+
+@pytest.mark.parametrize(
+    "fn", [lambda t: t / 255, lambda t: 2 * t, lambda t: t - 1, lambda t: -t], ids=range(4)
+)
+def test_arithmetic_on_a_traced_tensor_says_what_to_write(fn):
+    with pytest.raises(TypeError, match=r"a traced tensor has no .*t\.dequantize\(1 / 255\)"):
+        sj.plan((2, 3), "uint8", fn)

@@ -102,3 +102,10 @@ def test_the_contract_is_what_is_recorded():
 
 if __name__ == "__main__":
     print("\n".join(lines()))
+
+
+@pytest.mark.parametrize(("name", "ours"), [("astype", "cast"), ("concatenate", "concat")])
+def test_names_of_numpy_lead_to_ours(name, ours):
+    with pytest.raises(AttributeError, match=rf"no attribute '{name}': use shapejit\.{ours}$"):
+        getattr(sj, name)
+    assert not hasattr(sj, "nonsense")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..dtypes.table import DType
 from ..errors import FormatError
-from ..runtime.ndarrays import MOST_DIMS, is_a, plain
+from ..runtime.ndarrays import is_a, plain
 from ..shapes.layout import Layout
 
 Bytes = NDArray[np.uint8]
@@ -123,31 +121,3 @@ def as_ndarray(x: Any) -> NDArray[Any] | None:
         if exports:
             return None
         raise
-
-
-def preview(memory: Bytes, dtype: DType, layout: Layout, prefix: str) -> str:
-    """The elements as NumPy prints arrays after `prefix`, read without a kernel.
-
-    Of many elements only the first and last ones of each dim are read and shown.
-    """
-    if layout.ndim > MOST_DIMS or not layout.size:
-        return "[...]" if layout.size else "[]"
-    options = np.get_printoptions()
-    edge = options["edgeitems"]
-    whole = layout.size <= options["threshold"]
-    # One more than is shown, so that NumPy prints an ellipsis.
-    kept = [
-        range(n) if whole or n <= 2 * edge else (*range(edge + 1), *range(n - edge, n))
-        for n in layout.shape
-    ]
-    codes, mask = dtype.codes, (1 << dtype.bits) - 1
-    values = bytearray()
-    for index in product(*kept):
-        steps = zip(index, layout.strides, strict=True)
-        first, shift = divmod(layout.offset + sum(i * stride for i, stride in steps), 8)
-        raw = memory[first : first + dtype.nbytes(1) + 1].tobytes()
-        code = int.from_bytes(raw, "little") >> shift & mask
-        values += code.to_bytes(codes.itemsize, "little")
-    shown = np.frombuffer(values, codes).reshape([len(indices) for indices in kept])
-    threshold = shown.size if whole else 0
-    return np.array2string(shown, separator=", ", prefix=prefix, threshold=threshold)

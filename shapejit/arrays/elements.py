@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..runtime.cpu_caches import LINE
+from ..runtime.ndarrays import MOST_DIMS
 from ..runtime.system import PerProcess
 from ..shapes.layout import Layout
 from .buffers import Bytes, Lent
@@ -53,6 +54,31 @@ def read(place: int, layout: Layout) -> Codes:
             made[..., byte] |= some[..., k] << np.uint8(shift)
         codes = made.view(_kind(made.shape[-1]))[..., 0]
     return codes
+
+
+def preview(place: int, layout: Layout, codes: np.dtype[Any], prefix: str) -> str:
+    """The elements as NumPy prints arrays of this dtype after `prefix`.
+
+    Of many elements only the first and last ones of each dim are read and shown.
+    """
+    if layout.ndim > MOST_DIMS or not layout.size:
+        return "[...]" if layout.size else "[]"
+    options = np.get_printoptions()
+    edge, whole = options["edgeitems"], layout.size <= options["threshold"]
+
+    def seen(part: Layout, axis: int) -> Codes:
+        if axis == part.ndim:
+            return read(place, part)
+        size = part.shape[axis]
+        if whole or size <= 2 * edge:
+            return seen(part, axis + 1)
+        # One more than is shown, so that NumPy prints an ellipsis.
+        ends = (0, edge + 1), (size - edge, edge)
+        return np.concatenate([seen(part.narrow(axis, *end, 1), axis + 1) for end in ends], axis)
+
+    shown = np.array(seen(layout, 0), order="C").view(codes)
+    threshold = shown.size if whole else 0
+    return np.array2string(shown, separator=", ", prefix=prefix, threshold=threshold)
 
 
 def write(codes: Codes, place: int, layout: Layout) -> None:
@@ -187,7 +213,7 @@ def _units_of(bits: int, layout: Layout) -> _Units:
     bits = gcd(8, layout.bits, shift, *(steps[k] for k in inner))
     shape = (*(layout.shape[k] for k in outer), (reach() + 7) // 8)
     strides = (*(steps[k] // 8 for k in outer), 1)
-    # Strides among all units: rows of chunks lie side by side.
+    # Strides among all units: rows of chunks are side by side.
     distances = {k: shape[-1] * 8 // bits * prod(shape[j + 1 : -1]) for j, k in enumerate(outer)}
     jumps, first = list[int](), shift // bits
     for k, (size, stride) in enumerate(zip(layout.shape, layout.strides, strict=True)):

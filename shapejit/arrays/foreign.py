@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, wraps
 from inspect import signature
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,12 +113,23 @@ def native(x: Any) -> Any:
     return _library_of(x).enter(x) if is_foreign(x) else x
 
 
+def _first(x: Any) -> Any:
+    """The argument whose library the results have."""
+    return next(iter(x), None) if type(x) in (list, tuple) else x
+
+
 def to_library(made: Any, like: Any) -> Any:
-    """Convert a result (an array, or a list or tuple of arrays) to the library of `like`."""
+    """Convert a result to the library of `like`.
+
+    That is an array, or a list or tuple of arrays: then of `like`'s, if these are as many.
+    """
     if is_array(made):
-        return _library_of(like).leave(made, like)
+        first = _first(like)
+        return _library_of(first).leave(made, first)
     if type(made) in (list, tuple):
-        return type(made)(to_library(x, like) for x in made)
+        each = type(like) in (list, tuple) and len(like) == len(made)
+        likes = like if each else [like] * len(made)
+        return type(made)(map(to_library, made, likes))
     return made
 
 
@@ -139,11 +150,6 @@ def _entered(x: Any) -> Any:
     return natives(x) if kind in (list, tuple) and any(map(is_foreign, x)) else x
 
 
-def _first(x: Any) -> Any:
-    """The argument whose library the results have."""
-    return next(iter(x), None) if type(x) in (list, tuple) else x
-
-
 def _alike(x: Any, out: Any) -> tuple[Any, Any]:
     """A source and an out=, or lists of them: Tensors both if one is, such as pairs of float4."""
     if is_array(_first(out)) and is_a(_first(x), Tensor) is not is_a(_first(out), Tensor):
@@ -161,8 +167,13 @@ def call(
     """Call `function` with arguments that include foreign arrays.
 
     The first argument is a foreign array or a list of these, and the result has the same library.
-    An argument that is returned (`out`) is the caller's own object.
+    An argument that is returned (`out`) is the caller's own object. Raises for an `out` that is not
+    of the library of the source.
     """
+    like, into = _first(args[0]), _first(out)
+    if out is not None and _library_of(into) is not _library_of(like):
+        want, have = type_name(like), type_name(into)
+        raise DTypeError(f"out= must be of type {want} like the source, not {have}")
     first, into = _alike(_entered(args[0]), _entered(out))
     rest = [into if x is out else _entered(x) for x in args[1:]]
     others = {name: into if x is out else _entered(x) for name, x in named.items()}
@@ -170,32 +181,12 @@ def call(
     for given, lent in zip((*args, *named.values()), (first, *rest, *others.values()), strict=True):
         if lent is made:
             return given
-    return to_library(made, _first(args[0]))
+    return to_library(made, args[0])
 
 
-def check_out(x: Any, out: Any) -> None:
-    """Raise for an `out` that is not of the library of the source."""
-    if out is None:
-        return
-    like, into = _first(x), _first(out)
-    if _library_of(into) is not _library_of(like):
-        want, have = type_name(like), type_name(into)
-        raise DTypeError(f"out= must be of type {want} like the source, not {have}")
-
-
-def call_with(function: Callable[..., Any], x: Any, out: Any) -> Any:
-    """`call` of a function of one array and `out`."""
-    check_out(x, out)
-    return call(function, (x, out), {}, out)
-
-
-def call_each(function: Callable[..., Any], items: Sequence[Any], out: Any, *rest: Any) -> Any:
-    """`call` of a function with one result per item: returns a list, or `out`."""
-    check_out(items, out)
-    made = function(*_alike(natives(items), _entered(out)), *rest)
-    return (
-        [to_library(x, item) for x, item in zip(made, items, strict=True)] if out is None else out
-    )
+def call_with(function: Callable[..., Any], x: Any, out: Any, *rest: Any) -> Any:
+    """`call` of a function of one array or several, `out`, and the rest."""
+    return call(function, (x, out, *rest), {}, out)
 
 
 _NATIVE = frozenset((np.ndarray, Tensor))
@@ -218,48 +209,37 @@ def sees_native_arrays(function: Callable[P, R]) -> Callable[P, R]:
             args = (unwrapped(args[0]), *args[1:])
         if not (args and is_foreign(_first(args[0]))):
             return function(*args, **named)
-        out = args[place] if len(args) > place else named.get("out")
-        check_out(args[0], out)
-        return call(function, args, named, out)
+        return call(function, args, named, args[place] if len(args) > place else named.get("out"))
 
     return call_with_any_array
 
 
-def accepts_any_array(function: Callable[Concatenate[Any, P], Any]) -> KeepsDtype[P]:
-    """`sees_native_arrays` of a function whose result has the dtype of its array.
+# What type checkers see. They need a name for each way in which types come out: mypy takes an
+# overloaded decorator of generic functions for Any.
+if TYPE_CHECKING:
 
-    Type checkers know that the result has the type of the array that came in. They need a name
-    for each way in which types come out: mypy takes an overloaded decorator of generic
-    functions for Any.
-    """
-    return cast(KeepsDtype[P], sees_native_arrays(function))
+    def accepts_any_array(function: Callable[Concatenate[Any, P], Any]) -> KeepsDtype[P]:
+        """`sees_native_arrays` of a function whose result has the dtype of its array."""
 
+    def converts_any_array(function: Callable[Concatenate[Any, P], Any]) -> ChangesDtype[P]:
+        """`sees_native_arrays` of a function whose result has another dtype."""
 
-def converts_any_array(function: Callable[Concatenate[Any, P], Any]) -> ChangesDtype[P]:
-    """`accepts_any_array` of a function whose result has another dtype."""
-    return cast(ChangesDtype[P], sees_native_arrays(function))
+    def joins_any_arrays(function: Callable[Concatenate[Any, P], Any]) -> JoinsArrays[P]:
+        """`sees_native_arrays` of a function that makes one array of several."""
 
+    def splits_any_array(
+        function: Callable[Concatenate[Any, P], tuple[Any, ...]],
+    ) -> SplitsArrays[P]:
+        """`sees_native_arrays` of a function that makes a tuple of arrays."""
 
-def joins_any_arrays(function: Callable[Concatenate[Any, P], Any]) -> JoinsArrays[P]:
-    """`accepts_any_array` of a function that makes one array of several."""
-    return cast(JoinsArrays[P], sees_native_arrays(function))
+    # The same types, of functions that take any array by themselves.
+    typed, typed_converting, typed_joining = accepts_any_array, converts_any_array, joins_any_arrays
+else:
+    accepts_any_array = converts_any_array = sees_native_arrays
+    joins_any_arrays = splits_any_array = sees_native_arrays
 
+    def typed(function: Callable[P, R]) -> Callable[P, R]:
+        """The function itself, which takes any array."""
+        return function
 
-def splits_any_array(function: Callable[Concatenate[Any, P], tuple[Any, ...]]) -> SplitsArrays[P]:
-    """`accepts_any_array` of a function that makes a tuple of arrays."""
-    return cast(SplitsArrays[P], sees_native_arrays(function))
-
-
-def typed(function: Callable[Concatenate[Any, P], Any]) -> KeepsDtype[P]:
-    """The type of `accepts_any_array`, for a function that takes any array by itself."""
-    return cast(KeepsDtype[P], function)
-
-
-def typed_converting(function: Callable[Concatenate[Any, P], Any]) -> ChangesDtype[P]:
-    """The type of `converts_any_array`, for a function that takes any array by itself."""
-    return cast(ChangesDtype[P], function)
-
-
-def typed_joining(function: Callable[Concatenate[Any, P], Any]) -> JoinsArrays[P]:
-    """The type of `joins_any_arrays`, for a function that takes any arrays by itself."""
-    return cast(JoinsArrays[P], function)
+    typed_converting = typed_joining = typed

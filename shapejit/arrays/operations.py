@@ -76,6 +76,21 @@ OPERATIONS = {
     "unstack": _both("manipulation", "x axis"),
 }
 
+# Names that NumPy and torch have for public functions, for the error about them.
+ALIASES = {
+    "array": "asarray",
+    "ascontiguousarray": "ascontiguous",
+    "astype": "cast",
+    "cat": "concat",
+    "concatenate": "concat",
+    "contiguous": "ascontiguous",
+    "equal": "array_equal",
+    "gather": "take_along_axis",
+    "permute": "permute_dims",
+    "swapaxes": "permute_dims",
+    "unsqueeze": "expand_dims",
+}
+
 
 class Methods:
     """The methods of Tensor that `OPERATIONS` names, with their types."""

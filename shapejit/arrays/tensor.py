@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 
 from ..dtypes.table import DType, fixed_width as fixed_width
 from ..errors import DTypeError, FormatError, elements, shape_text, type_name
+from ..runtime.launches import address_of
 from ..runtime.ndarrays import is_a, plain
 from ..runtime.uninterrupted import module
 from ..shapes.layout import Layout, checked_shape
 from ..shapes.slicing import Index, sliced
 from . import dlpack
-from .buffers import Bytes as Bytes, as_ndarray, bytes_of, check_bytes, memory_of, preview
+from .buffers import Bytes as Bytes, as_ndarray, bytes_of, check_bytes, memory_of
+from .elements import preview
 from .operations import Methods
 
 if TYPE_CHECKING:
@@ -54,6 +56,10 @@ class Tensor(Methods):
 
     __slots__ = ("__weakref__", "buffer", "dtype", "layout")
     __array_ufunc__ = None  # NumPy's arithmetic would use the codes: refuse it
+    _instead = (  # of arithmetic, in errors
+        "a Tensor has no {}: compute on numpy.asarray(tensor), which unpacks; compare bits with "
+        "shapejit.array_equal(a, b), identity with 'is'"
+    )
 
     buffer: Bytes
     dtype: DType
@@ -311,7 +317,7 @@ class Tensor(Methods):
         return dlpack.CPU
 
     def __repr__(self) -> str:
-        values = preview(self.buffer, self.dtype, self.layout, "Tensor(")
+        values = preview(8 * address_of(self.buffer), self.layout, self.dtype.codes, "Tensor(")
         kind = f"dtype={self.dtype}, {self.dtype.bits} bits each"
         return f"Tensor({values}, shape={self.shape}, {kind})"
 
@@ -319,11 +325,8 @@ class Tensor(Methods):
 def _refusal(operator: str) -> Callable[..., Any]:
     """The method of an operator, which raises TypeError."""
 
-    def refuse(*operands: object) -> Any:
-        raise TypeError(
-            f"a Tensor has no {operator}: compute on numpy.asarray(tensor), which unpacks; "
-            f"compare bits with shapejit.array_equal(a, b), identity with 'is'"
-        )
+    def refuse(t: Tensor, *_: object) -> Any:
+        raise TypeError(t._instead.format(operator))
 
     return refuse
 

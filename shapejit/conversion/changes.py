@@ -17,7 +17,7 @@ from ..files.planned import Planned, View, first_difference
 from ..files.stored import FileType, Stored
 from ..files.writing import New
 from ..operations.casts import cast
-from ..programs.fuse import route
+from ..programs.fuse import fused
 from ..programs.ops import Op
 from ..programs.trace import traced
 from ..shapes.layout import Layout
@@ -165,7 +165,7 @@ def _cut(begin: int, end: int, axis: int) -> Callable[[Tensor], Tensor]:
 
 @lru_cache(maxsize=1024)
 def _routed(ops: tuple[Op, ...], layout: Layout, kind: DType) -> tuple[Layout, ...]:
-    made = route([op for op in ops if op[0] != "cast"], layout, kind)
+    made = fused([op for op in ops if op[0] != "cast"], layout, kind)
     return tuple(step.layout for step in made.fills)
 
 

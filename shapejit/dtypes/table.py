@@ -209,6 +209,7 @@ _ROOTS = {module.partition(".")[0] for module in MODULES}
 _BY_NUMPY = {d.numpy: d for d in _TABLE if d.numpy is not None}
 _PYTHON_TYPES = (bool, int, float, complex, str, bytes, object)
 STRING = _BY_NAME["string"]
+FLOAT32, UINT8 = _BY_NAME["float32"], _BY_NAME["uint8"]
 
 
 def dtype(x: object, /, vocabulary: str | None = None) -> DType:

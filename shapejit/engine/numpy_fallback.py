@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.buffers import Bytes, Lent
 from ..arrays.elements import Codes, assign, read, whole, write
 from ..kernels.numbers import Conversion, Number
 from ..kernels.plain_conversions import converted
-from ..runtime.launches import Addresses
+from ..runtime.launches import Addresses, address_of
 from ..shapes.dims import merged
 from ..shapes.layout import Layout
 
@@ -26,6 +27,7 @@ _SILENT = Context()
 _SILENT.run(np.seterr, all="ignore")
 
 MOST = 1 << 18  # elements that are unpacked at a time: few enough to stay in a cache
+STACK_BYTES = 128 * 1024  # of tensors that are copied as one
 
 Where = Sequence[int] | Addresses
 Layouts = Sequence[Layout]
@@ -36,12 +38,55 @@ def copy(sources: Where, seen: Layout, targets: Where, into: Layout, bias: int =
 
     Wider ones get zeros above. `bias` is added to each code, modulo the range of the source's.
     """
-    for source, target in _pairs(sources, targets):
+
+    def stacked(source: int, one: Layout, target: int, made: Layout) -> None:
+        copy([source], one, [target], made, bias)
+
+    for source, target in _pairs(*_done_in_stacks(sources, seen, targets, into, stacked)):
         for src, dst in _parts(*_ordered((seen, into), (source & 7, target & 7), not bias)):
             codes = read(source, src)
             if bias:
                 codes = (codes + bias) & ((1 << src.bits) - 1)
             write(codes.reshape(dst.shape), target, dst)
+
+
+def _done_in_stacks(
+    sources: Where, seen: Layout, targets: Where, into: Layout, stacked: Callable[..., None]
+) -> tuple[Where, Where]:
+    """Let `stacked` copy or convert small tensors as one; returns those that it could not.
+
+    The bytes that they span are gathered in a stack, and those of the results are written back,
+    where these have bytes of their own: 500 of 32 x 24 int4 take a tenth of the time. `stacked`
+    takes what `copy` takes, for one stack and its result.
+    """
+    if len(sources) < 2 or not into.contiguous:
+        return sources, targets
+    (low, high), nbits = seen.span, into.size * into.bits
+    if not nbits or high - low > 2 * seen.size * seen.bits:  # most of it would be gaps
+        return sources, targets
+    begins, ends = np.asarray(sources) + low, np.asarray(targets) + into.offset
+    shift = int(begins[0]) & 7
+    nbytes = (shift + high - low + 7) >> 3
+    own = not (int(np.bitwise_or.reduce(ends)) | nbits) & 7
+    step = STACK_BYTES // max(nbytes, nbits >> 3)
+    if step < 2 or not own or not ((begins & 7) == shift).all():
+        return sources, targets
+    read_from, first = _rows(begins >> 3, nbytes)
+    written, last = _rows(ends >> 3, nbits >> 3)
+    for at in range(0, len(begins), step):
+        stack = read_from[first[at : at + step]]
+        made = np.empty((len(stack), nbits >> 3), np.uint8)
+        source, target = 8 * address_of(stack) + shift - low, 8 * address_of(made) - into.offset
+        layouts = seen.stacked(len(stack), 8 * nbytes), into.stacked(len(stack), nbits)
+        stacked(source, layouts[0], target, layouts[1])
+        written[last[at : at + step]] = made
+    return (), ()
+
+
+def _rows(addresses: Addresses, nbytes: int) -> tuple[Bytes, Addresses]:
+    """Memory as overlapping rows of so many bytes, and the indices of those at the addresses."""
+    low, high = int(addresses.min()), int(addresses.max())
+    return np.asarray(Lent(low, (high - low + 1, nbytes), (1, 1))), addresses - low
 
 
 def convert(
@@ -56,10 +101,18 @@ def convert(
     numbers = [(at, layout) for at, layout in operands if layout is not None]
     floats = f"f{conversion.arithmetic // 8}"
     pair, move = _by_assignment(conversion), assignment(conversion)
+    scaled = _scaled_in_place(conversion)
     layouts = seen, into, *(layout for _, layout in numbers)
-    for source, target in _pairs(sources, targets):
-        for src, dst, *others in _parts(*_ordered(layouts, (source & 7, target & 7), False)):
-            if pair and move and whole(source, src) and whole(target, dst):
+
+    def stacked(source: int, one: Layout, target: int, made: Layout) -> None:
+        each = [(at, layout and layout.stacked(one.shape[0], 0)) for at, layout in operands]
+        convert([source], one, [target], made, conversion, (*each,))
+
+    for source, target in _pairs(*_done_in_stacks(sources, seen, targets, into, stacked)):
+        found, most = _ordered(layouts, (source & 7, target & 7), False)
+        for src, dst, *others in _parts(found, into.size if scaled else most):
+            in_order = pair and all(map(_is_in_order, (source, target), (src, dst)))
+            if pair and move and in_order:
                 made = read(target, dst).view(pair[1])
                 move(read(source, src).view(pair[0]).reshape(made.shape), made)
                 continue
@@ -68,6 +121,15 @@ def convert(
                 for (at, _), layout in zip(numbers, others, strict=True)
             ]
             scale, zero = (*scales, None, None)[:2]
+            if scaled and whole(source, src) and whole(target, dst):
+                # In place: a third of the time of a pass for each step.
+                made = read(target, dst).view(floats)
+                assign(made, read(source, src).view(scaled).reshape(dst.shape))
+                with np.errstate(all="ignore"):
+                    if zero is not None:
+                        made -= zero
+                    made *= scale
+                continue
             codes = np.ascontiguousarray(read(source, src)).reshape(dst.shape)
             write(converted(codes, conversion, scale, zero), target, dst)
 
@@ -81,11 +143,11 @@ def _pairs(sources: Where, targets: Where) -> Iterator[tuple[int, int]]:
 def _ordered(
     layouts: tuple[Layout, ...], bits: tuple[int, int], widened: bool
 ) -> tuple[Layouts, int]:
-    """Layouts with merged dims, and how many elements are done at a time.
+    """Layouts with dims in the target's order, and how many elements are done at a time.
 
     `bits` are the lowest three of both addresses. Elements may be `widened`.
     """
-    found = _merged(layouts)
+    found = _in_target_order(layouts)
     if widened:
         found = _widened(bits, found)
     plain = widened and all(map(whole, bits, found))
@@ -128,6 +190,14 @@ def _by_assignment(made: Conversion) -> tuple[str, str] | None:
     return (source, target) if target[0] == "f" or whole_numbers else None
 
 
+@lru_cache(maxsize=64)
+def _scaled_in_place(made: Conversion) -> str:
+    """The dtype of integers that are scaled in the memory of their results; "" for others."""
+    floats = f"f{made.arithmetic // 8}"
+    plain = made.step == "dequantize" and made.source.kind != "float" and made.zeros != "offset"
+    return _dtype_of(made.source) if plain and _dtype_of(made.target) == floats else ""
+
+
 def _dtype_of(number: Number) -> str:
     """The name of the dtype that numbers are rounded to once; "" if there is none."""
     if number.kind in ("int", "uint"):
@@ -137,12 +207,20 @@ def _dtype_of(number: Number) -> str:
     return "bfloat16" if (number.bits, number.exponent) == (16, 8) else ""
 
 
-def _merged(layouts: Layouts) -> Layouts:
-    """Layouts of one shape with merged dims."""
+def _is_in_order(address: int, layout: Layout) -> bool:
+    """Whether elements are whole bytes, and those of a row are contiguous."""
+    steps = [abs(stride) for stride in layout.strides]
+    return whole(address, layout) and (not steps or steps[-1] == min(steps))
+
+
+def _in_target_order(layouts: Layouts) -> Layouts:
+    """Both Layouts with dims in the order of the second one's strides, and merged."""
     if len({x.shape for x in layouts}) > 1:
         return layouts
-    dims = merged(layouts[0].shape, *(x.strides for x in layouts))
-    sizes, *sides = zip(*dims, strict=True) if dims else ((),) * (1 + len(layouts))
+    order = sorted(range(layouts[1].ndim), key=lambda axis: -abs(layouts[1].strides[axis]))
+    rows = layouts[0].shape, *(x.strides for x in layouts)
+    dims = merged(*([row[axis] for axis in order] for row in rows))
+    sizes, *sides = zip(*dims, strict=True) if dims else ((),) * len(rows)
     return [
         Layout.of(sizes, side, x.offset, x.bits) for x, side in zip(layouts, sides, strict=True)
     ]
@@ -155,8 +233,11 @@ def _widened(addresses: Sequence[int], layouts: Layouts) -> Layouts:
         return layouts
     run = seen.shape[-1] * seen.bits
     bits = gcd(run, 64)
-    begins = [at + x.offset for at, x in zip(addresses, layouts, strict=True)]
-    others = *begins, *seen.strides[:-1], *into.strides[:-1]
+    others = [
+        n
+        for at, x in zip(addresses, layouts, strict=True)
+        for n in (at + x.offset, *x.strides[:-1])
+    ]
     dense = seen.strides[-1] == into.strides[-1] == seen.bits
     if not dense or bits <= seen.bits or any(n % 8 for n in (bits, *others)):
         return layouts

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.foreign import converts_any_array, sees_native_arrays, typed_converting
+from ..arrays.foreign import converts_any_array, typed_converting
 from ..arrays.tensor import Tensor
 from ..dtypes.table import DType, fixed_width
 from ..engine import outputs, small_calls
@@ -18,10 +18,11 @@ from ..engine.converting import Array, Operands, cast_conversion, convert
 from ..engine.small_calls import TABLE
 from ..errors import DTypeError
 from ..kernels.numbers import Conversion
+from ..runtime.ndarrays import is_a
 from . import views
 from .scaling import Find, dequantize_operands, flag, quantize_operands
 
-BY_VALUE_MAX_BYTES = 256  # of scales or zero points that may lie anywhere
+BY_VALUE_MAX_BYTES = 256  # of scales or zero points that are compared by value
 NEAREST = "nearest"
 ROUND_MODES = (NEAREST, "up", "down")
 
@@ -79,18 +80,9 @@ def cast(
         done = follow(key, x, out)
         if done is not None:
             return done
-    if type(x) is np.ndarray or type(x) is Tensor:
+    if type(x) is np.ndarray or is_a(x, Tensor):
         return _cast(x, dtype, saturate, round_mode, key, out)
-    return _cast_other(x, dtype, saturate, round_mode, out)
-
-
-@sees_native_arrays
-def _cast_other(x: Any, dtype: Any, saturate: Any, round_mode: Any, out: Any) -> Any:
-    """`cast` of arguments other than exact ndarrays and Tensors."""
-    x = views.checked(x)
-    if isinstance(x, Tensor) and type(x) is not Tensor:
-        return _cast(x, dtype, saturate, round_mode, None, out)
-    return cast(x, dtype, saturate=saturate, round_mode=round_mode, out=out)
+    return views.with_native(x, cast, out, dtype, saturate=saturate, round_mode=round_mode)
 
 
 def _cast(x: Any, dtype: Any, saturate: Any, round_mode: Any, key: Any, out: Any) -> Any:
@@ -187,8 +179,8 @@ def _scaled(
 ) -> Any:
     """`x` converted with the operands that `find` makes of the arguments.
 
-    `key` finds the Route if the scales are in the same memory as before; a few scales are copied,
-    and may be anywhere.
+    `key` finds the Route if the scales are in the same memory as before; those of at most
+    `BY_VALUE_MAX_BYTES` are copied, and found by their values.
     """
     values: Any = key is out is block_shape is None and (_value(scale), _value(zero_point))
     by_value = values and all(values)
@@ -214,7 +206,7 @@ def _scaled(
 
 
 def _value(x: Any) -> object:
-    """A key that is equal for equal values; False except for scalars and a few scales."""
+    """A key that is equal for equal values; False for others than scalars and small arrays."""
     if type(x) is np.ndarray or isinstance(x, np.generic):
         return x.nbytes <= BY_VALUE_MAX_BYTES and (x.dtype, x.shape, x.tobytes())
     return (x is None or type(x) in (int, float)) and repr(x)

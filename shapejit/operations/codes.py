@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ..arrays.buffers import Bytes
 from ..arrays.tensor import Tensor, asarray, fixed_width
-from ..dtypes.table import DType, dtype
+from ..dtypes.table import UINT8, DType
 from ..engine import copying, outputs
 from ..errors import DTypeError, FormatError, type_name
 from ..kernels.constants import CODES_BLOCK
@@ -17,8 +17,6 @@ from ..runtime.cpu_caches import LINE
 from ..runtime.ndarrays import array_of, is_a
 from ..shapes.layout import Layout
 from .views import ascontiguous, copied
-
-CODES = dtype("uint8")
 
 
 def pack(x: NDArray[Any] | Tensor, dtype: object = None, *, out: Tensor | None = None) -> Tensor:
@@ -49,7 +47,7 @@ def pack(x: NDArray[Any] | Tensor, dtype: object = None, *, out: Tensor | None =
     target, fresh = outputs.target(out, kind, given.shape, (source,))
     if all(s % 8 == 0 for s in (given.offset, *given.strides)) and not _side_by_side(given, 8):
         # Whole bytes are reordered faster than packed elements.
-        codes = Tensor.unchecked(given.buffer, CODES, _with_bits(given.layout, 8))
+        codes = Tensor.unchecked(given.buffer, UINT8, _with_bits(given.layout, 8))
         given = _codes_as(copied(codes, codes.shape, None), kind)
     # Not the caller's own byte, whose high bits may be set.
     copying.copy(given, target, fresh)
@@ -84,10 +82,10 @@ def _with_bits(layout: Layout, bits: int) -> Layout:
     return Layout.of(layout.shape, layout.strides, layout.offset, bits)
 
 
-def _side_by_side(t: Tensor, distance: int) -> bool:
-    """Whether most elements are `distance` bits after the previous one, or there are few."""
+def _side_by_side(t: Tensor, spacing: int) -> bool:
+    """Whether most elements are `spacing` bits after the previous one, or the tensor is small."""
     runs = t.layout.runs()
-    return t.size <= CODES_BLOCK or (runs[-1][1] == distance and runs[-1][0] >= LINE)
+    return t.size <= CODES_BLOCK or (runs[-1][1] == spacing and runs[-1][0] >= LINE)
 
 
 def unpack(t: Tensor, out: NDArray[Any] | None = None) -> NDArray[Any]:

@@ -83,13 +83,16 @@ def blocks(shape: Sequence[int], bits: int) -> Iterator[Index]:
         yield (slice(i, min(i + rows, shape[0])),)
 
 
-def place(index: Index, shape: Sequence[int], at: int) -> tuple[int, ...]:
-    """The index in the whole array of element `at` of a block of this shape."""
-    found = np.unravel_index(at, tuple(shape))
-    outer = tuple(i for i in index if isinstance(i, int))
-    first = next((i.start for i in index if isinstance(i, slice)), 0)
-    inner = [int(i) for i in found]
-    return (*outer, *(i + first * (k == 0) for k, i in enumerate(inner)))
+def place(index: tuple[Any, ...], shape: Sequence[int], at: int) -> tuple[int, ...]:
+    """The index in the whole array of element `at` of a block of this shape.
+
+    >>> place((1, slice(8, 16)), (8, 5), 7)
+    (1, 9, 2)
+    """
+    inner = list(map(int, np.unravel_index(at, tuple(shape))))
+    if index and isinstance(index[-1], slice):
+        return (*index[:-1], index[-1].start + inner[0], *inner[1:])
+    return (*index, *inner)
 
 
 def first_difference(a: Tensor, b: Tensor) -> tuple[int, ...] | None:
@@ -104,13 +107,18 @@ def first_difference(a: Tensor, b: Tensor) -> tuple[int, ...] | None:
     """
     if _same_bits(a, b):
         return None
-    for index in blocks(a.shape, a.dtype.bits):
-        p, q = a[index], b[index]
-        if not _same_bytes(ascontiguous(p), ascontiguous(q)):
-            rows = [t.unpack().reshape(-1, 1).view(np.uint8) for t in (p, q)]
-            at = (rows[0] != rows[1]).any(axis=1).argmax()
-            return place(index, p.shape, int(at))
-    return None
+    found = list[int]()
+    while a.shape:
+        low, high = 0, len(a)  # between which the first difference is
+        while high - low > 1:
+            middle = (low + high) // 2
+            if _same_bits(a[low:middle], b[low:middle]):
+                low = middle
+            else:
+                high = middle
+        found.append(low)
+        a, b = a[low], b[low]
+    return tuple(found)
 
 
 def _same_bytes(x: Tensor, y: Tensor) -> bool:

@@ -16,10 +16,9 @@ from ..engine.addresses import BitAddresses, bit_address_of
 from ..engine.copying import is_numpys
 from ..engine.patience import Kind, by_numpy
 from ..errors import DTypeError, OutOfBoundsError, ReshapeError
-from ..kernels.constants import MAX_RANK
 from ..planning import thresholds
 from ..runtime.launches import Addresses
-from ..runtime.ndarrays import is_a, plain
+from ..runtime.ndarrays import MOST_DIMS, is_a, plain
 from ..shapes.layout import Layout, broadcast, normal_axis
 from ..shapes.request import integer
 from .codes import pack
@@ -158,7 +157,7 @@ def _found(array: NDArray[Any], size: int, axis: int, asked_by: object) -> Addre
 
 def _gather(x: Any, found: Addresses, axis: int, target: Any, fresh: bool) -> None:
     """Copy the elements at each index to that index's place in the row-major `target`."""
-    if isinstance(x, Tensor) and max(x.ndim, target.ndim) > MAX_RANK:
+    if isinstance(x, Tensor) and max(x.ndim, target.ndim) > MOST_DIMS:
         outer, rest = prod(x.shape[:axis]), prod(x.shape[axis + 1 :])
         x, target = x.reshape((outer, x.shape[axis], rest)), target.reshape((outer, -1, rest))
         axis = 1
@@ -213,7 +212,7 @@ def _by_numpy(x: NDArray[Any], run: int, nbytes: int) -> bool:
 
     NumPy first copies an array that is not row-major.
     """
-    if is_numpys(x.dtype) or x.ndim > MAX_RANK or not run:
+    if is_numpys(x.dtype) or x.ndim > MOST_DIMS or not run:
         return True
     if not x.flags.c_contiguous and x.nbytes > COPIED_MAX_RATIO * nbytes:
         return False

@@ -18,9 +18,9 @@ from ..engine.addresses import BitAddresses, bit_address_of, bit_addresses_of
 from ..engine.copying import copy, is_numpys
 from ..engine.patience import Kind, by_numpy
 from ..errors import DTypeError, ReshapeError
-from ..kernels.constants import MAX_RANK
 from ..planning import thresholds
 from ..runtime.launches import Addresses
+from ..runtime.ndarrays import MOST_DIMS
 from ..shapes.layout import Layout, normal_axes
 from ..shapes.request import integers
 from .casts import cast
@@ -115,7 +115,7 @@ def _joined(tensors: Any, axis: int | None, new: bool, out: Any) -> Any:
 
 def _ndarrays(arrays: list[Any]) -> list[NDArray[Any]] | None:
     """The same as ndarrays over their memory; None if NumPy cannot have them."""
-    if any(x.ndim > MAX_RANK or (type(x) is Tensor and x.dtype.packed) for x in arrays):
+    if any(x.ndim > MOST_DIMS or (type(x) is Tensor and x.dtype.packed) for x in arrays):
         return None
     return [x.numpy() if isinstance(x, Tensor) else x for x in arrays]
 
@@ -140,7 +140,7 @@ def _row_layout(layout: Layout, at: int) -> tuple[tuple[int, ...], int, tuple[in
     """
     outer, inner = layout.strides[:at], Layout.row_major(layout.shape[at:], layout.bits)
     nbits = inner.size * layout.bits
-    whole = not any(n % 8 for n in (nbits, layout.offset, *outer)) and at < MAX_RANK
+    whole = not any(n % 8 for n in (nbits, layout.offset, *outer)) and at < MOST_DIMS
     if not whole or layout.strides[at:] != inner.strides:
         return None
     strides = *(stride // 8 for stride in outer), 1
@@ -165,8 +165,8 @@ def _launches(
         assert into is not None  # only contiguous boxes have another shape
         sources, targets = places.begins(which) & ~7, starts[which] & ~7
         steps = targets[1:] - targets[:-1]
-        apart = int(steps[0]) if len(steps) and (steps == steps[0]).all() else 0
-        route = routes.joins(layout, into, len(which), apart)
+        spacing = int(steps[0]) if len(steps) and (steps == steps[0]).all() else 0
+        route = routes.joins(layout, into, len(which), spacing)
         if not route.kind:
             route = routes.compiled(layout, into=into)
         made.append((route, sources, targets))

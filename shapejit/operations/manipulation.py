@@ -199,9 +199,9 @@ def _rolled_along(x: Any, shifts: tuple[int, ...], axes: tuple[int, ...], out: A
             raise ReshapeError(f"roll takes a shift for each axis, not {note}")
         shifts, axes = shifts * len(axes), axes * len(shifts)
     total = [0] * x.ndim
-    for at, places in zip(axes, shifts, strict=True):
-        total[at] += places
-    sides = [_rolled(size, places) for size, places in zip(x.shape, total, strict=True)]
+    for at, steps in zip(axes, shifts, strict=True):
+        total[at] += steps
+    sides = [_rolled(size, steps) for size, steps in zip(x.shape, total, strict=True)]
     moves = [tuple(zip(*move, strict=True)) or ((), ()) for move in product(*sides)]
     target, fresh = outputs.target(out, x.dtype, x.shape, (x,))
     for begin, end in moves:
@@ -209,9 +209,9 @@ def _rolled_along(x: Any, shifts: tuple[int, ...], axes: tuple[int, ...], out: A
     return target if out is None else out
 
 
-def _rolled(size: int, places: int) -> list[tuple[slice, slice]]:
+def _rolled(size: int, steps: int) -> list[tuple[slice, slice]]:
     """The parts of a dim, and where they go."""
-    last = places % max(size, 1)
+    last = steps % max(size, 1)
     first = size - last
     whole = [(slice(first), slice(last, size))]
     return [*whole, (slice(first, size), slice(last))] if last else whole

@@ -65,12 +65,12 @@ def _fill(
 ) -> None:
     """Copy `inner` to its place in `target`, then pad each dim."""
     # Dims after the current one are padded already, those before it are not.
-    places = [slice(first, first + n) for (first, _), n in zip(added, inner.shape, strict=True)]
-    fill_region(inner, target[(*places, ...)], fresh)
+    inside = [slice(first, first + n) for (first, _), n in zip(added, inner.shape, strict=True)]
+    fill_region(inner, target[(*inside, ...)], fresh)
     if mode == "constant":
         value = _zero(inner) if value is None else _plain(value)
     for axis in reversed(range(inner.ndim)):
-        before = tuple(places[:axis])
+        before = tuple(inside[:axis])
         for into, seen in _pieces(mode, added[axis], inner.shape[axis]):
             part = target[(*before, into, ...)]
             fill_region(value if seen is None else target[(*before, seen, ...)], part)

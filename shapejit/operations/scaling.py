@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..arrays.foreign import native
 from ..arrays.tensor import Tensor
-from ..dtypes.table import DType, dtype, fixed_width
+from ..dtypes.table import FLOAT32, DType, dtype, fixed_width
 from ..engine.converting import Operands, cast_conversion, convert, number_of
 from ..errors import DTypeError, FormatError, ReshapeError, shape_text
 from ..kernels.numbers import Conversion, Number
@@ -18,7 +18,6 @@ from ..runtime.ndarrays import array_of
 from ..shapes.request import integers
 from . import views
 
-FLOAT32 = dtype("float32")
 Found = tuple[DType, Operands]
 Find = Callable[..., Found]
 
@@ -118,7 +117,7 @@ def _floats(x: Any, name: str) -> NDArray[Any]:
     if fixed_width(given.dtype).name == name:
         return np.asarray(views.ascontiguous(given))
     if isinstance(given, np.ndarray) and given.dtype.kind in "iu":
-        return given.astype(name, order="C")  # few elements: calling a kernel takes as long
+        return given.astype(name, order="C")  # calling a kernel takes as long
     made = array_of(given.shape, np.dtype(name))
     conversion = cast_conversion(fixed_width(given.dtype), dtype(name))
     convert(given, made, conversion, None, fresh=True)

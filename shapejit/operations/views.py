@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any
@@ -89,10 +89,10 @@ def array_request(shape: Any, asked_by: str) -> Request:
 
 def reshape_as(x: Array, request: Request, copy: bool | None, out: Array | None) -> Array:
     """Reshape `x` by a Request; the reshape of every dialect ends here."""
-    if type(x) is Tensor:
-        return reshaped(x, request, copy, out)
     if type(x) is not np.ndarray:
-        return _reshape_other(x, request, copy, out)
+        if is_a(x, Tensor):
+            return x.reshaped(request, copy, out)
+        return with_native(x, reshape_as, out, request, copy)  # type: ignore[no-any-return]  # like x
     array: NDArray[Any] = x
     shape = target_shape(array.shape, request)
     view: NDArray[Any] | None = None
@@ -107,12 +107,9 @@ def reshape_as(x: Array, request: Request, copy: bool | None, out: Array | None)
 
 
 @sees_native_arrays
-def _reshape_other(x: Array, request: Request, copy: bool | None, out: Array | None) -> Array:
-    """`reshape_as` of arguments other than exact ndarrays."""
-    x = checked(x)
-    if isinstance(x, Tensor):
-        return x.reshaped(request, copy, out)
-    return reshape_as(x, request, copy, out)
+def with_native(x: Any, function: Callable[..., Any], out: Any, *rest: Any, **named: Any) -> Any:
+    """`function` of an argument that is no exact ndarray and no Tensor."""
+    return function(checked(x), *rest, out=out, **named)
 
 
 def reshaped(t: Tensor, request: Request, copy: bool | None, out: Tensor | None) -> Tensor:
@@ -207,23 +204,16 @@ def ascontiguous(x: Array, *, out: Array | None = None) -> Array:
     elif type(x) is Tensor:
         layout = x.layout
         key = "copy", x.dtype.name, layout.shape, layout.strides, layout.offset
+    elif is_a(x, Tensor):
+        return x.materialized(out)  # type: ignore[attr-defined,no-any-return]  # one that is traced
     else:
-        return _ascontiguous_other(x, out)
+        return with_native(x, ascontiguous, out)  # type: ignore[no-any-return]  # like x
     done = follow(key, x, out)
     if done is None:
         if isinstance(x, Tensor) and out is None and x.layout.contiguous_bytes:
             return x
         done = copied(x, x.shape, out, key)
     return done
-
-
-@sees_native_arrays
-def _ascontiguous_other(x: Array, out: Array | None) -> Array:
-    """`ascontiguous` of arguments other than exact ndarrays."""
-    x = checked(x)
-    if isinstance(x, Tensor) and type(x) is not Tensor:
-        return x.materialized(out)  # type: ignore[attr-defined,no-any-return]  # one that is traced
-    return ascontiguous(x, out=out)
 
 
 @accepts_any_array
@@ -260,7 +250,7 @@ def flip(x: Array, *, axis: int | Sequence[int] | None = None) -> Array:
     x = checked(x)
     axes = None if axis is None else _axes(axis, x.ndim, "flip")
     if isinstance(x, Tensor):
-        return x.with_layout(x.layout.flip(axes))
+        return x.with_layout(x.layout.flip(tuple(range(x.ndim)) if axes is None else axes))
     return np.flip(x, axes) if x.ndim else x[...]  # np.flip copies an array without dims
 
 

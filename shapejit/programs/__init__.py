@@ -1,6 +1,6 @@
 """Functions of a tensor traced once and run on many, and many unlike tensors in one launch.
 
 `plan` calls the function with a Tensor without data (`trace`), which records Ops (`ops`). For each
-Layout of a source, `fuse` turns them into few copies, and `specialization` runs
+Layout of a source, `fuse` turns them into as few copies as possible, and `specialization` runs
 these. `reshape_batch` is independent of that: one launch for arrays of any shapes and dtypes.
 """

@@ -283,9 +283,9 @@ class _Batch:
             match(items, outs, self.groups, self.targets, self.shapes.starts, fits, addresses)
         sources = self.spans[:, 2:].T.copy()
         targets = np.stack([addresses, addresses + self.spans[:, 1]])
-        apart = self.verdicts == APART
-        for i in np.flatnonzero((fits == 0) | apart).tolist():
-            if not apart[i]:
+        alone = self.verdicts == APART
+        for i in np.flatnonzero((fits == 0) | alone).tolist():
+            if not alone[i]:
                 self._check(i)
                 addresses[i] = address_of(outs[i])
             sources[:, i], targets[:, i] = span_of(items[i]), span_of(outs[i])

@@ -1,6 +1,6 @@
 """Checks of many ndarrays at once, by their attributes: what NumPy does may be as fast as a loop.
 
-Reading where arrays lie takes Python longer than to copy a small one, so no check does.
+To read the address of an array takes Python longer than to copy a small one: no check does.
 """
 
 from __future__ import annotations

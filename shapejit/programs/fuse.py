@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ..dtypes.table import DType
 from ..engine.converting import parts_of
 from ..planning.cast_plans import Scales
 from ..shapes.layout import Layout
-from .index_maps import IndexMap
-from .ops import OPERATIONS, Op
+from .ops import OPERATIONS, Op, Operation
 from .passes import Pass, aligned
 from .steps import Step
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class Fused:
     """The copies that a sequence of operations needs, for one Layout of the source.
 
     `copies` run one after the other: the first copies the source, each other one the memory of the
@@ -40,24 +40,24 @@ class Route:
             and self.result.size == self.copies[-1].layout.size
         )
 
-    def stacked(self, count: int, apart: int) -> Route:
-        """The Route of `count` sources that are `apart` bits apart."""
+    def stacked(self, count: int, spacing: int) -> Fused:
+        """The Fused of `count` sources `spacing` bits from each to the next."""
 
         def each(steps: Sequence[Pass]) -> tuple[Pass, ...]:
             return tuple(
                 [
-                    step.stacked(count, gap)
-                    for step, gap in zip(steps, _gaps(steps, apart), strict=False)
+                    step.stacked(count, own)
+                    for step, own in zip(steps, _spacings(steps, spacing), strict=False)
                 ]
             )
 
-        result = self.result.stacked(count, _gaps(self.copies, apart)[-1])
+        result = self.result.stacked(count, _spacings(self.copies, spacing)[-1])
         return replace(self, copies=each(self.copies), fills=each(self.fills), result=result)
 
 
-def _gaps(steps: Sequence[Pass], apart: int) -> list[int]:
-    """The bits between stacked tensors: `apart` in the source, then those of each copy."""
-    return [apart, *(step.layout.size * step.unit for step in steps)]
+def _spacings(steps: Sequence[Pass], spacing: int) -> list[int]:
+    """The bits from one stacked tensor to the next: in the source, then in each copy."""
+    return [spacing, *(step.layout.size * step.unit for step in steps)]
 
 
 class _Pending:
@@ -82,14 +82,15 @@ class _Pending:
         bits = self.step.kind.bits
         return bits if self.packed else max(8, bits)
 
-    def view(self, view: IndexMap) -> None:
+    def view(self, row: Operation, given: tuple[Any, ...]) -> None:
         """See the elements in another way; in those of a copy if the Layouts have no such view."""
         seen = [layout.reshape(self.shape) for layout in self.layouts]
         if None in seen:
             self.copy()
             seen = [*self.layouts]
-        self.layouts = [view.applied(layout) for layout in seen if layout is not None]
-        self.shape = view.shape
+        made = [row.view(layout, *given) for layout in seen if layout is not None]
+        self.layouts = [layout for layout in made if layout is not None]
+        self.shape = self.layouts[0].shape
 
     def convert(self, step: Step) -> None:
         """Convert the elements, after those that are converted already were copied."""
@@ -127,7 +128,7 @@ class _Pending:
         return Pass(layout, self.unit, conversion, each, (operands.scale, operands.zero), begins)
 
 
-def route(ops: Sequence[Op], source: Layout, kind: DType, packed: bool = True) -> Route:
+def fused(ops: Sequence[Op], source: Layout, kind: DType, packed: bool = True) -> Fused:
     """The copies that do `ops`; the result is a view if it would be one step by step.
 
     Views around a conversion, and before a reshape that is no view, become part of its copy.
@@ -136,9 +137,8 @@ def route(ops: Sequence[Op], source: Layout, kind: DType, packed: bool = True) -
     view and is none.
 
     >>> from shapejit.dtypes import dtype
-    >>> turned = "view", ((6, 4), (), (((1, 1),), ((0, 1),)))
-    >>> ops = (turned, ("reshape", ((24,),)), ("reshape", ((2, 12),)))
-    >>> len(route(ops, Layout.row_major((4, 6), 8), dtype("int8")).copies)
+    >>> ops = (("permute", ((1, 0),)), ("reshape", ((24,),)), ("reshape", ((2, 12),)))
+    >>> len(fused(ops, Layout.row_major((4, 6), 8), dtype("int8")).copies)
     1
     """
     pending = _Pending(source, packed)
@@ -151,17 +151,17 @@ def route(ops: Sequence[Op], source: Layout, kind: DType, packed: bool = True) -
             step = row.convert(kind, pending.shape, *given)
             pending.convert(step)
             kind = step.kind
-        elif row.read_only is not None:
+        elif row.views:
             if row.read_only and fresh and not pending.copies and pending.step is None:
                 pending.copy()  # each element once
-            pending.view(IndexMap(*given))
+            pending.view(row, given)
         elif row.reshapes:
             (pending.shape,) = given
         fresh, read_only = fresh or stays is None, read_only and stays is not None
-        read_only = read_only or bool(row.read_only)
+        read_only = read_only or row.read_only
         seen = Layout.row_major(pending.shape, pending.unit) if stays is None else stays
     if not fresh:
-        return Route((), seen, (Pass(seen, seen.bits),), False, read_only)
+        return Fused((), seen, (Pass(seen, seen.bits),), False, read_only)
     copies, fills = (*pending.copies,), (*pending.copies, pending.made())
     row_major = Layout.row_major(pending.shape, pending.unit)
     left = pending.layouts[0].reshape(pending.shape)
@@ -169,11 +169,11 @@ def route(ops: Sequence[Op], source: Layout, kind: DType, packed: bool = True) -
         # What is left may be a view of the last copy, or nothing. A writable result has no element
         # twice.
         if left == row_major and left.size == copies[-1].layout.size:
-            return Route(copies, row_major, copies, True, False)
+            return Fused(copies, row_major, copies, True, False)
         once = read_only or not _repeats(left)
         if once and (left.contiguous or not seen.contiguous):
-            return Route(copies, left, fills, True, read_only)
-    return Route(fills, row_major, fills, True, False)
+            return Fused(copies, left, fills, True, read_only)
+    return Fused(fills, row_major, fills, True, False)
 
 
 def _repeats(layout: Layout) -> bool:

@@ -15,15 +15,12 @@ from typing import Any
 from ..dtypes.table import DType
 from ..errors import FormatError, ReshapeError, ShapeJitError, shape_text
 from ..shapes.arithmetic import MAX_SIZE
-from ..shapes.layout import Layout, checked_shape
-from .index_maps import IndexMap
+from ..shapes.layout import VIEWS, Layout, checked_shape
 from .steps import Step, cast_step, dequantize_step, quantize_step
 
 Op = tuple[str, tuple[Any, ...]]  # the name of a row of OPERATIONS, and its arguments
 Shape = tuple[int, ...]
 
-VIEW = "view"  # the names of operations that tracing records
-READ_ONLY_VIEW = "broadcast"
 RESHAPE_VIEW = "reshape_view"
 COPIED: Op = ("copy", ())  # never the source's own memory
 MADE_CONTIGUOUS: Op = ("contiguous", ())  # row-major, and begins on a byte
@@ -37,8 +34,8 @@ class Operation:
     view: Callable[..., Layout | None]
     # (shape, *given): the shape of the result. Raises FormatError for what tracing never records.
     check: Callable[..., Shape]
-    # Of a view: whether the result must not be written.
-    read_only: bool | None = None
+    views: bool = False  # whether it is a method of Layout that selects elements
+    read_only: bool = False  # whether the result must not be written
     reshapes: bool = False  # whether it keeps the elements in order and changes the shape
     # (dtype, shape, *given): the conversion of all elements, if it is one.
     convert: Callable[..., Step] | None = None
@@ -51,12 +48,12 @@ def checked_ops(ops: object, shape: Shape, kind: DType) -> tuple[Shape, DType]:
     unknown name, arguments of other types, and elements that the array does not have.
 
     >>> from shapejit.dtypes import dtype
-    >>> checked_ops((("view", ((2,), ((1, 2),), (((0, 1),),))),), (2, 3), dtype("int8"))
+    >>> checked_ops((("select", (1, 2)),), (2, 3), dtype("int8"))
     ((2,), shapejit.dtype('int8'))
-    >>> checked_ops((("view", ((2,), ((1, 3),), (((0, 1),),))),), (2, 3), dtype("int8"))
+    >>> checked_ops((("select", (1, 3)),), (2, 3), dtype("int8"))
     Traceback (most recent call last):
         ...
-    shapejit.errors.FormatError: operation 0 (view) of shape (2, 3): index 3 is out of bounds
+    shapejit.errors.FormatError: operation 0 (select) of shape (2, 3): (1, 3) is out of bounds
     """
     if type(ops) is not tuple:
         raise FormatError(f"operations are a tuple, not {type(ops).__name__}")
@@ -103,23 +100,33 @@ def _check_ints(values: Any) -> None:
         raise FormatError("the arguments must fit int64")
 
 
-def _view(name: str, read_only: bool) -> Operation:
-    """The row of a view, whose arguments are those of an IndexMap."""
+def _narrows(shape: Shape, axis: int, start: int, size: int, step: int) -> bool:
+    ends = (start, start + (size - 1) * step) if size else ()
+    exist = axis in range(len(shape)) and all(i in range(shape[axis]) for i in ends)
+    return exist and size >= 0 and step != 0
 
-    def check(shape: Shape, target: Any, starts: Any, steps: Any) -> Shape:
-        _check_ints(target)
-        made = checked_shape(target, "the shape", name)
-        if type(starts) is not tuple or type(steps) is not tuple or len(steps) != len(made):
-            raise FormatError("a view has starts, and steps for each of its dims")
-        for pairs in (starts, *steps):
-            if type(pairs) is not tuple or not all(type(p) is tuple and len(p) == 2 for p in pairs):
-                raise FormatError("starts and steps are pairs of an axis and a number")
-            for pair in pairs:
-                _check_ints(pair)
-        IndexMap(made, starts, steps).check(shape, repeats=read_only)
-        return made
 
-    return Operation(lambda layout, *given: IndexMap(*given).applied(layout), check, read_only)
+# Whether the arguments of a view are of dims and elements that exist, where Layout does not check.
+_IN_BOUNDS: dict[str, Callable[..., bool]] = {
+    "diagonal": lambda shape, i, j, offset: i != j and {i, j} <= {*range(len(shape))},
+    "insert": lambda shape, axis: axis in range(len(shape) + 1),
+    "narrow": _narrows,
+    "select": lambda shape, axis, i: axis in range(len(shape)) and i in range(shape[axis]),
+}
+
+
+def _view(name: str) -> Operation:
+    """The row of a view: a method of Layout."""
+    view: Callable[..., Layout] = getattr(Layout, name)
+
+    def check(shape: Shape, *given: Any) -> Shape:
+        for value in given:
+            _check_ints(value if type(value) is tuple else (value,))
+        if name in _IN_BOUNDS and not _IN_BOUNDS[name](shape, *given):
+            raise FormatError(f"{given} is out of bounds")
+        return checked_shape(view(Layout.row_major(shape, 8), *given).shape, "the shape", name)
+
+    return Operation(view, check, views=True, read_only=name == "broadcast_to")
 
 
 def _copy(layout: Layout, *given: Any) -> None:
@@ -137,8 +144,7 @@ def _conversion(convert: Callable[..., Step]) -> Operation:
 
 
 OPERATIONS: dict[str, Operation] = {
-    VIEW: _view(VIEW, read_only=False),
-    READ_ONLY_VIEW: _view(READ_ONLY_VIEW, read_only=True),
+    **{name: _view(name) for name in VIEWS},
     "reshape": Operation(Layout.reshape, _check_reshape, reshapes=True),
     RESHAPE_VIEW: Operation(_must_view, _check_reshape, reshapes=True),
     "copy": Operation(_copy, _kept),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,13 +53,13 @@ class Pass(NamedTuple):
         at = [address_of(a) + n for a, n in zip(there, self.begins, strict=True)]
         return sum(at[:1]), sum(at[1:])
 
-    def stacked(self, count: int, apart: int) -> Pass:
-        """The pass for `count` tensors that are `apart` bits apart; the scales are those of one."""
+    def stacked(self, count: int, spacing: int) -> Pass:
+        """The pass for `count` tensors, `spacing` bits from each to the next, with equal scales."""
         scales = self.scales
         if scales is not None:
             zero = scales.zero and scales.zero.stacked(count, 0)
             scales = scales._replace(scale=scales.scale.stacked(count, 0), zero=zero)
-        return self._replace(layout=self.layout.stacked(count, apart), scales=scales)
+        return self._replace(layout=self.layout.stacked(count, spacing), scales=scales)
 
     def route(self, count: int, fresh: bool, into: Layout | None = None) -> routes.Route:
         """The Route of as many tensors, in `fresh` memory or not; `into`: not to whole bytes."""
@@ -68,30 +68,21 @@ class Pass(NamedTuple):
         given = self.layout, self.unit, into, self.scales, routes.rounded(count)
         return routes.casts(*given, self.conversion, fresh)
 
-    def run(
-        self,
-        sources: Addresses,
-        targets: Addresses,
-        fresh: bool,
-        instead: Callable[[], object] | None = None,
-    ) -> routes.Done | None:
-        """Run it from every source to its target; these are bit addresses.
-
-        NumPy may copy the elements `instead`. Returns what did the last ones.
-        """
+    def run(self, sources: Addresses, targets: Addresses, fresh: bool) -> routes.Done | None:
+        """Run it from every source to its target, bit addresses; returns what did the last ones."""
         if self.conversion is not None and not self.layout.size:
             return None
-        operands, apart, done = self.at, low_bits(targets), None
-        for bit in np.unique(targets & 7).tolist() if apart else [0]:
+        operands, within_bytes, done = self.at, low_bits(targets), None
+        for bit in np.unique(targets & 7).tolist() if within_bytes else [0]:
             src, dst = sources, targets
-            if apart:
+            if within_bytes:
                 those = targets & 7 == bit
                 src, dst = sources[those], targets[those] & ~7
             if low_bits(src):
                 src = src & ~7
             into = Layout.row_major(self.layout.shape, self.unit).at(bit) if bit else None
             made = self.route(len(src), fresh, into)
-            by = routes.run(made, src, dst, fresh, operands, instead)
+            by = routes.run(made, src, dst, fresh, operands)
             done = routes.Done(by, None, operands, self.operands)
         return done
 

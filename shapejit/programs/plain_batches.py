@@ -1,4 +1,4 @@
-"""`reshape_batch` by NumPy, for few elements or until kernels are ready: ndarrays, all checked.
+"""`reshape_batch` by NumPy, for small batches or until kernels are ready: ndarrays, all checked.
 
 None stands for what is not checked here: other arrays and arguments, and most that is wrong.
 """
@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from math import prod
 from operator import attrgetter, is_
 from typing import Any
 
 import numpy as np
 
+from ..errors import ReshapeError
+from ..operations.views import array_request
 from ..planning import thresholds
-from ..shapes.arithmetic import INFER
 from ..shapes.request import are_sizes
+from ..shapes.resolver import target_shape
 from .bulk_checks import DTYPE, SHAPE, are_exact, may_fill
-from .target_shapes import arranged, is_one
+from .target_shapes import ASKED_BY, arranged, is_one
 
 _SIZE, _CONTIGUOUS = attrgetter("size"), attrgetter("flags.c_contiguous")
 
@@ -33,16 +34,16 @@ def reshaped(
 ) -> Sequence[Any] | None:
     """The results of `reshape_batch` for the named tensors, if all are ndarrays.
 
-    Unless `always`, only where NumPy is faster than kernels, whose launch takes 0.1 ms here: few
-    elements, or views alone.
+    Unless `always`, only where NumPy is faster than kernels, whose launch takes 0.1 ms: for small
+    batches, and for views alone.
 
     >>> reshaped((np.zeros((2, 3)),), False, [0], (-1,), None, None, True)[0].shape
     (6,)
     """
     if not are_exact(items):
         return None
-    few = out is None or len(items) <= thresholds.SHORT
-    faster = always or (few and sum(map(_SIZE, items)) < 4 * thresholds.NUMPY_BELOW)
+    short = out is None or len(items) <= thresholds.SHORT
+    faster = always or (short and sum(map(_SIZE, items)) < 4 * thresholds.NUMPY_BELOW)
     if not faster and (copy or out is not None or not all(map(_CONTIGUOUS, items))):
         return None
     plain = dict, list, tuple
@@ -71,15 +72,12 @@ def reshaped(
 
 
 def _fit(items: Sequence[Any], shapes: Sequence[Any], outs: Sequence[Any]) -> bool:
-    """Whether outputs fit, and are seen to lie apart from the sources and one another."""
+    """Whether outputs fit, and share no memory with sources or one another."""
     if not are_exact(outs) or not all(map(is_, map(DTYPE, items), map(DTYPE, outs))):
         return False
     for source, made, shape in {*zip(map(SHAPE, items), map(SHAPE, outs), shapes, strict=True)}:
-        if prod(source) != prod(made):
-            return False
-        if made != shape:
-            sizes = zip(made, shape, strict=False)
-            one = shape.count(INFER) == 1 and len(made) == len(shape) and 0 not in made
-            if not one or any(want not in (size, INFER) for size, want in sizes):
-                return False
+        with suppress(ReshapeError):
+            if target_shape(source, array_request(shape, ASKED_BY)) == made:
+                continue
+        return False
     return may_fill(items, outs)

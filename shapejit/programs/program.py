@@ -28,8 +28,8 @@ from ..shapes.arithmetic import MAX_SIZE
 from ..shapes.layout import Layout, checked_shape
 from ..shapes.request import integer
 from .columns import map_batches
-from .fuse import Route, route
-from .mapped import Mapped, in_chunks, later_map, wanted_results
+from .fuse import Fused, fused
+from .mapped import Groups, in_chunks, later_map, wanted_results
 from .ops import Op, checked_ops
 from .sources import check_source, checked_stack, fits, free_text, rows_of
 from .specialization import Specialization
@@ -127,7 +127,7 @@ class Program:
         fill(self, "_shape", made[0])
         fill(self, "_result_dtype", made[1])
         if not free:
-            self._route()  # raises for a view that does not exist
+            self._fused()  # raises for a view that does not exist
 
     @property
     def free_dims(self) -> tuple[int, ...]:
@@ -210,7 +210,7 @@ class Program:
         >>> plan((3, 5), "uint4", lambda t: t.T.reshape((15,))).is_view
         False
         """
-        return not self._route().fresh
+        return not self._fused().fresh
 
     @property
     def steps(self) -> tuple[Plan | CastPlan, ...]:
@@ -220,12 +220,12 @@ class Program:
         >>> plan((3, 5), "uint4", lambda t: t.T).steps
         ()
         """
-        return tuple(step.plan for step in self._route().copies)
+        return tuple(step.plan for step in self._fused().copies)
 
     def __str__(self) -> str:
         if self.fn is not None:
             return f"{free_text(self.source_shape)} {self.dtype}: traced for each n"
-        made = self._route()
+        made = self._fused()
         steps = [step.plan for step in made.copies]
         kinds = dict.fromkeys((str(self.dtype), str(self.result_dtype)))
         shapes = f"{shape_text(self.source_shape)} -> {shape_text(self.shape)}"
@@ -391,15 +391,16 @@ class Program:
 
     def _map(self, items: Sequence[Any], out: Any, first: int) -> Any:
         """`map` of a sequence; `first` is the index of its first tensor in errors."""
-        if items and type(items[0]) is np.ndarray and (out is None or type(out) in _KNOWN_OUTS):
-            x: Any = items[0]
+        key: object = None
+        x: Any = items[0] if items else None
+        if type(x) is np.ndarray and (out is None or type(out) in _KNOWN_OUTS):
             key = self._key, len(items), out is None, x.dtype, x.shape, x.strides
             known: Callable[[Any, Any], Any] | None = FOUND.get(key)
             made = None if known is None else known(tuple(items), out)
             if made is not None:
                 return made
-        if items and foreign.is_foreign(items[0]):
-            return foreign.call_each(self._map, items, out, first)
+        if foreign.is_foreign(x):
+            return foreign.call_with(self._map, items, out, first)
         if not items and self.fn is not None:  # the shape of the results is unknown
             if out is None:
                 return []
@@ -408,17 +409,9 @@ class Program:
             if len(out):
                 raise ReshapeError(f"out= holds {len(out)} arrays for 0 tensors")
             return out
-        names = range(first, first + len(items))
-        job = self.mapped(items, out, names)
-        if job.targets is not None:
-            sources = job.sources
-            spans = sources.spans(), job.targets.spans()
-            outputs.check_all_apart(*spans, sources.locate, names)
-        results, groups = job.results(), job.groups
-        if len(groups) == 1 and len(items) > 1 and type(items[0]) is np.ndarray:
-            x = items[0]
-            key = self._key, len(items), out is None, x.dtype, x.shape, x.strides
-            later = later_map(groups[0][0], x, len(items), out is None, self._specialized)
+        results, groups = self._grouped(items, out, range(first, first + len(items)))
+        if len(groups) == 1 and len(items) > 1 and key is not None:
+            later = later_map(groups[0][0], x, len(items), out is None)
             if later is not None:
                 FOUND.put(key, later)
         return results
@@ -444,16 +437,12 @@ class Program:
         """
         return map_batches(self, batch, columns)
 
-    def mapped(self, items: Sequence[Any], out: Any, names: Sequence[object]) -> Mapped:
-        """A checked call for the named arrays; only overlaps with outputs are not checked yet.
+    def _grouped(
+        self, items: Sequence[Any], out: Any, names: Sequence[object]
+    ) -> tuple[Any, Groups]:
+        """The results for the named arrays, or `out`, and the groups of arrays of equal Layouts.
 
-        Raises ReshapeError, DTypeError, which name the array.
-
-        >>> from shapejit import plan
-        >>> plan((2,), "int8", lambda t: t).mapped([np.zeros(3, np.int8)], None, ["x"])
-        Traceback (most recent call last):
-            ...
-        shapejit.errors.ReshapeError: tensor 'x': the shape is (3,), the program's (2,)
+        Raises ReshapeError, DTypeError, which name the array, before the first one is written.
         """
         # No arrays count as Tensors: NumPy may lack the dtype.
         as_tensors = is_a(items[0], Tensor) if items else not is_a(out, np.ndarray)
@@ -464,9 +453,21 @@ class Program:
             with about(f"tensor {names[which[0]]}"):
                 groups.append((self._specialized(layout, as_tensors), which))
         if out is None:
-            return Mapped(items, sources, groups)
+            results = [None] * len(items)
+            for special, which in groups:
+                own = items if len(groups) == 1 else [items[i] for i in which.tolist()]
+                made = special.results(own, sources.begins(which))
+                for i, x in zip(which.tolist(), made, strict=True):
+                    results[i] = x
+            return results, groups
         wanted = wanted_results(groups) or [(self._kind(as_tensors), self._shape)]
-        return Mapped(items, sources, groups, out, *outputs.given(out, wanted, names))
+        # A sequence may create its arrays on access: `alive` are those that are filled.
+        targets, alive = outputs.given(out, wanted, names)
+        outputs.check_all_apart(sources.spans(), targets.spans(), sources.locate, names)
+        for special, which in groups:
+            special.fill(sources.begins(which), targets.begins(which))
+        del alive
+        return out, groups
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
         # What is found as the program runs makes no other tasks of it.
@@ -481,7 +482,7 @@ class Program:
             if self.fn is not None:
                 return self.of(layout.shape[stacked])._specialized(layout, as_tensors)
             one, shape = layout.select(0, 0) if stacked else layout, self._shape
-            made = route(self.ops, one, self.dtype, as_tensors)
+            made = fused(self.ops, one, self.dtype, as_tensors)
             if stacked:
                 count = layout.shape[0]
                 made, shape = made.stacked(count, layout.strides[0]), (count, *shape)
@@ -499,10 +500,10 @@ class Program:
         # No ndarray has a dtype that NumPy lacks: a check raises for the first one.
         return np.dtype(np.void) if made.numpy is None else made.numpy
 
-    def _route(self) -> Route:
-        """The Route of a row-major source."""
+    def _fused(self) -> Fused:
+        """The passes over a row-major source."""
         self._check_fixed()
-        return self._specialized(Layout.row_major(self.source_shape, self.dtype.bits), True).route
+        return self._specialized(Layout.row_major(self.source_shape, self.dtype.bits), True).fused
 
     def _check_fixed(self) -> None:
         """Raise if dim 0 is free, for a fact that depends on its length."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter, methodcaller
 from typing import Any
@@ -16,36 +17,30 @@ from ..dtypes.promotion import AnyDtype
 from ..engine import outputs
 from ..engine.addresses import bit_address_of, byte_of
 from ..engine.calls import keep, key_of
-from ..engine.numpy_fallback import assignment
 from ..engine.routes import ENTRY, FOUND
-from ..kernels.constants import MAX_RANK
-from ..operations.codes import numpy
 from ..runtime.launches import Addresses, address_of
 from ..runtime.lazy import cached_property
 from ..runtime.ndarrays import MOST_DIMS, check_possible
 from ..shapes.layout import Layout
-from .fuse import Route
+from .fuse import Fused
 from .passes import Pass
 
 SCRATCH_MAX_BYTES = 4 * 1024 * 1024  # between two copies of many tensors: it stays in a cache
 
 View = Callable[[NDArray[Any]], NDArray[Any]]
-MoveEach = Callable[[Iterable[Any], Iterable[Any]], object]
 
 
+@dataclass(frozen=True, eq=False)
 class Specialization:
-    """The Route of tensors of one Layout, whose offset counts from the byte of the first element.
+    """The passes over tensors of one Layout, whose offset counts from the first element's byte.
 
     The results have `shape` and `kind`, a DType (Tensors) or NumPy's.
     """
 
-    def __init__(
-        self, route: Route, source: Layout, shape: tuple[int, ...], kind: AnyDtype
-    ) -> None:
-        self.route = route
-        self.source = source
-        self.shape = shape
-        self.kind = kind
+    fused: Fused
+    source: Layout
+    shape: tuple[int, ...]
+    kind: AnyDtype
 
     @property
     def result(self) -> tuple[AnyDtype, tuple[int, ...]]:
@@ -55,26 +50,26 @@ class Specialization:
     @property
     def weight(self) -> int:
         """A bound on the bytes of its passes and of their scales."""
-        held = (x.nbytes for step in self.route.fills for x in step.operands if x is not None)
-        return ENTRY * (1 + len(self.route.fills)) + sum(held)
+        held = (x.nbytes for step in self.fused.fills for x in step.operands if x is not None)
+        return ENTRY * (1 + len(self.fused.fills)) + sum(held)
 
     def one_pass(self, new: bool) -> Pass | None:
         """The pass that makes all of a `new` result, or fills an `out`, if that is one."""
-        steps = self.route.copies if new else self.route.fills
+        steps = self.fused.copies if new else self.fused.fills
         return steps[0] if len(steps) == 1 and (self._in_order or not new) else None
 
     @property
     def _in_order(self) -> bool:
         """Whether new results are all of their memory, in its order, and writable."""
-        return self.route.whole and not self.route.read_only
+        return self.fused.whole and not self.fused.read_only
 
     @cached_property
     def view(self) -> Callable[[Any], Any]:
         """What makes an array its result, if that is a view."""
-        made: Callable[[Any], Any] = partial(_relaid, self.route.result)
+        made: Callable[[Any], Any] = partial(_relaid, self.fused.result)
         if isinstance(self.kind, np.dtype):
-            made = view_of(self.source, self.route.result)
-        return partial(_locked, made) if self.route.read_only else made
+            made = view_of(self.source, self.fused.result)
+        return partial(_locked, made) if self.fused.read_only else made
 
     def call(self, x: Any, out: Any, asked: object) -> Any:
         """The result for one array; later calls with what is `asked` have a Route.
@@ -84,129 +79,69 @@ class Specialization:
         key, one = key_of(x, asked, out is None), self.one_pass(out is None)
         begin, _ = byte_of(x)
         if one is None and out is None:
-            if not self.route.fresh and key is not None:
+            if not self.fused.fresh and key is not None:
                 view = self.view
                 FOUND.put(key, lambda x, _: view(x))
             (made,) = self.results((x,), [begin])
             return made
         target, fresh = outputs.target(out, self.kind, self.shape, (x,))
-        places = np.array([begin]), np.array([bit_address_of(target)[0]])
+        addresses = np.array([begin]), np.array([bit_address_of(target)[0]])
         if one is None:
-            self.fill(*places)
+            self.fill(*addresses)
         elif target.size:
-            own = self.move_each
-            done = one.run(*places, fresh, own and partial(own, (x,), (target,)))
+            done = one.run(*addresses, fresh)
             if done is not None:
-                if own is not None and isinstance(self.kind, np.dtype):  # else it takes Tensors
-                    done = done._replace(move=partial(_one, own))
                 keep(key, done, x, target, fresh, asked, self.one_pass(True) is not None)
         return target if out is None else out
 
     def results(self, items: Iterable[Any], sources: Sequence[int] | Addresses) -> list[Any]:
         """The results for `items` at `sources`: views, or new arrays."""
-        if not self.route.fresh:
+        if not self.fused.fresh:
             return list(map(self.view, items))
-        places, last = np.asarray(sources, np.int64), self.route.copies[-1]
-        slab, fresh = outputs.new_bytes(last.layout.size * last.unit, len(places))
+        addresses, last = np.asarray(sources, np.int64), self.fused.copies[-1]
+        slab, fresh = outputs.new_bytes(last.layout.size * last.unit, len(addresses))
         targets = 8 * (address_of(slab) + slab.shape[1] * np.arange(len(slab)))
         kind, whole = self.kind, self._in_order and slab.size and len(self.shape) <= MOST_DIMS
         if whole and isinstance(kind, np.dtype):
             # A fifth of the time of `array_over`.
             made = [row.reshape(self.shape) for row in slab.view(kind)]
         else:
-            given = kind, self.route.result, self.route.read_only
+            given = kind, self.fused.result, self.fused.read_only
             made = [outputs.array_over(row, *given) for row in slab]
-        outs = made if self.one_pass(True) else None
-        self._copy(places, targets, self.route.copies, fresh, items, outs)
+        self._copy(addresses, targets, self.fused.copies, fresh)
         return made
 
-    def fill(
-        self, sources: Addresses, targets: Addresses, items: Iterable[Any] = (), outs: Any = None
-    ) -> None:
-        """Write the results for the tensors at these places to `targets`.
-
-        If `items` and `outs` are given, these are the arrays there.
-        """
-        self._copy(sources, targets, self.route.fills, False, items, outs)
-
-    @cached_property
-    def move_each(self) -> MoveEach | None:
-        """What NumPy does to arrays and results of whole bytes; None if no assignment does it."""
-        one, *others = self.route.fills
-        most = max(one.layout.ndim, self.source.ndim, len(self.shape))
-        if (
-            others
-            or one.scales is not None
-            or one.unit % 8
-            or self.source.bits % 8
-            or most > MAX_RANK
-        ):
-            return None
-        tensors, convert = not isinstance(self.kind, np.dtype), None
-        if one.conversion is not None:
-            numbers = one.layout.bits == self.source.bits  # not the parts of complex ones
-            convert = assignment(one.conversion) if numbers else None
-            if convert is None:
-                return None
-        see, shape = view_of(self.source, one.layout), one.layout.shape
-        turn = None if shape == self.shape else methodcaller("reshape", shape)
-
-        def each(items: Iterable[Any], outs: Iterable[Any]) -> None:
-            if tensors:
-                items, outs = map(numpy, items), map(numpy, outs)
-            outs = map(turn, outs) if turn else outs
-            if convert is None:
-                for x, into in zip(map(see, items), outs, strict=True):
-                    into[...] = x
-            else:
-                for x, into in zip(map(see, items), outs, strict=True):
-                    convert(x, into)
-
-        return each
+    def fill(self, sources: Addresses, targets: Addresses) -> None:
+        """Write the results for the tensors at these addresses to `targets`."""
+        self._copy(sources, targets, self.fused.fills, False)
 
     def _copy(
-        self,
-        sources: Addresses,
-        targets: Addresses,
-        steps: Sequence[Pass],
-        fresh: bool,
-        items: Iterable[Any] = (),
-        outs: Any = None,
+        self, sources: Addresses, targets: Addresses, steps: Sequence[Pass], fresh: bool
     ) -> None:
         """Run `steps` from every source to its target; a step of many tensors is one launch."""
-        if len(steps) == 1:
-            move = None if outs is None else self.move_each
-            steps[0].run(sources, targets, fresh, move and partial(move, items, outs))
+        *before, last = steps
+        if not before:
+            last.run(sources, targets, fresh)
             return
-        count, most = len(sources), max(step.nbytes for step in steps[:-1])
+        count, most = len(sources), max(step.nbytes for step in before)
         chunk = max(1, min(count, SCRATCH_MAX_BYTES // max(most, 1)))
-        memory, _ = outputs.new_bytes(8 * chunk * most * min(2, len(steps) - 1))
+        memory, _ = outputs.new_bytes(8 * chunk * most * min(2, len(before)))
         rows = 8 * (address_of(memory) + most * np.arange(2 * chunk)).reshape(2, chunk)
         for start in range(0, count, chunk):
             src = sources[start : start + chunk]
-            for k, step in enumerate(steps[:-1]):
+            for k, step in enumerate(before):
                 dst = rows[k % 2][: len(src)]
                 step.run(src, dst, fresh=False)
                 src = dst
-            steps[-1].run(src, targets[start : start + chunk], fresh)
-
-
-def _one(move: MoveEach, x: Any, into: Any) -> None:
-    move((x,), (into,))
+            last.run(src, targets[start : start + chunk], fresh)
 
 
 def view_of(source: Layout, seen: Layout) -> View:
     """What makes ndarrays at `source`, of whole bytes, the view `seen`."""
     check_possible(seen.shape, seen.bits // 8)
-    order = sorted(range(seen.ndim), key=lambda axis: -abs(seen.strides[axis]))
-    sizes = [seen.shape[axis] for axis in order]
-    for made in (source, source.reshape(sizes) if source.size == seen.size else None):
-        axes = None if made is None or made.ndim > MOST_DIMS else _axes(made, seen)
-        if made is None or axes is None:
-            continue
-        # These take a quarter of the time of np.ndarray.
-        turn: View = attrgetter("T") if axes == (1, 0) else methodcaller("transpose", axes)
-        return turn if made.shape == source.shape else partial(_split, made.shape, turn)
+    axes = None if source.ndim > MOST_DIMS else _axes(source, seen)
+    if axes is not None:  # these take a quarter of the time of np.ndarray
+        return attrgetter("T") if axes == (1, 0) else methodcaller("transpose", axes)
     strides = tuple([stride // 8 for stride in seen.strides])
     return partial(_view, seen.shape, (seen.offset - source.offset) // 8, strides)
 
@@ -221,10 +156,6 @@ def _locked(see: Callable[[Any], Any], x: Any) -> Any:
         return made.readonly()
     made.flags.writeable = False
     return made
-
-
-def _split(shape: tuple[int, ...], turn: View, x: NDArray[Any]) -> NDArray[Any]:
-    return turn(x.reshape(shape))
 
 
 def _axes(made: Layout, seen: Layout) -> tuple[int, ...] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
 
@@ -20,43 +19,25 @@ from ..shapes.layout import checked_shape
 _CONSTANTS = ("float32", "float64", "int64", "uint64")
 
 
-@dataclass(frozen=True)
-class Constant:
-    """An array that an operation holds: its dtype (one of `_CONSTANTS`), shape and bytes."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    data: bytes
-
-    def __post_init__(self) -> None:
-        if self.dtype not in _CONSTANTS:
-            raise FormatError(f"constants are {', '.join(_CONSTANTS)}, not {self.dtype!r}")
-        if type(self.data) is not bytes:
-            raise FormatError(f"a constant holds bytes, not {type(self.data).__name__}")
-        size = prod(checked_shape(self.shape, "the shape", "Constant"))
-        if size * np.dtype(self.dtype).itemsize != len(self.data):
-            raise FormatError(f"a constant of shape {self.shape} has {len(self.data)} bytes")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _constant, (self.dtype, self.shape, self.data)
-
-    @staticmethod
-    def of(array: NDArray[Any]) -> Constant:
-        """The Constant with an array's elements."""
-        return Constant(str(array.dtype), array.shape, array.tobytes())
-
-    @property
-    def array(self) -> NDArray[Any]:
-        """The elements, read-only."""
-        return np.frombuffer(self.data, self.dtype).reshape(self.shape)
+Constant = tuple[str, tuple[int, ...], bytes]  # dtype (one of `_CONSTANTS`), shape and elements
 
 
-def _constant(dtype: str, shape: tuple[int, ...], data: bytes) -> Constant:
-    """Unpickle a Constant."""
-    return Constant(dtype, shape, data)
+def constant(array: NDArray[Any]) -> Constant:
+    """The Constant with an array's elements."""
+    return str(array.dtype), array.shape, array.tobytes()
 
 
-_constant.__module__ = "shapejit"  # the module named in pickles
+def array_of(given: Any) -> NDArray[Any]:
+    """The elements of a Constant, read-only. Raises FormatError for anything else."""
+    if type(given) is not tuple or list(map(type, given)) != [str, tuple, bytes]:
+        raise FormatError("scales and zero points are constants: a dtype, a shape and bytes")
+    name, shape, data = given
+    if name not in _CONSTANTS:
+        raise FormatError(f"constants are {', '.join(_CONSTANTS)}, not {name!r}")
+    size = prod(checked_shape(shape, "the shape", "a constant"))
+    if size * np.dtype(name).itemsize != len(data):
+        raise FormatError(f"a constant of shape {shape} has {len(data)} bytes")
+    return np.frombuffer(data, name).reshape(shape)
 
 
 class Step(NamedTuple):
@@ -91,8 +72,8 @@ def scaled(operands: Operands, kind: DType) -> tuple[Any, ...]:
         large = not signed and zero.max(initial=0) >= 2**63
         zero = cast(zero, "uint64" if large else "int64")
     blocks = operands.blocks if operands.scale.ndim else None
-    constant = None if zero is None else Constant.of(zero)
-    return Constant.of(operands.scale), constant, blocks, kind.name
+    zeros = None if zero is None else constant(zero)
+    return constant(operands.scale), zeros, blocks, kind.name
 
 
 def cast_step(
@@ -127,7 +108,5 @@ def quantize_step(
 
 
 def _scaled_step(find: Find, x: Expected, scale: Any, zero: Any, *asked: Any) -> Step:
-    if type(scale) is not Constant or (zero is not None and type(zero) is not Constant):
-        raise FormatError("scales and zero points are Constants")
-    made, operands = find(x, scale.array, None if zero is None else zero.array, *asked)
+    made, operands = find(x, array_of(scale), None if zero is None else array_of(zero), *asked)
     return Step(made, operands.conversion, operands)

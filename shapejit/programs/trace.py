@@ -17,41 +17,21 @@ from ..runtime.ndarrays import is_a
 from ..shapes.layout import VIEWS, Layout
 from ..shapes.request import Request
 from ..shapes.resolver import target_shape
-from .fuse import route
-from .index_maps import IndexMap
-from .ops import COPIED, MADE_CONTIGUOUS, READ_ONLY_VIEW, RESHAPE_VIEW, VIEW, Op, checked_ops
+from .fuse import fused
+from .ops import COPIED, MADE_CONTIGUOUS, OPERATIONS, RESHAPE_VIEW, Op, checked_ops
 from .steps import scaled
 
 
 @dataclass(frozen=True)
 class Recorded(Layout):
-    """A Layout that records how it came from a row-major one: `ops`, and the views since then.
+    """A Layout that records how it came from a row-major one: `ops`, without those of no effect."""
 
-    All views since the last other operation are recorded as one: the `probe` is the view of a
-    special Layout, from which they are read. Operations without effect are left out.
-    """
-
-    ops: tuple[Op, ...]
-    source: tuple[int, ...]  # the shape before the views
-    probe: Layout
-    read_only: bool = False
-
-    @staticmethod
-    def start(layout: Layout, *ops: Op) -> Recorded:
-        """A Layout to which these operations led."""
-        where = layout.shape, layout.strides, layout.offset, layout.bits
-        return Recorded(*where, ops, layout.shape, IndexMap.probe(layout.shape))
+    ops: tuple[Op, ...] = ()
 
     def then(self, layout: Layout, *ops: Op) -> Recorded:
         """`layout`, the result of `ops` on this one."""
-        return Recorded.start(layout, *self.recorded(), *ops)
-
-    def recorded(self) -> tuple[Op, ...]:
-        """All operations; the views since the last other one are one."""
-        if self.probe == IndexMap.probe(self.source) and not self.read_only:
-            return self.ops
-        name = READ_ONLY_VIEW if self.read_only else VIEW
-        return (*self.ops, (name, tuple(IndexMap.of(self.probe))))
+        where = layout.shape, layout.strides, layout.offset, layout.bits
+        return Recorded(*where, (*self.ops, *ops))
 
     def transposed(self) -> Layout:
         """That of `permute`, which is recorded."""
@@ -59,7 +39,7 @@ class Recorded(Layout):
 
     def after(self, ops: Sequence[Op], kind: DType) -> Recorded:
         """This Layout, of elements of dtype `kind`, after `ops`."""
-        made = route(ops, self, kind)
+        made = fused(ops, self, kind)
         seen = made.result
         return self.then(Layout.row_major(seen.shape, seen.bits) if made.fresh else seen, *ops)
 
@@ -77,10 +57,9 @@ def _recording(method: str) -> Callable[..., Recorded]:
 
     @wraps(view)
     def recording(self: Recorded, *given: Any) -> Recorded:
-        seen, probe = view(self, *given), view(self.probe, *given)
-        where = seen.shape, seen.strides, seen.offset, seen.bits
-        read_only = self.read_only or method == "broadcast_to"
-        return Recorded(*where, self.ops, self.source, probe, read_only)
+        made = self.then(view(self, *given), (method, given))
+        same = (made.shape, made.strides, made.offset) == (self.shape, self.strides, self.offset)
+        return self if same and not OPERATIONS[method].read_only else made
 
     return recording
 
@@ -97,6 +76,10 @@ class Traced(Tensor, traced=True):
     """
 
     __slots__ = ("trace",)
+    _instead = (
+        "a traced tensor has no {}: for t / 255 write t.dequantize(1 / 255), for (t - zero) * "
+        "scale t.dequantize(scale, zero_point=zero), for x / scale t.quantize(scale, dtype=...)"
+    )
 
     layout: Recorded
 
@@ -111,7 +94,7 @@ class Traced(Tensor, traced=True):
         return Traced(self.dtype, layout, self.trace)
 
     def readonly(self) -> Traced:
-        """The Tensor itself: the Route knows which results are read-only."""
+        """The Tensor itself: `fused` says which results are read-only."""
         return self
 
     def reshaped(self, request: Request, copy: bool | None, out: object) -> Traced:
@@ -187,7 +170,8 @@ def _refuse(out: object) -> None:
 def traced(fn: Callable[[Tensor], object], shape: Sequence[int], dtype: DType) -> tuple[Op, ...]:
     """The operations of a function on a tensor of this shape and dtype."""
     trace = object()
-    made = fn(Traced(dtype, Recorded.start(Layout.row_major(shape, dtype.bits)), trace))
+    whole = Layout.row_major(shape, dtype.bits)
+    made = fn(Traced(dtype, Recorded(whole.shape, whole.strides, 0, dtype.bits), trace))
     if not is_a(made, Traced) or made.trace is not trace:
         raise TraceError(f"the function must return what it makes of its tensor, not {made!r}")
-    return made.layout.recorded()
+    return made.layout.ops

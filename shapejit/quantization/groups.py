@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays.tensor import Tensor, asarray
-from ..dtypes.table import DType, dtype
+from ..dtypes.table import UINT8, DType, dtype
 from ..errors import FormatError
 from ..operations.codes import memory
 from ..packings.orders import PlaneLayout
@@ -20,8 +20,6 @@ from ..packings.repacking import codes_of
 from ..packings.rows import formats
 from . import sizes
 from .forms import Form, Numbers
-
-CODES = dtype("uint8")
 
 
 class Axes(NamedTuple):
@@ -119,7 +117,7 @@ class Group:
         if not numbers.dtype and numbers.part in self.tensors:
             return self.tensors[numbers.part].dtype
         name = self.form.kinds(numbers)[0].format_map(self.known)
-        return CODES if name in ("uint5", "uint7") else dtype(name)
+        return UINT8 if name in ("uint5", "uint7") else dtype(name)
 
     @property
     def integers(self) -> bool:
@@ -166,7 +164,7 @@ class Group:
             return Axes(Tensor.unchecked(plane.buffer, kind, plane.layout), axes)
         shape, (data, stored) = self.sizes(numbers.dims), self._memory(numbers)
         codes = np.ascontiguousarray(codes_of(data, stored, shape))
-        read = kind if kind.bits == 8 else CODES
+        read = kind if kind.bits == 8 else UINT8
         return Axes(Tensor.frombuffer(codes, read, shape), self._names(numbers))
 
     def planes(self, numbers: Numbers) -> list[tuple[Axes, int]] | None:
@@ -184,7 +182,7 @@ class Group:
             layout = part.layout(stored.logical)
             if layout is None or stored.words:
                 return None
-            plane = Tensor.unchecked(data, replace(CODES, bits=part.bits), layout)
+            plane = Tensor.unchecked(data, replace(UINT8, bits=part.bits), layout)
             made.append((Axes(plane, self._axes(numbers, part)), part.low))
         return made
 

@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 
 from ..arrays.tensor import Tensor, asarray
-from ..dtypes.table import DType, dtype
+from ..dtypes.table import FLOAT32, DType
 from ..operations.casts import cast, dequantize, quantize
 from . import sizes
 from .forms import Numbers
 from .groups import Axes, Group, fault
-
-FLOAT32 = dtype("float32")
 
 
 def multiplied(group: Group, numbers: Sequence[Numbers], kind: DType | None = None) -> Axes:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays.tensor import Tensor
-from ..dtypes.table import dtype
+from ..dtypes.table import FLOAT32
 from ..engine.addresses import bit_address_of
 from ..engine.converting import number_of
 from ..engine.execution import conversion_code
@@ -32,7 +32,6 @@ from .forms import Numbers
 from .groups import Axes, Group
 from .operands import multiplied, zero_points
 
-FLOAT32 = dtype("float32")
 _NUMBER = number_of(FLOAT32)
 
 

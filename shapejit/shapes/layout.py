@@ -22,7 +22,7 @@ from .request import integers
 class Layout:
     """Shape in elements; strides, offset and the element width `bits` in bits.
 
-    Layouts are equal if the elements are at the same places: strides that make no
+    Layouts are equal if the elements have the same addresses: strides that make no
     difference (of dims of size 1, of arrays without elements) are replaced by
     those of a row-major array.
 
@@ -138,11 +138,10 @@ class Layout:
             return _unchecked((columns, rows), (along, down), self.offset, self.bits)
         return self.permute((1, 0))
 
-    def flip(self, axes: Sequence[int] | None = None) -> Layout:
-        """The view with the elements reversed along `axes` (None: all)."""
-        dims = range(self.ndim) if axes is None else normal_axes(axes, self.ndim, "flip")
+    def flip(self, axes: Sequence[int]) -> Layout:
+        """The view with the elements reversed along `axes`."""
         strides, offset = list(self.strides), self.offset
-        for i in dims:
+        for i in normal_axes(axes, self.ndim, "flip"):
             offset += max(self.shape[i] - 1, 0) * strides[i]
             strides[i] = -strides[i]
         return Layout.of(self.shape, strides, offset, self.bits)
@@ -179,21 +178,19 @@ class Layout:
         strides.insert(axis, 0)
         return Layout.of(shape, strides, self.offset, self.bits)
 
-    def stacked(self, count: int, distance: int) -> Layout:
-        """The view with a new dim 0 of `count` elements, `distance` bits apart."""
-        return Layout.of((count, *self.shape), (distance, *self.strides), self.offset, self.bits)
+    def stacked(self, count: int, spacing: int) -> Layout:
+        """The view with a new dim 0 of `count` elements, `spacing` bits from each to the next."""
+        return Layout.of((count, *self.shape), (spacing, *self.strides), self.offset, self.bits)
 
-    def expand_dims(self, axis: int | Sequence[int]) -> Layout:
-        """The view with new dims of size 1, at `axis` in the result."""
-        axes = (axis,) if isinstance(axis, int) else tuple(axis)
+    def expand_dims(self, axes: Sequence[int]) -> Layout:
+        """The view with new dims of size 1, at `axes` in the result."""
         layout = self
         for at in sorted(normal_axes(axes, self.ndim + len(axes), "expand_dims")):
             layout = layout.insert(at)
         return layout
 
-    def squeeze(self, axis: int | Sequence[int]) -> Layout:
-        """The view without the dims `axis`, which must have size 1."""
-        axes = (axis,) if isinstance(axis, int) else tuple(axis)
+    def squeeze(self, axes: Sequence[int]) -> Layout:
+        """The view without the dims `axes`, which must have size 1."""
         drop = squeezed(self.shape, axes)
         return self._kept([i for i in range(self.ndim) if i not in drop], self.offset)
 
@@ -242,11 +239,10 @@ class Layout:
         return _unchecked(tuple(shape), strides, self.offset, self.bits)
 
 
-# The view operations: they select elements of any Layout, or reorder them.
+# The methods that select elements of any Layout, or reorder them; others call these.
 VIEWS = (
     "broadcast_to",
     "diagonal",
-    "expand_dims",
     "flip",
     "insert",
     "narrow",

@@ -123,7 +123,7 @@ def are_sizes(shape: Any) -> bool:
     """Whether a shape is a tuple of sizes and -1: a fast test."""
     if type(shape) is not tuple:
         return False
-    for size in shape:  # for the few dims of arrays faster than `map`, `set` and `min`
+    for size in shape:  # for up to ten dims faster than `map`, `set` and `min`
         if type(size) is not int or size < INFER:
             return False
     return len(shape) > 0
