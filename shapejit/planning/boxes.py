@@ -58,7 +58,9 @@ def codes_pay(tile: Tile, loops: Sequence[Loop], width: int) -> bool:
     """Whether a box of codes is faster than what `bit_tile_of` found."""
     match tile.strategy:
         case Strategy.CODES:
-            return tile.step == 0 and not _in_order(loops)
+            run = tile.rows[-1] if tile.rows[-1].size != tile.step else tile.rows[-2]
+            short = tile.step == 0 or run.size < thresholds.SHORT
+            return short and not _in_order(loops)
         case Strategy.BIT_ROWS:
             return tile.width < thresholds.RUN * width and not _in_order(loops)
         case Strategy.BIT_TILES:
