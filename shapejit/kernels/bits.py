@@ -17,7 +17,6 @@ from .memory import (
     load_byte,
     load_word,
     move_line,
-    move_piece,
     store_byte,
     store_word,
 )
