@@ -121,18 +121,18 @@ class Codes(NamedTuple):
 def codes_of(inner: Sequence[Loop], width: int, unit: int) -> Codes:
     """The codes of a box of these loops (in bits), in the order of the source.
 
-    What lies between elements that are a few elements apart is read, too.
+    Gaps of a few elements between elements are read, too.
     """
     order = sorted(
         (k for k, loop in enumerate(inner) if loop.source), key=lambda k: abs(inner[k].source)
     )
     strides, run, rest = [0] * len(inner), 1, list[int]()
     for k in order:
-        apart = abs(inner[k].source) // width
-        if rest or apart < run or apart > MOST_STEP * run:
+        spacing = abs(inner[k].source) // width
+        if rest or spacing < run or spacing > MOST_STEP * run:
             rest.append(k)
         else:
-            strides[k], run = apart, run + (inner[k].size - 1) * apart
+            strides[k], run = spacing, run + (inner[k].size - 1) * spacing
     # An odd number of lines, so that long runs use all sets of a cache.
     step = run if run < SHORT_RUN else (run // LINE + 2 | 1) * LINE
     for k in rest:
