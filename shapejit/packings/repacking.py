@@ -154,7 +154,8 @@ def _in_order(stored: StoredLayout) -> bool:
 
 def _views(src: StoredLayout, dst: StoredLayout) -> tuple[Layout, Layout] | None:
     """Views of the codes in source and target, in the target's order; None if there are none."""
-    return src.layout and dst.layout and _alike(src.layout, dst.layout)
+    seen, into = src.layout, dst.layout
+    return None if seen is None or into is None else _alike(seen, into)
 
 
 def _alike(seen: Layout, into: Layout) -> tuple[Layout, Layout] | None:
