@@ -78,6 +78,19 @@ def test_blocks_of_packed_elements_are_not_written_apart():
     assert made.strategy is Strategy.BIT_TILES
 
 
+@pytest.mark.parametrize(
+    ("shape", "axes", "strategy"),
+    [
+        ((BIG * BIG + 1, 25, 3), (0, 2, 1), Strategy.CODE_BOXES),
+        ((BIG * BIG + 1, 3, 25), (0, 2, 1), Strategy.CODE_BOXES),
+        ((3, 64 * BIG * BIG + 1), (1, 0), Strategy.CODES),
+        ((64 * BIG * BIG + 1, 3), (1, 0), Strategy.CODES),
+    ],
+)
+def test_short_runs_of_interleaved_codes_are_boxes(shape, axes, strategy):
+    assert plan(view(shape, 1, ("permute", axes)), 1).strategy is strategy
+
+
 def test_unpacking_is_a_plan_of_codes():
     made = plan(view((8, 8), 4), 8)
     assert (made.strategy, made.width, made.unit, made.nbytes) == (Strategy.CODES, 4, 8, 64)

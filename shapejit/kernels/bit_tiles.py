@@ -159,7 +159,7 @@ def drain_dense(
             for done in range(0, limit * width >> 3, PIECE):
                 move_piece(packed + (staged_bits >> 3) + done, row + done)
         else:
-            append(8 * packed + staged_bits, 8 * row, limit * width, row + pitch)
+            append(8 * packed + staged_bits, 8 * row, limit * width, row + pitch + 2 * LINE)
         staged_bits += limit * width
         if staged_bits + limit * width > 8 * STAGE:
             dst, staged_bits = flush_bits(dst, packed, line_offset, staged_bits, streamed)

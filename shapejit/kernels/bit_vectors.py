@@ -6,7 +6,6 @@ width of elements, 1, 2, 3, 4 or 6 bits, is passed as the length of a tuple.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -209,14 +208,8 @@ def _gathered(builder: Any, value: Any, width: int) -> Any:
     return value
 
 
-def _of_words(write: Callable[..., Any]) -> Callable[[int, Any], int]:
-    """The intrinsic that does so with 8 codes, or elements, in one word."""
-
-    def changed(builder: Builder, word: Value, bits: Tag) -> Value:
-        lane = builder.bitcast(word, ir.VectorType(llvm.I64, 1))
-        return builder.bitcast(write(builder, lane, bits.count), llvm.I64)
-
-    return emits(types.int64)(changed)
-
-
-spread, gathered = _of_words(_spread), _of_words(_gathered)
+@emits(types.int64)
+def spread(builder: Builder, word: Value, bits: Tag) -> Value:
+    """The codes of the 8 elements that a word begins with."""
+    lane = builder.bitcast(word, ir.VectorType(llvm.I64, 1))
+    return builder.bitcast(_spread(builder, lane, bits.count), llvm.I64)

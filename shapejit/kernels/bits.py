@@ -17,7 +17,6 @@ from .memory import (
     load_byte,
     load_word,
     move_line,
-    move_piece,
     store_byte,
     store_word,
 )
@@ -136,25 +135,21 @@ def move_bits(target: BitAddress, source: BitAddress, nbits: int, streamed: bool
 
 @kernel
 def append(target: BitAddress, source: BitAddress, nbits: int, end: Address) -> None:
-    """Append bits to those on a stage; up to two words after them may change."""
+    """Append bits to those on a stage; up to a line after them may change.
+
+    Where a page begins, or less than a line is left before `end`, words are read within bounds.
+    """
     while nbits > 0:
-        some = min(nbits, 56)
-        if nbits >= 2 * 8 * PIECE:
-            some = -target & 7
-        word = load_bits(source, end) & (1 << some) - 1
         at, staged_bits = target >> 3, target & 7
-        store_word(at, int(load_byte(at)) & (1 << staged_bits) - 1 | word << staged_bits)
+        kept, begin = int(load_byte(at)) & (1 << staged_bits) - 1, source - staged_bits
+        if (source >> 3) & (PAGE - 1) != 0 and (begin >> 3) + LINE < end:
+            shift_words(at, begin >> 3, begin & 7, _LINE)
+            store_byte(at, kept | int(load_byte(at)) & -(1 << staged_bits) & 255)
+            some = LINE_BITS - staged_bits
+        else:
+            store_word(at, kept | load_bits(source, end) << staged_bits)
+            some = 56
         target, source, nbits = target + some, source + some, nbits - some
-        if nbits >= 8 * PIECE and target & 7 == 0:
-            dst, src, shift = target >> 3, source >> 3, source & 7
-            done = 0
-            while done + PIECE <= nbits >> 3:
-                if shift == 0:
-                    move_piece(dst + done, src + done)
-                else:
-                    shift_words(dst + done, src + done, shift, _PIECE)
-                done += PIECE
-            target, source, nbits = target + 8 * done, source + 8 * done, nbits - 8 * done
 
 
 @kernel

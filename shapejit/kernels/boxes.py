@@ -64,14 +64,13 @@ def singles(
     """Fill the stage by runs of `nbytes`; `safe` if 16 bytes may be read of each."""
     rows, columns = box[ROWS, START], box[COLUMNS, START]
     places, lines = box[PLACES, START], box[LINES, START]
-    count, every = box[ROWS, COUNT], box[ROWS, COUNT] * box[COLUMNS, COUNT]
-    asked = 0
+    count, asked = box[ROWS, COUNT], 0
+    each = (box[LINES, COUNT] << SHIFT) // (count * box[COLUMNS, COUNT])
     for j in range(box[COLUMNS, COUNT]):
         begin, place = src + offsets[columns + j], stage + offsets[places + j]
         for first in range(0, count, CHUNK):
             last = min(first + CHUNK, count)
-            wanted = (j * count + last) * box[LINES, COUNT] // every
-            while asked < wanted:
+            while asked < (j * count + last) * each >> SHIFT:
                 prefetch(ahead + offsets[lines + asked])
                 asked += 1
             if nbytes == size_of(width):

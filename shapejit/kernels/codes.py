@@ -9,7 +9,7 @@ from typing import Any
 
 from ..runtime.cpu_caches import LINE
 from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED, TENSOR
-from .bit_vectors import gathered, pack_line, spread, unpack_words
+from .bit_vectors import pack_line, spread, unpack_words
 from .bits import load_bits, move_bits
 from .calls import call
 from .constants import CODES_BLOCK, COUNTS, PIECE
@@ -44,18 +44,14 @@ def unpack(codes: Address, source: BitAddress, count: int, end: Address, bits: A
 
 @kernel
 def pack(target: Address, codes: Address, count: int, bits: Any) -> int:
-    """Pack codes on a stage; up to 7 codes after them are read, and a word may change.
+    """Pack codes on a stage; up to a line after them is read, and as much may change.
 
     Returns the number of codes read.
     """
     width, done = len(bits), 0
-    while done + LINE <= count:
+    while done < count:
         pack_line(target + (done * width >> 3), codes + done, bits)
         done += LINE
-    while done < count:
-        word = gathered(load_word(codes + done), bits)
-        store_word(target + (done * width >> 3), word)
-        done += 8
     return done
 
 

@@ -160,9 +160,7 @@ def _views(src: StoredLayout, dst: StoredLayout) -> tuple[Layout, Layout] | None
 
 def _alike(seen: Layout, into: Layout) -> tuple[Layout, Layout] | None:
     """Two Layouts with the same dims, in the target's order; None if they have no common ones."""
-    if seen.bits != into.bits or not seen.size:
-        return None
-    shape = common(seen.shape, into.shape)
+    shape = common(seen.shape, into.shape) if seen.bits == into.bits and seen.size else None
     if shape is None:
         return None
     source, target = seen.reshape(shape), into.reshape(shape)
@@ -171,28 +169,27 @@ def _alike(seen: Layout, into: Layout) -> tuple[Layout, Layout] | None:
     return in_target_order(source, target)
 
 
-def copy_codes(memory: Bytes, into: Bytes, seen: Layout, lie: Layout, bias: int) -> bool:
-    """Copy the codes of Layout `seen`, plus `bias`, to Layout `lie`; False if dims do not fit."""
-    layouts = _alike(seen, lie)
+def copy_codes(memory: Bytes, into: Bytes, source: Layout, target: Layout, bias: int) -> bool:
+    """Copy codes of Layout `source`, plus `bias`, to Layout `target`; False if dims do not fit."""
+    layouts = _alike(source, target)
     if layouts is not None:
-        _copy(memory, into, *layouts, lie.bits, bias % (1 << lie.bits))
-    return layouts is not None or not seen.size
+        _copy(memory, into, *layouts, target.bits, bias % (1 << target.bits))
+    return layouts is not None or not source.size
 
 
-def _copy(memory: Bytes, into: Bytes, seen: Layout, lie: Layout, pitch: int, bias: int) -> None:
-    """Copy the codes of Layout `seen` to Layout `lie`, `pitch` bits apart, and add `bias`."""
-    sources, targets = [8 * address_of(memory)], [8 * address_of(into)]
-    target = None if lie.offset == 0 and lie.strides == _row_major(lie, pitch) else lie
-    route = routes.biased(seen, lie, bias) if bias and pitch == seen.bits else None
+def _copy(
+    memory: Bytes, into: Bytes, source: Layout, target: Layout, pitch: int, bias: int
+) -> None:
+    """Copy the codes of one Layout to another, with a spacing of `pitch` bits; add `bias`."""
+    dense = Layout.row_major(target.shape, pitch)
+    given = None if (target.offset, target.strides) == (0, dense.strides) else target
+    route = routes.biased(source, target, bias) if bias and pitch == source.bits else None
     if route is None and bias:
-        number = Number("uint", seen.bits)
+        number = Number("uint", source.bits)
         made = Conversion(number, number, 0, bias=bias)
-        route = routes.casts(seen, pitch, target, None, 1, made, False)
-    routes.run(route or routes.compiled(seen, pitch, target), sources, targets)
-
-
-def _row_major(layout: Layout, pitch: int) -> tuple[int, ...]:
-    return Layout.row_major(layout.shape, pitch).strides
+        route = routes.casts(source, pitch, given, None, 1, made, False)
+    route = route or routes.compiled(source, pitch, given)
+    routes.run(route, [8 * address_of(memory)], [8 * address_of(into)])
 
 
 def codes_of(memory: Bytes, src: StoredLayout, rows: tuple[int, ...]) -> NDArray[np.uint8]:

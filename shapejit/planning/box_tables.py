@@ -81,22 +81,19 @@ def windows(columns: Offsets, width: int) -> Offsets | None:
 def firsts(box: Box, lanes: int, width: int) -> Offsets | None:
     """The first row of each block; blocks reach back.
 
-    If there are fewer rows than a block has, the block extends before the first row (from a
-    negative row on) or after the last, and overwrites the stage there. None if both are in use.
+    If there are fewer rows than a block has, it extends after the last one, and overwrites the
+    stage there; None if that is in use by then.
     """
     count, step = len(box.rows), lanes * PIECE // width
     if count >= step:
         return np.minimum(np.arange(0, count, step), count - step)
     turn = np.argsort(box.places, kind="stable")
     place = box.places[turn]
-    for sign, first in ((1, 0), (-1, count - step)):
-        later = (
-            ((sign * (turn[k:] - turn[:-k]) > 0) | (place[k:] - place[:-k] >= step * width)).all()
-            for k in range(1, step // count + 1)
-        )
-        if all(later):
-            return np.array([first])
-    return None
+    later = (
+        ((turn[k:] > turn[:-k]) | (place[k:] - place[:-k] >= step * width)).all()
+        for k in range(1, step // count + 1)
+    )
+    return np.zeros(1, np.int64) if all(later) else None
 
 
 def most_bytes(rows: Sequence[Loop], columns: Sequence[Loop], width: int) -> int:
@@ -124,18 +121,18 @@ class Codes(NamedTuple):
 def codes_of(inner: Sequence[Loop], width: int, unit: int) -> Codes:
     """The codes of a box of these loops (in bits), in the order of the source.
 
-    What lies between elements that are a few elements apart is read, too.
+    Gaps of a few elements between elements are read, too.
     """
     order = sorted(
         (k for k, loop in enumerate(inner) if loop.source), key=lambda k: abs(inner[k].source)
     )
     strides, run, rest = [0] * len(inner), 1, list[int]()
     for k in order:
-        apart = abs(inner[k].source) // width
-        if rest or apart < run or apart > MOST_STEP * run:
+        spacing = abs(inner[k].source) // width
+        if rest or spacing < run or spacing > MOST_STEP * run:
             rest.append(k)
         else:
-            strides[k], run = apart, run + (inner[k].size - 1) * apart
+            strides[k], run = spacing, run + (inner[k].size - 1) * spacing
     # An odd number of lines, so that long runs use all sets of a cache.
     step = run if run < SHORT_RUN else (run // LINE + 2 | 1) * LINE
     for k in rest:
@@ -173,26 +170,24 @@ def box_sides(
     box = box_at(rows, columns, width)
     count, staged = len(box.rows), int(box.runs[-1]) + box.run + 2 * LINE
     places, starts, blocks = np.zeros(0, np.int64), box.columns, np.zeros(0, np.int64)
-    before, behind, spoilt = 0, 0, 0
+    behind, spoilt = 0, 0
     if lanes:
         found, first = windows(box.columns, width), firsts(box, lanes, width)
         assert found is not None
         assert first is not None
         starts, blocks = found, first
-        before = -min(0, int(first[0]))
-        behind = max(0, lanes * PIECE // width - count - before)
+        behind = max(0, lanes * PIECE // width - count)
         wanted = starts[:, None] + np.arange(0, PIECE, width)
         at = np.minimum(np.searchsorted(box.columns, wanted), len(box.columns) - 1)
         # Elements between columns go to an unused place after all others.
-        free = staged + before * width
-        places = np.where(box.columns[at] == wanted, box.places[at], free).reshape(-1)
-        spoilt = (before + count + behind) * width + LINE
+        places = np.where(box.columns[at] == wanted, box.places[at], staged).reshape(-1)
+        spoilt = (count + behind) * width + LINE
     if lines is None:
         lines = np.unique((box.rows[:, None] + np.unique(starts // LINE) * LINE) // LINE) * LINE
-    filled = np.pad(box.rows, (before, behind), "edge")
+    filled = np.pad(box.rows, (0, behind), "edge")
     parts = (filled, box.columns, box.places, blocks, starts, places, box.runs, box.targets, lines)
     begin = np.cumsum([0, *map(len, parts)])[:-1].tolist()
     table = [(len(part), at) for part, at in zip(parts, begin, strict=True)]
-    table[0] = count, before
+    table[0] = count, 0
     table.append((box.run, int(box.rows.max() + starts.max() + PIECE)))
     return Sides(np.array(table, np.int64), np.concatenate(parts), staged + spoilt)

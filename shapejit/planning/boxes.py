@@ -58,7 +58,9 @@ def codes_pay(tile: Tile, loops: Sequence[Loop], width: int) -> bool:
     """Whether a box of codes is faster than what `bit_tile_of` found."""
     match tile.strategy:
         case Strategy.CODES:
-            return tile.step == 0 and not _in_order(loops)
+            run = tile.rows[-1] if tile.rows[-1].size != tile.step else tile.rows[-2]
+            short = tile.step == 0 or run.size < thresholds.SHORT
+            return short and not _in_order(loops)
         case Strategy.BIT_ROWS:
             return tile.width < thresholds.RUN * width and not _in_order(loops)
         case Strategy.BIT_TILES:
@@ -159,11 +161,11 @@ def parts_of(loops: Sequence[Loop], width: int, goals: tuple[int, int] | None = 
 def _take(taken: list[int], dims: Sequence[tuple[int, int, int]], width: int, goal: int) -> None:
     """Extend a box along dims (index, size, stride) to runs of `goal` bytes, apart from gaps."""
     run = width
-    for i, size, apart in dims:
-        if run >= goal or apart >= run + LINE:
+    for i, size, spacing in dims:
+        if run >= goal or spacing >= run + LINE:
             return
-        steps = -(-size // min(size, -(-goal // apart)))
+        steps = -(-size // min(size, -(-goal // spacing)))
         taken[i] = max(taken[i], -(-size // steps))
-        run += apart * (taken[i] - 1)
+        run += spacing * (taken[i] - 1)
         if taken[i] < size:
             return

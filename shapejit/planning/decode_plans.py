@@ -38,12 +38,12 @@ class StoredNumbers(NamedTuple):
 class Operand(NamedTuple):
     """Scales or zero points in float32, one for each `per` elements of the result.
 
-    `place` is an address, or the index of the step that computes them; `apart` is their distance in
-    bytes, 0 if every run starts with the first one.
+    `place` is an address, or the index of the step that computes them; `spacing` is in bytes, 0 if
+    every run starts with the first one.
     """
 
     place: int
-    apart: int
+    spacing: int
     per: int
     staged: bool = False
 
@@ -90,12 +90,12 @@ class DecodePlan:
                     continue
                 flags |= flag * operand.staged
                 place = places[operand.place] if operand.staged else operand.place
-                operands += [place, operand.apart]
+                operands += [place, operand.spacing]
             block = step.scale.per // source.per if step.scale else 1
             begin = source.address + (source.units.first if source.units else 0)
-            apart = source.units.step if source.units else source.number.nbytes
+            spacing = source.units.step if source.units else source.number.nbytes
             rows.append([
-                readers[len(rows)], begin, apart, source.each, source.per,
+                readers[len(rows)], begin, spacing, source.each, source.per,
                 converts[len(rows)], max(1, block), *operands, flags, codes, places[-1],
             ])  # fmt: skip
         return np.array(rows, np.int64), stage
