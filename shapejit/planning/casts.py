@@ -24,7 +24,6 @@ from .tiles import Tile, tile_of
 
 RUN = 1 << 14  # elements of a run at most: their codes stay in an L1 cache
 VECTOR = 16  # elements with one scale that are worth a loop of their own
-BOX_ELEMENTS = 1 << 16
 # Elements of a box of packed ones along target and source: few pages are used at a time.
 SHUFFLED_RUNS = 2048, 128
 
@@ -128,15 +127,6 @@ def _parts(dims: Sequence[Dim], bits: int, unit: int) -> list[int]:
     if parts[last] > RUN:
         steps = -(-dims[last].size // RUN)
         parts[last] = min(RUN, -(-dims[last].size // steps // LINE) * LINE)
-    room = BOX_ELEMENTS // prod(parts)
-    for k in range(last - 1, -1, -1):
-        if room < 2 or parts[k + 1] < dims[k + 1].size:
-            break
-        if prod(parts[k + 1 :]) * 2 <= RUN and parts[k] < dims[k].size:
-            parts[k] = min(
-                dims[k].size, parts[k] * room, max(parts[k], RUN // prod(parts[k + 1 :]))
-            )
-            room = BOX_ELEMENTS // prod(parts)
     return parts
 
 

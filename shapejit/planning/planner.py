@@ -44,14 +44,21 @@ def plan(layout: Layout, unit: int = 0, into: Layout | None = None, count: int =
     """
     unit = unit or layout.bits
     target = into or Layout.row_major(layout.shape, unit)
-    return replace(_plan(layout, unit, into, count), seen=layout, into=target)
+    made = _planned(layout, unit, target, count)
+    whole = layout.bits == unit and (layout.bits | layout.offset) % 8 == 0 and into is None
+    most = min(thresholds.NO_PLAN_MAX_BYTES, STAGED_WHOLE)
+    if count < 2 or not whole or not 0 < made.nbytes <= most:
+        return made
+    if layout.size > thresholds.SHORT and slower_whole(made):
+        return made
+    offset = layout.offset
+    return Plan(Strategy.SMALL, made.nbytes, offset=offset, small=layout, seen=layout, into=target)
 
 
 def biased(layout: Layout, into: Layout, bias: int) -> Plan | None:
     """A `plan` that adds `bias` to each code, modulo the codes' range; None if there is none."""
     total = layout.size * layout.bits // 8
-    found = _shuffled(layout, into, normal_form(layout, into), total, bias)
-    return replace(found, seen=layout, into=into) if found else None
+    return _shuffled(layout, into, normal_form(layout, into), total, bias)
 
 
 def joined(layout: Layout, into: Layout, count: int, array_stride: int) -> Plan:
@@ -64,23 +71,12 @@ def joined(layout: Layout, into: Layout, count: int, array_stride: int) -> Plan:
     return _interleaved(layout, into, count, array_stride) or _one_by_one(layout, into, count)
 
 
-def _plan(layout: Layout, unit: int, into: Layout | None, copies: int) -> Plan:
-    made = _planned(layout, unit, into, copies)
-    whole = layout.bits == unit and (layout.bits | layout.offset) % 8 == 0 and into is None
-    if copies > 1 and whole and 0 < made.nbytes <= min(thresholds.NO_PLAN_MAX_BYTES, STAGED_WHOLE):
-        few = layout.size <= thresholds.SHORT
-        if few or not slower_whole(replace(made, seen=layout)):
-            return Plan(Strategy.SMALL, made.nbytes, offset=layout.offset, small=layout)
-    return made
-
-
-def _planned(layout: Layout, unit: int, into: Layout | None, copies: int) -> Plan:
+def _planned(layout: Layout, unit: int, target: Layout, copies: int) -> Plan:
     """The Plan for `copies` tensors, each copied on all threads."""
     nbytes = (layout.size * unit + 7) // 8
     if nbytes == 0:
-        return Plan(Strategy.NOTHING, 0)
+        return Plan(Strategy.NOTHING, 0, seen=layout, into=target)
     total = nbytes * copies
-    target = into or Layout.row_major(layout.shape, unit)
     gaps = not target.contiguous
     normal = normal_form(layout, target)
     run, loops = split_run(layout, unit, normal)
@@ -153,6 +149,8 @@ def by_tile(
         parallel=total >= thresholds.PARALLEL_FROM,
         streaming=streams
         and total >= (thresholds.RUNS_STREAM_FROM if runs else thresholds.STREAM_FROM),
+        seen=layout,
+        into=target,
     )
 
 
@@ -181,14 +179,16 @@ def _interleaved(layout: Layout, into: Layout, count: int, array_stride: int) ->
         for x, step in ((layout, 0), (into, array_stride))
     )
     sides = into.shape, layout.strides, into.strides
-    outer = merged(*(side[:at] for side in sides))
-    inner = merged(*(side[at:] for side in sides))
-    run, within = split_run(layout, bits, [Loop(*dim) for dim in inner])
-    loops = [
-        *(Loop(size, source // 8, to // 8) for size, source, to in outer),
-        ArrayLoop(count, 0, array_stride // 8),
-        *(Loop(size, source // 8, to // 8) for size, source, to in within),
-    ]
+    outer, inner = (
+        [Loop(*dim) for dim in merged(*(side[part] for side in sides))]
+        for part in (slice(at), slice(at, None))
+    )
+    # As if one array followed the other, beyond the reach of a block.
+    array = Loop(count, 8 * PAGE + layout.span[1] - layout.span[0], array_stride)
+    dims = [*outer, array, *inner]
+    run, around = split_run(layout, bits, dims)
+    loops = [Loop(size, source // 8, to // 8) for size, source, to in around]
+    loops[len(outer)] = ArrayLoop(count, 0, array_stride // 8)
     width, total = run // 8, count * layout.size * bits // 8
     if total < numpy_below(width, True):
         return None
@@ -197,9 +197,6 @@ def _interleaved(layout: Layout, into: Layout, count: int, array_stride: int) ->
         return None
     made = None
     if tile.strategy is Strategy.ROWS_IN_TURNS:
-        # As if one array followed the other, beyond the reach of a block.
-        array = Loop(count, 8 * PAGE + layout.span[1] - layout.span[0], array_stride)
-        dims = [*(Loop(*dim) for dim in outer), array, *(Loop(*dim) for dim in inner)]
         made = _in_blocks(seen, target, mixed_of(dims, bits), total)
         parted = made and any(8 * loop.source >= array.source for loop in made.loops)
         if made and (parted or made.width < 2 * width):
