@@ -24,6 +24,7 @@ from .tiles import Tile, tile_of
 
 RUN = 1 << 14  # elements of a run at most: their codes stay in an L1 cache
 VECTOR = 16  # elements with one scale that are worth a loop of their own
+BOX_ELEMENTS = 1 << 16
 # Elements of a box of packed ones along target and source: few pages are used at a time.
 SHUFFLED_RUNS = 2048, 128
 
