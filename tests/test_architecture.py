@@ -200,7 +200,6 @@ SIZES = {
     "planning/encode_plans": {"MOST_BLOCK"},
     "planning/planner": {"MOST_IN_TURNS"},
     "planning/shuffles": {"LEAST_MIXED", "MANY_BLOCKS", "MOST_MIXED", "MOST_VECTORS", "VECTOR"},
-    "planning/tables": {"WAYS"},
     "planning/units": {"MOST", "WORTH"},
 }
 WIDEST = 64  # bits of an element that has a plan of its own, and bytes of a line

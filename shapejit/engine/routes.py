@@ -182,7 +182,7 @@ def casts(
         numbers = tuple((8 * at, layout) for at, layout in zip(operands, own, strict=True))
         numpy_fallback.convert(sources, layout, targets, target, conversion, numbers)
 
-    asked = plan, conversion._replace(scales=plan.lie), fresh
+    asked = plan, conversion._replace(scales=plan.scale_pattern), fresh
     return Route(cast_kind(*asked), plan, partial(cast_work, *asked), instead)
 
 
@@ -215,7 +215,7 @@ def run(
         return route
     work = route.work_for(tensors, fresh)
     addresses = work.addresses(sources, targets)
-    if isinstance(plan, Plan) and plan.apart:
+    if isinstance(plan, Plan) and plan.array_stride:
         work, tensors = interleaved_work(work, plan, sources), 1
     elif operands != (0, 0):
         work = work.with_operands(*operands)

@@ -50,11 +50,11 @@ from .memory import (
 from .odometer import seek, step
 from .shares import take
 from .tiles import tile_at
-from .transpositions import NEAR
 from .vectors import transpose_even
 
 BUFFER_PITCH = BIT_COLUMNS  # bytes of a row in the buffer, with a byte per element
 AHEAD = 16 * LINE_BITS  # of rows: the distance of prefetching
+NEAR = 4  # distance in rows of prefetching for the buffer
 _BYTE, _PIECE, _LINE = WIDTHS[1], COUNTS[2], COUNTS[8]  # tags: an element, words of 8 bytes
 
 

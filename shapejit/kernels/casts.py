@@ -43,13 +43,13 @@ def reordered(
 
     Lines of the next box, which begins at `ahead`, are prefetched.
     """
-    apart = ahead - source
+    spacing = ahead - source
     ahead += fetch[NEAR]
     end = ahead
-    if fetch[NEAR_BYTES] > 0 and apart != 0:
+    if fetch[NEAR_BYTES] > 0 and spacing != 0:
         end += room
-        apart = 0
-    put(source, to, address_of(fetch), spans, ahead, end, apart, mover)
+        spacing = 0
+    put(source, to, address_of(fetch), spans, ahead, end, spacing, mover)
     return to
 
 

@@ -46,18 +46,17 @@ def coders(width: int) -> tuple[Function, Function]:
 
 # The table of a tile. ROWS and COLUMNS: how many there are, where their offsets start,
 # how many one step of the outermost dim has, that step's stride in the other buffer, how
-# many a block takes, and how far apart columns lie in the source.
+# many a block takes, and the spacing of columns in the source.
 ROWS, COLUMNS, STAGED = range(3)
 COUNT, START, INNER, STRIDE, BLOCK, STEP = range(6)
 UNIT = STEP  # of ROWS: the bytes of an element in the target
 # STAGED: whether the stage holds one run, where the columns' offsets on it start, how far
-# apart they are, whether rows pass through a buffer, and where that and the packed rows
-# lie behind the stage.
-DENSE, _, PITCH, BOUNCED, BUFFER_AT, MADE_AT = range(6)
-LINE_ALIGNED = MADE_AT  # of STAGED, in tiles of bytes: see `planning.tables`
+# apart they are, in tiles of bytes whether lines are aligned (see `planning.tables`), in tiles
+# of bits where the buffer and the packed rows are behind the stage.
+DENSE, _, PITCH, LINE_ALIGNED, BUFFER_AT, MADE_AT = range(6)
 ONE_VECTOR, ANY_VECTORS = 1, 2  # LINE_ALIGNED: lines that are stored straight to the target
-DENSE_PIECES = 2  # as DENSE: and rows are whole pieces
 KEPT = 3  # lines of the stage of SCATTER, for each column
+DENSE_PIECES = 2  # as DENSE: and rows are whole pieces
 GROUP = START  # of STAGED, in tiles of bits: how many columns follow one another, if DENSE
 
 # The table of a box: (COUNT, START) of the offsets of its rows and columns in the source,

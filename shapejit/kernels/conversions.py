@@ -11,8 +11,7 @@ the target. `plain_conversions` does the same by NumPy.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import reduce
 from operator import and_
 from typing import Any
@@ -22,8 +21,8 @@ from llvmlite import ir
 
 from ..runtime.cpu_caches import LINE
 from . import llvm, numerics
-from .lanes import Lanes, load, type_of
-from .llvm import I64, POINTER, Address, Builder, Counted, Value, emits
+from .lanes import Lanes, by_vectors, load, loop, type_of
+from .llvm import I64, POINTER, Address, Builder, Value, emits
 from .number_vectors import decoded, encoded, found_in, has_tables, takes_words, words_of
 from .numbers import Conversion
 from .numerics import Values
@@ -34,8 +33,6 @@ AHEAD = 4096  # the distance of prefetching in bytes; 1024 was no better
 GROUPS = 16, 32  # elements with one scale, of which a wide vector holds several
 TABLED = 32  # elements that are looked up together
 CODES = 16  # the results of a table
-
-Own = tuple[Values, Values] | None  # the range of the elements that a vector stores
 
 # source, target, count, block, scale, scale step (bytes), zero point, its step
 SIGNATURE = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, I64, I64, *[POINTER, I64] * 2])
@@ -67,80 +64,34 @@ class _Run:
         self.operands = list(zip(operands[::2], operands[1::2], strict=True))[:several]
         self.floats = np.dtype(f"f{conversion.arithmetic // 8}") if several else np.dtype("f4")
         self.zero = self.count.constant(0)
-        if streamed:  # where a vector stands of which some elements are stored
-            room = builder.alloca(ir.ArrayType(I64, WIDEST))
-            self.beside = self.count.of(builder.bitcast(room, POINTER))
         self.tabled = conversion.scales == "blocks" and has_tables(conversion)
         if self.tabled:
             self.table = builder.alloca(type_of("u2", CODES))
             self.left, self.at = builder.alloca(I64), builder.alloca(I64)
 
     def write(self) -> None:
-        """Convert all elements."""
-        count = self.count
-        with self.builder.if_else((count < LANES).value) as (few, many):
-            with few, self.loop(count, 1) as index:
-                self._elements(index, 1)
-            with many:
-                if self.streamed:
-                    self._by_lines()
-                else:
-                    self._aligned()
+        """Convert all elements.
 
-    @contextmanager
-    def loop(self, count: Values, step: Values | int) -> Iterator[Values]:
-        """A loop over `count` elements, `step` at a time."""
-        by = step if isinstance(step, Lanes) else count.constant(step)
-        with Counted(self.builder, count.value, by.value) as index:
-            yield count.of(index)
-
-    def _before_line(self, otherwise: Values) -> Values:
-        """How many elements come before a line of the target, or `otherwise` if none begins one."""
-        nbytes, before = self.conversion.target.nbytes, -self.target & LINE - 1
-        found: Values = np.where(before % nbytes == 0, before // nbytes, otherwise)
-        return found
-
-    def _aligned(self) -> None:
-        """Convert all elements, a vector that reaches over the first line before all others.
-
-        Stores across lines take twice the time.
+        Stores across lines take twice the time. A store to a line with pending nontemporal stores
+        waits for these: no vector reaches back to streamed lines.
         """
-        long = self.count >= 2 * WIDEST
-        head: Values = np.where(long, self._before_line(self.zero), 0)
-        with self.builder.if_then((head != 0).value):
-            self._elements(self.zero, WIDEST)
-        whole = self.count - head & -WIDEST
-        self._wide(head, whole)
-        self._vectors(head + whole)
-
-    def _by_lines(self) -> None:
-        """Convert all elements, and stream those of whole lines of the target."""
-        # If no element begins a line, all come before the first one.
-        head = np.minimum(self._before_line(self.count), self.count)
-        left = self.count - head
-        with self.builder.if_else((left >= WIDEST).value) as (long, short):
-            with short:
-                self._vectors(self.zero)
-            with long:
-                last = self.target + (self.count * self.conversion.target.nbytes - 1)
-                with self.builder.if_then((head != 0).value):  # lines that are not written whole
-                    llvm.prefetch(self.builder, self.target.value, True)
-                    llvm.prefetch(self.builder, last.value, True)
-                whole = left & -WIDEST
-                self._wide(head, whole)
-                with self.loop(head.constant(2), 1) as turn:
-                    tail = turn != 0
-                    first = np.where(tail, head + whole, 0)
-                    end: Values = np.where(tail, self.count, head)
-                    with self.builder.if_then((first < end).value):
-                        index = np.minimum(first, self.count - WIDEST)
-                        self._elements(index, WIDEST, (first, end))
-
-    def _vectors(self, begin: Values) -> None:
-        """Convert the elements from `begin` on; the last vector reaches back."""
-        last = self.count - LANES
-        with self.loop(self.count - begin, LANES) as index:
-            self._elements(np.minimum(begin + index, last), LANES)
+        count, zero, nbytes = self.count, self.zero, self.conversion.target.nbytes
+        before = -self.target & LINE - 1
+        begins = (before % nbytes == 0) & (count >= 2 * WIDEST)  # some element begins a line
+        head = np.where(begins, before // nbytes, count if self.streamed else 0)
+        whole = count - head & -WIDEST
+        if not self.streamed:
+            with self.builder.if_then((head != 0).value):
+                self._elements(zero, WIDEST)
+        with self.builder.if_then((whole != 0).value):
+            self._wide(head, whole)
+        if not self.streamed:
+            by_vectors(head + whole, count, zero, LANES, self._elements)
+            return
+        with loop(count.constant(2)) as turn:
+            tail = turn != 0
+            begin: Values = np.where(tail, head + whole, 0)
+            by_vectors(begin, np.where(tail, count, head), begin, LANES, self._elements)
 
     def _wide(self, begin: Values, count: Values) -> None:
         """Convert `count` elements by wide vectors."""
@@ -156,9 +107,9 @@ class _Run:
             some: Values = np.where(grouped, rest, 0)
             rest = rest - some
             ahead = begin & group - 1
-            with self.loop(some, WIDEST) as index:
+            with loop(some, WIDEST) as index:
                 self._grouped(begin + index, group, ahead)
-        with self.loop(rest, WIDEST) as index:
+        with loop(rest, WIDEST) as index:
             self._elements(begin + index, WIDEST)
 
     def _looked_up(self, begin: Values, count: Values) -> None:
@@ -166,7 +117,7 @@ class _Run:
         block = self.block
         k = begin // block
         self._keep(k, (k + 1) * block - begin, self._results(k))
-        with self.loop(count, TABLED) as index:
+        with loop(count, TABLED) as index:
             place = begin + index
             codes = self._loaded(place, TABLED)
             k, left = (self.zero.of(self.builder.load(at)) for at in (self.at, self.left))
@@ -203,24 +154,24 @@ class _Run:
             operands.append(np.where(first, *(end.repeated(group) for end in ends)))
         self._converted(index, WIDEST, operands)
 
-    def _elements(self, index: Values, lanes: int, own: Own = None) -> None:
-        """Convert a vector of elements, and store those of `own`."""
+    def _elements(self, index: Values, lanes: int) -> None:
+        """Convert a vector of elements."""
         if self.conversion.scales != "blocks":
             size = self.floats.itemsize
             each = [load(begin + index * size, self.floats, lanes) for begin, _ in self.operands]
-            self._converted(index, lanes, each, own)
+            self._converted(index, lanes, each)
             return
         before = index // self.block
         if lanes <= LANES:
             operands = self._one(before, lanes) if lanes == 1 else self._several(index, lanes)
-            self._converted(index, lanes, operands, own)
+            self._converted(index, lanes, operands)
             return
         left = (before + 1) * self.block - index
         with self.builder.if_else((left >= lanes).value) as (one_block, blocks):
             with one_block:
-                self._converted(index, lanes, self._one(before, lanes), own)
+                self._converted(index, lanes, self._one(before, lanes))
             with blocks:
-                self._converted(index, lanes, self._several(index, lanes), own)
+                self._converted(index, lanes, self._several(index, lanes))
 
     def _one(self, block: Values, lanes: int) -> list[Values]:
         """The operands of the elements of one block."""
@@ -240,10 +191,8 @@ class _Run:
         many = (llvm.joined(self.builder, [*found]) for found in zip(*parts, strict=True))
         return [self.zero.of(value, self.floats) for value in many]
 
-    def _converted(
-        self, index: Values, lanes: int, operands: Sequence[Values], own: Own = None
-    ) -> None:
-        self._store(self._result(self._loaded(index, lanes), operands), index, own)
+    def _converted(self, index: Values, lanes: int, operands: Sequence[Values]) -> None:
+        self._store(self._result(self._loaded(index, lanes), operands), index)
 
     def _result(self, codes: Values, operands: Sequence[Values]) -> Values:
         """The results of codes."""
@@ -270,23 +219,12 @@ class _Run:
                 llvm.prefetch(self.builder, (begin + (AHEAD + line)).value)
         return codes
 
-    def _store(self, value: Values, index: Values, own: Own = None) -> None:
-        """Store a vector of results, nontemporally if streamed; or its elements `own` only.
-
-        Other elements are not written, not even masked: a store to a line with pending nontemporal
-        stores waits for these.
-        """
-        builder, nbytes = self.builder, self.conversion.target.nbytes
-        if own is None:
-            place = self.target + index * nbytes
-            stored = llvm.store(builder, value.value, place.value)
-            if self.streamed and value.count > LANES:
-                llvm.nontemporal(builder, stored, LINE)
-            return
-        llvm.store(builder, value.value, self.beside.value)
-        first, end = own
-        begin, place = self.beside + (first - index) * nbytes, self.target + first * nbytes
-        llvm.copy(builder, place.value, begin.value, ((end - first) * nbytes).value)
+    def _store(self, value: Values, index: Values) -> None:
+        """Store a vector of results, nontemporally if streamed."""
+        place = self.target + index * self.conversion.target.nbytes
+        stored = llvm.store(self.builder, value.value, place.value)
+        if self.streamed and value.count > LANES:
+            llvm.nontemporal(self.builder, stored, LINE)
 
 
 def first_of(count: Values, group: int, lanes: int, nbytes: int) -> Values:

@@ -24,7 +24,7 @@ PAGES = 4  # read and written alternately: a quarter faster than memcpy; 6 are n
 AHEAD = 2048  # bytes from the row that is copied to the one that is prefetched: 1.5 -> 1.3 x limit
 ASKED = 2 * LINE  # bytes of a row from which on it is prefetched; 8 lines: up to 2 x the time
 CALLED = 8 * LINE  # bytes of a run from which a call of memcpy pays
-_BYTE, _FOUR = WIDTHS[1], WIDTHS[4]
+_BYTE, _FOUR, _PIECE = WIDTHS[1], WIDTHS[4], WIDTHS[PIECE]
 
 
 @kernel
@@ -67,8 +67,7 @@ def lines_of(
 def stream_pages(target: Address, source: Address, nbytes: int) -> None:
     """`stream` of large memory, alternating between several pages: one cannot saturate memory."""
     done = min(-target & (LINE - 1), nbytes)
-    if done > 0:
-        copy(target, source, done)
+    copy(target, source, done)
     while done + PAGES * PAGE <= nbytes:
         for line in range(done, done + PAGE, LINE):
             for page in range(0, PAGES * PAGE, PAGE):
@@ -90,6 +89,17 @@ def run(places: Table, work: Numbers, span: Numbers, stage: Address, nbytes: int
 
 
 @inlined
+def move_ends(target: Address, source: Address, nbytes: int, width: Any) -> None:
+    """memcpy of one to four elements of this width, which overlap in the middle."""
+    size = size_of(width)
+    move(target, source, width)
+    if nbytes > 2 * size:
+        move(target + size, source + size, width)
+        move(target + nbytes - 2 * size, source + nbytes - 2 * size, width)
+    move(target + nbytes - size, source + nbytes - size, width)
+
+
+@inlined
 def move_run(target: Address, source: Address, nbytes: int) -> None:
     """memcpy that is fast for short runs; the last move overlaps the previous one."""
     if nbytes > CALLED:
@@ -101,17 +111,9 @@ def move_run(target: Address, source: Address, nbytes: int) -> None:
             done += LINE
         move_line(target + nbytes - LINE, source + nbytes - LINE)
     elif nbytes >= PIECE:
-        move_piece(target, source)
-        if nbytes > 2 * PIECE:
-            move_piece(target + PIECE, source + PIECE)
-            move_piece(target + nbytes - 2 * PIECE, source + nbytes - 2 * PIECE)
-        move_piece(target + nbytes - PIECE, source + nbytes - PIECE)
+        move_ends(target, source, nbytes, _PIECE)
     elif nbytes >= 4:
-        move(target, source, _FOUR)
-        if nbytes > 8:
-            move(target + 4, source + 4, _FOUR)
-            move(target + nbytes - 8, source + nbytes - 8, _FOUR)
-        move(target + nbytes - 4, source + nbytes - 4, _FOUR)
+        move_ends(target, source, nbytes, _FOUR)
     else:
         for i in range(nbytes):
             move(target + i, source + i, _BYTE)

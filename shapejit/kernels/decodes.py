@@ -21,13 +21,13 @@ from .shuffles import shuffle
 @kernel
 def decode_step(row: Numbers, begin: int, count: int, stage: Address, into: Address) -> None:
     """Run a step for the elements [begin, begin + count) of the result."""
-    (read, place, apart, unit, per, converts, block,
+    (read, place, spacing, unit, per, converts, block,
      scale, scale_apart, zero, zero_apart, staged, codes_at, _) = row  # fmt: skip
     first, some = begin // per, max(1, count // per)
-    codes = pointer(place) + first // unit * apart
+    codes = pointer(place) + first // unit * spacing
     if read != 0:
         nowhere = pointer(0)
-        shuffle(read, codes, stage + codes_at, nowhere, some // unit, apart, 0, 0, 0)
+        shuffle(read, codes, stage + codes_at, nowhere, some // unit, spacing, 0, 0, 0)
         codes = stage + codes_at
     scales, zeros = pointer(scale), pointer(zero)
     if staged & SCALE_STAGED != 0:
@@ -42,9 +42,9 @@ def decode_step(row: Numbers, begin: int, count: int, stage: Address, into: Addr
 @kernel
 def ask_step(row: Numbers, begin: int, count: int) -> None:
     """Prefetch the codes of the elements [begin, begin + count), which are next."""
-    _, place, apart, unit, per = row[:5]
-    source = pointer(place) + begin // per // unit * apart
-    for line in range(0, max(1, count // per) // unit * apart, LINE):
+    _, place, spacing, unit, per = row[:5]
+    source = pointer(place) + begin // per // unit * spacing
+    for line in range(0, max(1, count // per) // unit * spacing, LINE):
         prefetch(source + line)
 
 

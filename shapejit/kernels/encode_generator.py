@@ -2,14 +2,13 @@
 
 A box stays in a cache during three steps: the number of largest magnitude of each block, found by
 integer comparisons, since floats are ordered like their bits; the scales of several blocks at once;
-then the codes. Intermediate results are on the stage. The function returns 1 if some number is not
-finite, or some scale is so small that NumPy's result depends on the processor.
+then the codes. Intermediate results are on the stage. The function does not return 0 if some number
+is not finite, or some scale is so small that NumPy's result depends on the processor.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,9 @@ from llvmlite import ir
 
 from ..runtime.cpu_caches import LINE
 from . import llvm
-from .encodings import FIXED, FLOAT32, LARGEST, LINED_UP, STAGED, WIDEST, Encoding
-from .lanes import Lanes, load
-from .largest_magnitude import Largest
+from .encodings import FIXED, FLOAT32, LARGEST, LEAST, LINED_UP, STAGED, WIDEST, Encoding
+from .lanes import Lanes, by_vectors, load, loop
+from .largest_magnitude import Largest, magnitudes, of_blocks
 from .llvm import I64, POINTER
 from .nearest_codes import coded
 from .number_vectors import decoded
@@ -31,8 +30,6 @@ from .scale_generator import scales
 SIGNATURE = ir.FunctionType(I64, [POINTER] * 3 + [I64] * 4 + [POINTER] * 2)
 
 LONG = 64  # elements of a vector of a long block
-
-Count = Values | int  # of elements
 
 
 def write(function: Any, what: Encoding) -> None:
@@ -61,8 +58,8 @@ class _Box:
          self.target_pitch, self.factor, stage) = given  # fmt: skip
         self.block = stage.constant(what.block) if what.block else self.columns
         self.nbytes, self.dtype = what.source.nbytes, f"u{what.source.nbytes}"
-        lanes = (LONG, LONG // 2, LONG // 4, 1)
-        self.largest = Largest(builder, self.dtype, what.rule.name == WIDEST, lanes)
+        self.lanes = next(n for n in (LONG, LONG // 2, LEAST) if what.block % n == 0)
+        self.largest = Largest(builder, self.dtype, (self.lanes, 1))
         self.ahead = self.columns * self.nbytes
         self.rare = builder.alloca(I64)
         builder.store(llvm.number(0), self.rare)
@@ -70,39 +67,19 @@ class _Box:
         room = 4 * (self.blocks + LINED_UP - 1 & -LINED_UP)
         self.most, self.stored, self.by = (stage + room * k for k in range(STAGED))
 
-    @contextmanager
-    def loop(self, count: Values, step: Count = 1) -> Iterator[Values]:
-        """A loop over `count` elements, `step` at a time."""
-        by = step if isinstance(step, Lanes) else count.constant(step)
-        with llvm.Counted(self.builder, count.value, by.value) as index:
-            yield count.of(index)
-
-    def _lengths(self, begin: Values) -> Iterator[tuple[AbstractContextManager[Any], Count]]:
-        """Branches for a block: for all of its elements, or for those that exist."""
-        left = self.columns - begin
-        if self.what.places:
-            yield nullcontext(), self.what.block
-        elif not self.what.block:
-            yield nullcontext(), left
-        else:
-            with self.builder.if_else((left >= self.block).value) as (whole, part):
-                yield whole, self.what.block
-                yield part, left
-
-    def _over(self, count: Count, step: Callable[[int, Values], None]) -> None:
-        """Run `step` for vectors, the last of which reaches back, or for single elements."""
-        if isinstance(count, int):
-            for at in range(0, count, _lanes(count)):
-                step(_lanes(count), self.columns.constant(at))
-            return
-        with self.builder.if_else((count < LONG).value) as (few, many):
-            with few, self.loop(count) as index:
-                step(1, index)
-            with many, self.loop(count, LONG) as index:
-                step(LONG, np.minimum(index, count - LONG))
+    def _over(self, block: Values, step: Callable[[Values, int], None]) -> None:
+        """Run `step` for the elements of a block in a row."""
+        begin = block * self.block
+        end = np.minimum(begin + self.block, self.columns)
+        with self.builder.if_else((end - begin == self.what.block).value) as (whole, part):
+            with whole:
+                for at in range(0, self.what.block, self.lanes):
+                    step(begin + at, self.lanes)
+            with part:
+                by_vectors(begin, end, begin, self.lanes, step)
 
     def _loaded(
-        self, lanes: int, row: Values, index: Values, ahead: Values | None = None
+        self, row: Values, index: Values, lanes: int, ahead: Values | None = None
     ) -> Values:
         """The codes of a vector of elements; the line `ahead` bytes further is prefetched."""
         at = row + index * self.nbytes
@@ -118,34 +95,29 @@ class _Box:
 
     def reduce(self) -> None:
         """Write that of each block to the stage; the rest of its last vector is zero."""
-        whole = self.blocks & -LINED_UP
-        with self.builder.if_then((whole != self.blocks).value):
-            self._store(self.blocks.spread(LINED_UP).constant(0, "u4"), self.most + 4 * whole)
-        if not self.what.places or self.what.block & self.what.block - 1:
-            whole = self.blocks.constant(0)
-        else:
-            with self.loop(whole, LINED_UP) as k:
-                begin = self.source + self.nbytes * self.what.block * k
-                found = self.largest.of_blocks(begin, self.what.block, LINED_UP)
+        blocks, block = self.blocks, self.what.block
+        whole = blocks & -LINED_UP
+        with self.builder.if_then((whole != blocks).value):
+            self._store(blocks.spread(LINED_UP).constant(0, "u4"), self.most + 4 * whole)
+        if not self.what.places or block & block - 1:
+            with loop(blocks) as k:
+                self._store(self._largest(k), self.most + 4 * k)
+            return
+        signed = self.what.rule.name == WIDEST
+        for first, end, count in ((blocks.constant(0), whole, LINED_UP), (whole, blocks, 1)):
+            with loop(end - first, count) as index:
+                k = first + index
+                begin = self.source + self.nbytes * block * k
+                found = of_blocks(begin, self.dtype, block, count, signed)
                 self._store(found, self.most + 4 * k)
-        with self.loop(self.blocks - whole) as k:
-            at = whole + k
-            begin, place = at * self.block, self.most + 4 * at
-            for branch, count in self._lengths(begin):
-                with branch:
-                    self._store(self._largest(begin, count), place)
 
-    def _largest(self, begin: Values, count: Count) -> Values:
+    def _largest(self, block: Values) -> Values:
         """That of the rows of one block."""
-        found = self.largest
-        if isinstance(count, int) and self.what.rule.name == WIDEST:
-            return found.first_of(self._loaded(count, self.source, begin))
-        lanes = [_lanes(count)] if isinstance(count, int) else [LONG, 1]
-        found.clear(lanes)
-        with self.loop(self.rows) as r:
+        self.largest.clear()
+        with loop(self.rows) as r:
             row = self.source + r * self.pitch
-            self._over(count, lambda n, i: found.take(self._loaded(n, row, begin + i)))
-        return found.taken(lanes)
+            self._over(block, lambda i, n: self.largest.take(self._loaded(row, i, n)))
+        return self.largest.taken()
 
     # Scales
 
@@ -153,14 +125,12 @@ class _Box:
         """Write the multipliers or divisors of elements to the stage; store scales."""
         builder, what, nbytes = self.builder, self.what, self.what.scale.nbytes
         factor = load(self.factor, "f4").spread(LINED_UP)
-        with self.loop(self.blocks, LINED_UP) as k:
+        with loop(self.blocks, LINED_UP) as k:
             codes = load(self.most + 4 * k, "u4", LINED_UP).astype(self.dtype)
             most = decoded(codes, Conversion(what.source, FLOAT32, 32))
             stored, by, rare = scales(what, most, factor)
-            flags = builder.bitcast(rare.value, ir.IntType(LINED_UP))
-            before, flags = builder.load(self.rare), k.of(builder.zext(flags, I64))
-            kept: Values = np.where(flags != 0, 1, k.of(before))
-            builder.store(kept.value, self.rare)
+            flags = builder.zext(builder.bitcast(rare.value, ir.IntType(LINED_UP)), I64)
+            builder.store(builder.or_(builder.load(self.rare), flags), self.rare)
             self._store(stored, self.stored + nbytes * k)
             self._store(by, self.by + 4 * k)
         self._spread(nbytes)
@@ -172,7 +142,7 @@ class _Box:
             given = self.scales, self.stored, self.blocks * nbytes
             llvm.copy(self.builder, *(x.value for x in given))
             return
-        with self.loop(self.blocks, len(places)) as k:
+        with loop(self.blocks, len(places)) as k:
             begin = self.scales + k // len(places) * step
             for i, place in enumerate(places):
                 one = load(self.stored + (k + i) * nbytes, f"u{nbytes}")
@@ -185,22 +155,20 @@ class _Box:
         what = self.what
         if what.places:
             several = max(1, what.lanes // what.block)
-            with self.loop(self.columns, what.lanes) as index:
+            with loop(self.columns, what.lanes) as index:
                 by = self._scaling(index // self.block, several)
-                codes = self._loaded(what.lanes, self.source, index, self.ahead)
+                codes = self._loaded(self.source, index, what.lanes, self.ahead)
                 self._pack(codes, what.places, by, self.target + index // what.lanes * what.step)
             return
-        with self.loop(self.rows) as r, self.loop(self.blocks) as k:
+        with loop(self.rows) as r, loop(self.blocks) as k:
             row, into = self.source + r * self.pitch, self.target + r * self.target_pitch
-            begin, by = k * self.block, self._scaling(k, 1)
+            by = self._scaling(k, 1)
 
-            def step(lanes: int, index: Values) -> None:
-                at, places = begin + index, tuple(range(0, 8 * lanes, 8))
-                self._pack(self._loaded(lanes, row, at, self.ahead), places, by, into + at)
+            def step(index: Values, lanes: int) -> None:
+                places = tuple(range(0, 8 * lanes, 8))
+                self._pack(self._loaded(row, index, lanes, self.ahead), places, by, into + index)
 
-            for branch, count in self._lengths(begin):
-                with branch:
-                    self._over(count, step)
+            self._over(k, step)
 
     def _scaling(self, block: Values, count: int) -> Values:
         """What the elements of some blocks are scaled by."""
@@ -246,10 +214,5 @@ class _Box:
         value = read(codes)
         signs = value.view("u4")
         if what.target.kind == "float":
-            value = read(self.largest.magnitudes(codes))
+            value = read(magnitudes(codes))
         return coded(what, value, signs, scale)
-
-
-def _lanes(count: int) -> int:
-    """The lanes of vectors that so many elements are taken by."""
-    return next(n for n in (LONG, LONG // 2, LONG // 4, 1) if count % n == 0)

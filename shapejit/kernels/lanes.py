@@ -7,7 +7,8 @@ have the dtype of the other operand.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -85,8 +86,7 @@ class Lanes(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __getitem__(self, which: slice) -> Values:
         """Some of the elements, in order."""
-        order = list(range(self.count)[which])
-        return self.of(llvm.shuffle(self.builder, self.value, self.value, order))
+        return self.chosen(list(range(self.count)[which]))
 
     def chosen(self, order: list[int], other: Values | None = None) -> Values:
         """The elements at these indices; those beyond the end are in `other` Lanes."""
@@ -101,8 +101,7 @@ class Lanes(np.lib.mixins.NDArrayOperatorsMixin):
 
     def repeated(self, times: int) -> Values:
         """Each element so many times."""
-        order = [k // times for k in range(times * self.count)]
-        return self.of(llvm.shuffle(self.builder, self.value, self.value, order))
+        return self.chosen([k // times for k in range(times * self.count)])
 
     def spread(self, count: int) -> Values:
         """A single value, so many times."""
@@ -146,6 +145,27 @@ def _added(a: Values, b: Values) -> Values:
 def load(place: Values, dtype: Any, count: int = 0) -> Values:
     """So many elements at an address, which need not be aligned."""
     return place.of(llvm.load(place.builder, place.value, type_of(dtype, count)), dtype)
+
+
+@contextmanager
+def loop(count: Values, step: int = 1) -> Iterator[Values]:
+    """A loop over `count` elements, `step` at a time."""
+    with llvm.counted(count.builder, count.value, llvm.number(step)) as index:
+        yield count.of(index)
+
+
+def by_vectors(
+    begin: Values, end: Values, least: Values, lanes: int, step: Callable[[Values, int], None]
+) -> None:
+    """Run `step(index, lanes)` for the elements [begin, end), or for single elements.
+
+    The last vector reaches back, to `least` at most.
+    """
+    with begin.builder.if_else((end - least < lanes).value) as (few, many):
+        with few, loop(end - begin) as index:
+            step(begin + index, 1)
+        with many, loop(end - begin, lanes) as index:
+            step(np.minimum(begin + index, end - lanes), lanes)
 
 
 def called(builder: Any, name: str, returns: Any, *given: Any) -> Any:

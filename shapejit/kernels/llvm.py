@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from llvmlite import ir
@@ -64,32 +65,21 @@ def _type(annotation: str, given: Any) -> Any:
     return (numbers | pointers.TYPES).get(annotation, given)
 
 
-class Counted:
-    """A loop of the builder: `with Counted(builder, count, step) as index`."""
-
-    def __init__(self, builder: Any, count: Any, step: Any) -> None:
-        self.builder, self.count, self.step = builder, count, step
-
-    def __enter__(self) -> Any:
-        builder = self.builder
-        before = builder.block
-        self.head = builder.append_basic_block("loop")
-        body = builder.append_basic_block("body")
-        self.after = builder.append_basic_block("after")
-        builder.branch(self.head)
-        builder.position_at_end(self.head)
-        self.index = builder.phi(I64)
-        self.index.add_incoming(ir.Constant(I64, 0), before)
-        more = builder.icmp_signed("<", self.index, self.count)
-        builder.cbranch(more, body, self.after)
-        builder.position_at_end(body)
-        return self.index
-
-    def __exit__(self, *fault: object) -> None:
-        builder = self.builder
-        self.index.add_incoming(builder.add(self.index, self.step), builder.block)
-        builder.branch(self.head)
-        builder.position_at_end(self.after)
+@contextmanager
+def counted(builder: Builder, count: Value, step: Value) -> Iterator[Value]:
+    """A loop over an index, from 0 to `count` by steps."""
+    before = builder.block
+    head, body, after = (builder.append_basic_block(name) for name in ("loop", "body", "after"))
+    builder.branch(head)
+    builder.position_at_end(head)
+    index = builder.phi(I64)
+    index.add_incoming(number(0), before)
+    builder.cbranch(builder.icmp_signed("<", index, count), body, after)
+    builder.position_at_end(body)
+    yield index
+    index.add_incoming(builder.add(index, step), builder.block)
+    builder.branch(head)
+    builder.position_at_end(after)
 
 
 def number(value: int) -> Any:

@@ -14,8 +14,6 @@ from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED, TENSOR
 from .constants import (
     ANY_VECTORS,
     BLOCK,
-    BOUNCED,
-    BUFFER_AT,
     COLUMNS,
     COUNT,
     DENSE,
@@ -35,19 +33,25 @@ from .jit import Address, Numbers, Table, kernel
 from .memory import address_of, move_line, move_piece, pointer, prefetch, size_of
 from .odometer import offset_at, seek, step
 from .shares import take
-from .transpositions import transpose_buffered, transpose_lines, transpose_rows
+from .transpositions import transpose_lines, transpose_rows
 from .vectors import VECTOR_ROWS
 
 
 @kernel
 def tile_at(
-    at: Numbers, tile: Table, loops: Table, over: int, steps: tuple[int, int], apart: int, line: int
+    at: Numbers,
+    tile: Table,
+    loops: Table,
+    over: int,
+    steps: tuple[int, int],
+    spacing: int,
+    line: int,
 ) -> tuple[int, int, int, int, int, int, int, int]:
     """The tile at `at`.
 
     Returns its first own row; the first row to fill, and how many; how many columns there are; the
     offset of its source and the index of its rows' offsets; the same of its target and columns.
-    Columns are `apart` in the source.
+    `spacing` is that of columns in the source.
 
     Tiles at an edge reach back, so that every block of `steps`, rows and columns, is whole; rows
     run `over` further, for the lines that end after the tile. Unless `line` is negative, rows are
@@ -68,7 +72,7 @@ def tile_at(
         high = min(end + ((line - end) % over if end < count else 0), count)
     begin, rows = offset_at(tile, ROWS, low)
     into, columns = offset_at(tile, COLUMNS, q_low)
-    return own, low, high - low, q_high - q_low, begin + q_low * apart, rows, into, columns
+    return own, low, high - low, q_high - q_low, begin + q_low * spacing, rows, into, columns
 
 
 @kernel
@@ -140,10 +144,8 @@ def tiles(
     steps = PIECE // size * size_of(pieces), PIECE // size
     over = LINE // tile[ROWS, UNIT] if streamed else 0
     table, step_p = address_of(offsets), steps[0]
-    buffered = streamed and tile[STAGED, BOUNCED] == 1
     straight = ONE_VECTOR if PIECE * size_of(pieces) == LINE else ANY_VECTORS
     line_aligned = streamed and tile[STAGED, LINE_ALIGNED] >= straight and entry == 0
-    buffer = stage + tile[STAGED, BUFFER_AT]
     at = span[SPAN:]
     while take(work, span):
         source, target = pointer(places[0, span[TENSOR]]), pointer(places[1, span[TENSOR]])
@@ -173,14 +175,9 @@ def tiles(
                 near, near_rows = ahead, rows_ahead
                 if i + step_p < count:
                     near, near_rows = src, first + 8 * step_p
-                if buffered:
-                    transpose_buffered(
-                        src, first, to, where, some, near, near_rows, buffer, width, pieces
-                    )
-                else:
-                    transpose_rows(
-                        src, first, to, where, some, near, near_rows, VECTOR_ROWS, width, pieces
-                    )
+                transpose_rows(
+                    src, first, to, where, some, near, near_rows, VECTOR_ROWS, width, pieces
+                )
             if stage != 0:
                 drain_tile(
                     dst, stage, tile, offsets, columns, some, own, low, count, size, entry, streamed
@@ -201,7 +198,7 @@ def run_tiles(
 ) -> None:
     """`tiles` of runs of `nbytes`, which keep their order.
 
-    Columns are evenly spaced in the source, tile[COLUMNS, STEP] apart; `reach` bytes of it may be
+    Columns are evenly spaced in the source, by tile[COLUMNS, STEP]; `reach` bytes of it may be
     read.
     """
     over = 0 if stage == 0 else (LINE + nbytes - 1) // nbytes

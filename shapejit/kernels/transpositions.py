@@ -12,10 +12,8 @@ from typing import Any
 from ..runtime.cpu_caches import LINE
 from .constants import PIECE
 from .jit import Address, kernel
-from .memory import load_word, move_piece, prefetch, size_of
-from .vectors import LINE_ROWS, VECTOR_ROWS, transpose_block, transpose_interleaved
-
-NEAR = 4  # distance in rows of prefetching for the bounce buffer
+from .memory import load_word, prefetch, size_of
+from .vectors import LINE_ROWS, VECTOR_ROWS, transpose_block
 
 
 @kernel
@@ -83,36 +81,3 @@ def transpose_lines(
             transpose_rows(
                 src, row, into, columns, count, ahead, rows_ahead, VECTOR_ROWS, width, pieces
             )
-
-
-@kernel
-def transpose_buffered(
-    src: Address,
-    rows: Address,
-    dst: Address,
-    columns: Address,
-    count: int,
-    ahead: Address,
-    rows_ahead: Address,
-    buffer: Address,
-    width: Any,
-    pieces: Any,
-) -> None:
-    """The same through a buffer of interleaved rows, so that each line is read once."""
-    size = size_of(width)
-    step_p, step_q = PIECE // size * size_of(pieces), PIECE // size
-    for r in range(step_p):
-        if r + NEAR < step_p:
-            near = src + load_word(rows + 8 * (r + NEAR))
-        else:
-            near = ahead + load_word(rows_ahead + 8 * (r + NEAR - step_p))
-        row = src + load_word(rows + 8 * r)
-        into = buffer + (r % step_q * (step_p // step_q) + r // step_q) * PIECE
-        for j in range(0, count, step_q):
-            q = min(j, count - step_q)
-            if j * size & (LINE - 1) == 0:
-                prefetch(near + j * size)
-            move_piece(into + j * (step_p * size), row + q * size)
-    for j in range(0, count, step_q):
-        q = min(j, count - step_q)
-        transpose_interleaved(buffer + j * (step_p * size), dst, columns + 8 * q, width, pieces)

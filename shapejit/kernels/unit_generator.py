@@ -34,7 +34,7 @@ def blocks(function: Any, size: int = 0) -> Iterator[tuple[Any, Any, Any]]:
     source, target, _, count, source_step, target_step, _, _ = function.args
     if size:
         target_step = llvm.number(size)
-    with llvm.Counted(builder, count, llvm.number(1)) as k:
+    with llvm.counted(builder, count, llvm.number(1)) as k:
         begin = moved(builder, source, builder.mul(k, source_step))
         yield builder, begin, moved(builder, target, builder.mul(k, target_step))
     builder.ret_void()

@@ -54,33 +54,17 @@ def transpose_even(
     src: Address,
     pitch: Value,
     dst: Address,
-    apart: Value,
+    spacing: Value,
     width: Tag,
     pieces: Tag,
 ) -> None:
-    """`transpose_block` of rows `pitch` bytes apart, whose columns go `apart` bytes apart."""
+    """`transpose_block` of rows every `pitch` bytes, whose columns go to every `spacing` bytes."""
 
     def place(i: int) -> Address:
         return llvm.at(builder, src, i, pitch)
 
     for k, column in enumerate(_columns(builder, place, width, pieces)):
-        llvm.store(builder, column, llvm.at(builder, dst, k, apart))
-
-
-@emits()
-def transpose_interleaved(
-    builder: Builder, src: Address, dst: Address, columns: Address, width: Tag, pieces: Tag
-) -> None:
-    """`transpose_block` of interleaved rows, whose pieces are in place already.
-
-    Vector k at `src` holds rows k, k + n, k + 2n ..., 16 bytes of each; n = 16 / width.
-    """
-    nbytes, unit = llvm.size(pieces) * PIECE, min(llvm.size(width), 8)
-    vector = ir.VectorType(llvm.element(unit), nbytes // unit)
-    places = [llvm.at(builder, src, k * nbytes) for k in range(PIECE // llvm.size(width))]
-    vectors = [llvm.load(builder, place, vector) for place in places]
-    for k, column in enumerate(llvm.interleaved(builder, vectors, PIECE // unit)):
-        llvm.store(builder, column, moved(builder, dst, llvm.entry(builder, columns, k)))
+        llvm.store(builder, column, llvm.at(builder, dst, k, spacing))
 
 
 def _columns(
@@ -118,13 +102,15 @@ def interleave(
 
 
 @emits()
-def pick(builder: Builder, src: Address, dst: Address, apart: Tag, width: Tag, pieces: Tag) -> None:
-    """Write `pieces` * 16 bytes of elements that are `apart` from one another in the source.
+def pick(
+    builder: Builder, src: Address, dst: Address, spacing: Tag, width: Tag, pieces: Tag
+) -> None:
+    """Write `pieces` * 16 bytes of elements, of which the source has one every `spacing` elements.
 
     Nothing after the last element is read.
     """
     size, nbytes = llvm.size(width), PIECE * llvm.size(pieces)
-    step = apart.count * size
+    step = spacing.count * size
     read = (nbytes // size - 1) * step + size
     network = Network(8, read, nbytes, ((size, 1), (nbytes // size, step)))
     permute(builder, network, [src], [dst])

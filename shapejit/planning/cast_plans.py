@@ -99,7 +99,7 @@ class CastPlan:
         return dense and not self.scales and min(self.source_bits, self.unit) >= 8
 
     @property
-    def lie(self) -> str:
+    def scale_pattern(self) -> str:
         """The pattern of the scales of a run, as in a Conversion."""
         return self.scales if self.scales in ("", "blocks") else "each"
 

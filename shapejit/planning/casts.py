@@ -16,10 +16,11 @@ from . import thresholds
 from .boxes import parts_of
 from .cast_plans import CastPlan, Dim, Scales
 from .loops import BoxLoop, Loop, in_boxes
+from .planner import by_tile
 from .plans import Plan
 from .shuffles import Shuffle, shuffle_of
 from .strategies import Strategy
-from .tiles import tile_of
+from .tiles import Tile, tile_of
 
 RUN = 1 << 14  # elements of a run at most: their codes stay in an L1 cache
 VECTOR = 16  # elements with one scale that are worth a loop of their own
@@ -96,17 +97,9 @@ def _tiles(dims: Sequence[Dim], source: Layout, target: Layout, unit: int) -> Pl
         tuple(Loop(n, step, to // width * made) for n, step, to in part)
         for part in (tile.loops, tile.rows, tile.columns)
     )
-    return Plan(
-        tile.strategy,
-        source.size * made,
-        outer,
-        rows,
-        columns,
-        width,
-        step=made,
-        offset=source.offset + 8 * tile.shift,
-        target_offset=target.offset + tile.target_shift // width * unit,
-    )
+    shift = tile.target_shift // width * made
+    tile = Tile(tile.strategy, width, outer, rows, columns, made, tile.shift, shift)
+    return by_tile(tile, source, target, unit, 0)
 
 
 def _normal_form(source: Layout, target: Layout, scales: Scales | None) -> list[Dim]:
@@ -135,15 +128,6 @@ def _parts(dims: Sequence[Dim], bits: int, unit: int) -> list[int]:
     if parts[last] > RUN:
         steps = -(-dims[last].size // RUN)
         parts[last] = min(RUN, -(-dims[last].size // steps // LINE) * LINE)
-    room = BOX_ELEMENTS // prod(parts)
-    for k in range(last - 1, -1, -1):
-        if room < 2 or parts[k + 1] < dims[k + 1].size:
-            break
-        if prod(parts[k + 1 :]) * 2 <= RUN and parts[k] < dims[k].size:
-            parts[k] = min(
-                dims[k].size, parts[k] * room, max(parts[k], RUN // prod(parts[k + 1 :]))
-            )
-            room = BOX_ELEMENTS // prod(parts)
     return parts
 
 

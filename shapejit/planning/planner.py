@@ -44,42 +44,39 @@ def plan(layout: Layout, unit: int = 0, into: Layout | None = None, count: int =
     """
     unit = unit or layout.bits
     target = into or Layout.row_major(layout.shape, unit)
-    return replace(_plan(layout, unit, into, count), seen=layout, into=target)
+    made = _planned(layout, unit, target, count)
+    whole = layout.bits == unit and (layout.bits | layout.offset) % 8 == 0 and into is None
+    most = min(thresholds.NO_PLAN_MAX_BYTES, STAGED_WHOLE)
+    if count < 2 or not whole or not 0 < made.nbytes <= most:
+        return made
+    if layout.size > thresholds.SHORT and slower_whole(made):
+        return made
+    offset = layout.offset
+    return Plan(Strategy.SMALL, made.nbytes, offset=offset, small=layout, seen=layout, into=target)
 
 
 def biased(layout: Layout, into: Layout, bias: int) -> Plan | None:
     """A `plan` that adds `bias` to each code, modulo the codes' range; None if there is none."""
     total = layout.size * layout.bits // 8
-    found = _shuffled(layout, into, normal_form(layout, into), total, bias)
-    return replace(found, seen=layout, into=into) if found else None
+    return _shuffled(layout, into, normal_form(layout, into), total, bias)
 
 
-def joined(layout: Layout, into: Layout, count: int, apart: int) -> Plan:
-    """The Plan that joins arrays of one `layout`, `apart` bits from one another in the target.
+def joined(layout: Layout, into: Layout, count: int, array_stride: int) -> Plan:
+    """The Plan that joins arrays of one `layout`.
 
-    The first array goes to `into`; `apart` is 0 if targets are not evenly spaced. The addresses of
-    the arrays are arguments of the run. Interleaved arrays have one target, that of the first.
+    The first array goes to `into`, each other `array_stride` bits further; that is 0 if targets are
+    not evenly spaced. The addresses of the arrays are arguments of the run. Interleaved arrays have
+    one target, that of the first.
     """
-    return _interleaved(layout, into, count, apart) or _one_by_one(layout, into, count)
+    return _interleaved(layout, into, count, array_stride) or _one_by_one(layout, into, count)
 
 
-def _plan(layout: Layout, unit: int, into: Layout | None, copies: int) -> Plan:
-    made = _planned(layout, unit, into, copies)
-    whole = layout.bits == unit and (layout.bits | layout.offset) % 8 == 0 and into is None
-    if copies > 1 and whole and 0 < made.nbytes <= min(thresholds.NO_PLAN_MAX_BYTES, STAGED_WHOLE):
-        few = layout.size <= thresholds.SHORT
-        if few or not slower_whole(replace(made, seen=layout)):
-            return Plan(Strategy.SMALL, made.nbytes, offset=layout.offset, small=layout)
-    return made
-
-
-def _planned(layout: Layout, unit: int, into: Layout | None, copies: int) -> Plan:
+def _planned(layout: Layout, unit: int, target: Layout, copies: int) -> Plan:
     """The Plan for `copies` tensors, each copied on all threads."""
     nbytes = (layout.size * unit + 7) // 8
     if nbytes == 0:
-        return Plan(Strategy.NOTHING, 0)
+        return Plan(Strategy.NOTHING, 0, seen=layout, into=target)
     total = nbytes * copies
-    target = into or Layout.row_major(layout.shape, unit)
     gaps = not target.contiguous
     normal = normal_form(layout, target)
     run, loops = split_run(layout, unit, normal)
@@ -112,7 +109,7 @@ def _planned(layout: Layout, unit: int, into: Layout | None, copies: int) -> Pla
             return shuffled
     if in_bits:
         tile = _code_box(tile, loops, run, layout.bits, unit, total) or tile
-    return replace(_by_tile(tile, layout, target, unit, total, scale), by_numpy=by_numpy)
+    return replace(by_tile(tile, layout, target, unit, total, scale), by_numpy=by_numpy)
 
 
 def _may_mix(tile: Tile) -> bool:
@@ -126,7 +123,7 @@ def _may_mix(tile: Tile) -> bool:
     return tile.strategy in BY_MIXED_BLOCKS
 
 
-def _by_tile(
+def by_tile(
     tile: Tile, layout: Layout, target: Layout, unit: int, total: int, scale: int = 8
 ) -> Plan:
     """The Plan of a tile whose strides count `scale` bits; `total` is the number of bytes moved."""
@@ -152,6 +149,8 @@ def _by_tile(
         parallel=total >= thresholds.PARALLEL_FROM,
         streaming=streams
         and total >= (thresholds.RUNS_STREAM_FROM if runs else thresholds.STREAM_FROM),
+        seen=layout,
+        into=target,
     )
 
 
@@ -163,26 +162,33 @@ def _one_by_one(layout: Layout, into: Layout, count: int) -> Plan:
     return plan(layout, into=into, count=count)
 
 
-def _interleaved(layout: Layout, into: Layout, count: int, apart: int) -> Plan | None:
+def _interleaved(layout: Layout, into: Layout, count: int, array_stride: int) -> Plan | None:
     """The Plan that interleaves all arrays in its rows; None if one by one is as fast."""
-    bits, at = layout.bits, sum(stride > apart for stride in into.strides)
-    strides = (bits, layout.offset, into.offset, apart, *layout.strides, *into.strides)
-    if count < 2 or count > MOST_IN_TURNS or apart <= 0 or any(stride % 8 for stride in strides):
+    bits, at = layout.bits, sum(stride > array_stride for stride in into.strides)
+    strides = (bits, layout.offset, into.offset, array_stride, *layout.strides, *into.strides)
+    if (
+        count < 2
+        or count > MOST_IN_TURNS
+        or array_stride <= 0
+        or any(stride % 8 for stride in strides)
+    ):
         return None
     shape = *into.shape[:at], count, *into.shape[at:]
     seen, target = (
         Layout.of(shape, (*x.strides[:at], step, *x.strides[at:]), x.offset, bits)
-        for x, step in ((layout, 0), (into, apart))
+        for x, step in ((layout, 0), (into, array_stride))
     )
     sides = into.shape, layout.strides, into.strides
-    outer = merged(*(side[:at] for side in sides))
-    inner = merged(*(side[at:] for side in sides))
-    run, within = split_run(layout, bits, [Loop(*dim) for dim in inner])
-    loops = [
-        *(Loop(size, source // 8, to // 8) for size, source, to in outer),
-        ArrayLoop(count, 0, apart // 8),
-        *(Loop(size, source // 8, to // 8) for size, source, to in within),
-    ]
+    outer, inner = (
+        [Loop(*dim) for dim in merged(*(side[part] for side in sides))]
+        for part in (slice(at), slice(at, None))
+    )
+    # As if one array followed the other, beyond the reach of a block.
+    array = Loop(count, 8 * PAGE + layout.span[1] - layout.span[0], array_stride)
+    dims = [*outer, array, *inner]
+    run, around = split_run(layout, bits, dims)
+    loops = [Loop(size, source // 8, to // 8) for size, source, to in around]
+    loops[len(outer)] = ArrayLoop(count, 0, array_stride // 8)
     width, total = run // 8, count * layout.size * bits // 8
     if total < numpy_below(width, True):
         return None
@@ -191,15 +197,12 @@ def _interleaved(layout: Layout, into: Layout, count: int, apart: int) -> Plan |
         return None
     made = None
     if tile.strategy is Strategy.ROWS_IN_TURNS:
-        # As if one array followed the other, beyond the reach of a block.
-        array = Loop(count, 8 * PAGE + layout.span[1] - layout.span[0], apart)
-        dims = [*(Loop(*dim) for dim in outer), array, *(Loop(*dim) for dim in inner)]
         made = _in_blocks(seen, target, mixed_of(dims, bits), total)
         parted = made and any(8 * loop.source >= array.source for loop in made.loops)
         if made and (parted or made.width < 2 * width):
             made = None
-    made = made or _by_tile(tile, seen, target, bits, total)
-    return replace(made, apart=apart, seen=layout, into=into)
+    made = made or by_tile(tile, seen, target, bits, total)
+    return replace(made, array_stride=array_stride, seen=layout, into=into)
 
 
 def _interleaved_tile(loops: list[Loop], width: int) -> Tile | None:
@@ -250,18 +253,8 @@ def _in_blocks(layout: Layout, target: Layout, found: Shuffle | None, total: int
     """The Plan of permuted blocks that begin on bytes."""
     if found is None or (layout.offset + found.shift | target.offset) % 8:
         return None
-    return Plan(
-        Strategy.SHUFFLE,
-        layout.size * layout.bits // 8,
-        found.loops,
-        width=found.network.nbytes,
-        offset=layout.offset + found.shift,
-        target_offset=target.offset,
-        gaps=not target.contiguous,
-        parallel=total >= thresholds.PARALLEL_FROM,
-        streaming=total >= thresholds.STREAM_FROM,
-        shuffle=found,
-    )
+    tile = Tile(Strategy.SHUFFLE, found.network.nbytes, found.loops, shift=found.shift)
+    return replace(by_tile(tile, layout, target, layout.bits, total, 1), shuffle=found)
 
 
 def numpy_below(width: int, gaps: bool = False) -> int:

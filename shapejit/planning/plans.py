@@ -29,9 +29,9 @@ class Plan:
     `width` and all strides are bits, and `unit` is the width of an element in the target. `reach`
     is how many bytes after the first element's may be read. `gaps` says whether the target has
     gaps, as a part of a larger output has. `nbytes` is what is written: only bits of elements.
-    `by_numpy`: NumPy copies one ndarray as fast. Interleaved arrays are `apart` bits from one
-    another in the target. `small` is the Layout for a small plan, `shuffle` the network of SHUFFLE.
-    `seen` and `into` are the Layouts of source and target.
+    `by_numpy`: NumPy copies one ndarray as fast. The targets of
+    interleaved arrays begin every `array_stride` bits. `small` is the Layout for a small plan,
+    `shuffle` the network of SHUFFLE. `seen` and `into` are the Layouts of source and target.
     """
 
     strategy: Enum  # a strategies.Strategy
@@ -49,7 +49,7 @@ class Plan:
     parallel: bool = False
     streaming: bool = False
     by_numpy: bool = False
-    apart: int = 0
+    array_stride: int = 0
     small: Layout | None = None
     shuffle: Any = None  # a Shuffle
     seen: Layout | None = field(default=None, compare=False, repr=False)
@@ -91,7 +91,7 @@ class Plan:
     @cached_property
     def weight(self) -> int:
         """A bound on the bytes of the plan and its tables."""
-        anywhere = 32 * length_of(self.rows, 1) if self.apart else 0  # a place for each row
+        anywhere = 32 * length_of(self.rows, 1) if self.array_stride else 0  # offsets of rows
         return int(self.row.weight(self)) + anywhere
 
     @cached_property

@@ -60,8 +60,8 @@ def _loops(plan: Plan, vector: int) -> tuple[Arguments, int]:
 
 def _code_tables(plan: Plan, vector: int) -> tuple[Arguments, int]:
     per_row = prod(loop.size for loop in plan.rows)
-    apart = 0 if _turns(plan) > 1 else plan.step
-    sizes = plan.reach, per_row, _codes_block(plan), plan.width, plan.unit, apart
+    spacing = 0 if _turns(plan) > 1 else plan.step
+    sizes = plan.reach, per_row, _codes_block(plan), plan.width, plan.unit, spacing
     runs = [k * (CODES_BLOCK // _turns(plan) + LINE) for k in range(_turns(plan))]
     tables = plan.rows, sizes, [*runs, 0]
     return (plan.table, *(np.array(table, np.int64) for table in tables)), CODES_BYTES
@@ -117,11 +117,11 @@ def _bit_pieces(plan: Plan, vector: int) -> str:
 
 def _codes(plan: Plan, vector: int) -> Arguments:
     """What unpacks and packs, and the network of interleaved or picked elements; 0 without."""
-    turns, apart = _turns(plan), plan.step
-    network = Network(8, (LINE - 1) * abs(apart) + 1, LINE, ((LINE, apart),))
+    turns, spacing = _turns(plan), plan.step
+    network = Network(8, (LINE - 1) * abs(spacing) + 1, LINE, ((LINE, spacing),))
     if turns > 1:
         network = Network(8, LINE, turns * LINE, ((turns, LINE), (LINE, 1)))
-    return *coders(plan.width), Code("network_generator", network) if apart else 0
+    return *coders(plan.width), Code("network_generator", network) if spacing else 0
 
 
 def _turns(plan: Plan) -> int:
@@ -171,7 +171,9 @@ class Row(NamedTuple):
     tables: Tables = _tile
     staged: bool = False
     loops: Callable[[Plan], Steps] = lambda plan: [*plan.loops]
-    sides: Callable[[Plan], Sides] = lambda plan: byte_sides(plan.rows, plan.columns, plan.width)
+    sides: Callable[[Plan], Sides] = lambda plan: byte_sides(
+        plan.rows, plan.columns, plan.width, plan.step
+    )
     weight: Callable[[Plan], int] = lambda plan: LARGE
     bits: bool = False
     streams_gaps: bool = False
@@ -208,7 +210,6 @@ class Strategy(Enum):
         "tiles: blocks transposed in registers",
         "tiles.tiles",
         lambda plan, vector: (0, widest(plan.width), _row_pieces(plan, vector)),
-        sides=lambda plan: byte_sides(plan.rows, plan.columns, plan.width, plan.step),
         streams_gaps=True,
         loops=_tile_loops,
     )
@@ -295,6 +296,7 @@ class Strategy(Enum):
         shuffled,
         tables=shuffle_table,
         loops=shuffle_loops,
+        streams_gaps=True,
     )
 
     @property

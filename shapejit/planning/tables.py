@@ -42,12 +42,6 @@ BIT_ROW = 1024
 STREAMS = PAGE // LINE  # places that are met in turn, one line of a page on the stage for each
 SCATTERED = 16 * 1024  # bytes of runs that go to one place before others go elsewhere
 
-# A block of rows of elements this narrow is 32 or 64 lines. Where more of them fall on one
-# set of an L1 cache (sets a page apart) than it has ways, they push one another out before
-# their last 16 bytes are used: the rows then pass through a buffer, which takes each line
-# once. 512 x 512 x 512 uint8 reversed: 1.6 -> 1.3 x memcpy; elsewhere the detour costs 10 %.
-WAYS = 16
-
 Dims = tuple[Loop, ...]
 Offsets = NDArray[np.int64]
 
@@ -101,15 +95,12 @@ def _sides(rows: Dims, columns: Dims, width: int, limits: tuple[int, int], unit:
     if dense:
         pitch = by_row.size * width
     staged = np.arange(by_column.block, dtype=np.int64) * pitch
-    buffer = -(-(pitch * by_column.block + 2 * LINE) // PAGE) * PAGE
     start = len(by_row.offsets) + len(by_column.offsets)
-    bounced = _bounced(by_row.offsets, width)
     steps = unit, columns[-1].source
-    line_aligned = _line_aligned(columns, by_row, unit)
-    staged_words = int(dense), start, pitch, int(bounced), buffer, line_aligned
+    staged_words = int(dense), start, pitch, _line_aligned(columns, by_row, unit), 0, 0
     tile = _tile(by_row, by_column, steps, staged_words)
     offsets = np.concatenate([by_row.offsets, by_column.offsets, staged])
-    return Sides(tile, offsets, buffer + LINE * (by_column.block * width + LINE))
+    return Sides(tile, offsets, pitch * by_column.block + 2 * LINE)
 
 
 def bit_sides(rows: Dims, columns: Dims, width: int) -> Sides:
@@ -133,7 +124,7 @@ def bit_sides(rows: Dims, columns: Dims, width: int) -> Sides:
     buffer = -(-pitch * by_column.block // PAGE) * PAGE
     # A block of rows passes through a buffer with a byte per code.
     packed = buffer + LINE * BIT_COLUMNS
-    staged = dense, columns[-1].size, pitch, 1, buffer, packed
+    staged = dense, columns[-1].size, pitch, 0, buffer, packed
     tile = _tile(by_row, by_column, (0, 0), staged)
     offsets = np.concatenate([by_row.offsets, by_column.offsets])
     return Sides(tile, offsets, packed + 8 * PAGE)
@@ -181,12 +172,6 @@ def _tile(
     start = len(by_row.offsets)
     second = (by_column.size, start, by_column.inner, by_column.stride, by_column.block, step)
     return np.array([first, second, staged], np.int64)
-
-
-def _bounced(row_offsets: Offsets, width: int) -> bool:
-    """Whether the rows of a block pass through a buffer."""
-    lines = row_offsets[: LINE // width] % PAGE // LINE
-    return len(lines) > WAYS and int(np.bincount(lines).max()) > WAYS
 
 
 def _dense(columns: Dims, by_row: _Side, width: int) -> bool:
