@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..arrays.tensor import Tensor
 from .forms import Numbers
-from .groups import Axes, Group, fault
+from .groups import Group, fault
 from .operands import multiplied, zero_points
 
 Array = NDArray[Any]
@@ -45,29 +44,29 @@ def content_of(group: Group) -> Content:
             group.scheme, "g_idx has an order of its own (act-order), which is kept nowhere else"
         )
     order, sign, factor = f"*{form.axes}", group.sign, form.factor
-    scale, counts = _ordered(multiplied(group, form.scales[: 1 if factor else None]), order)
-    zeros: Any = zero_points(group)
-    if isinstance(zeros, Axes):
-        zeros = _ordered(zeros, order)[0].unpack().reshape(counts)
+    scale = multiplied(group, form.scales[: 1 if factor else None], order).numpy()
+    zeros = zero_points(group, order)
+    if isinstance(zeros, Tensor):
+        zeros = zeros.numpy().reshape(scale.shape)
         zeros = zeros.view(np.uint8) ^ np.uint8(sign) if sign else zeros
     elif sign:
         zeros = (zeros or 0) + sign
-    offset = _ordered(multiplied(group, form.offset), order)[0].unpack() if form.offset else None
-    each = (*group.batch, *counts[len(group.batch) :])  # one of all experts is that of each
+    offset = multiplied(group, form.offset, order).numpy() if form.offset else None
+    each = (*group.batch, *scale.shape[len(group.batch) :])  # one of all experts is that of each
     return Content(
         group,
         codes=None,
-        scale=np.broadcast_to(scale.unpack().reshape(counts), each),
+        scale=np.broadcast_to(scale, each),
         factor=_of_each(group, factor) if factor is not None and group.has(factor) else None,
         zeros=zeros,
-        offset=None if offset is None else offset.reshape(counts),
+        offset=None if offset is None else offset.reshape(scale.shape),
     )
 
 
 def codes_of(group: Group) -> Array:
     """The codes of a weight as bytes, which count from 0 on."""
-    codes, shape = _ordered(group.numbers(group.form.codes), f"*{group.form.axes}")
-    raw = np.ascontiguousarray(codes.unpack()).view(np.uint8).reshape(shape)
+    codes = group.numbers(group.form.codes).permuted(f"*{group.form.axes}").tensor
+    raw = np.ascontiguousarray(codes.unpack()).view(np.uint8).reshape(group.stored_shape)
     return raw ^ np.uint8(group.sign) if group.sign else raw
 
 
@@ -75,11 +74,3 @@ def _of_each(group: Group, factor: Numbers) -> Array:
     """The factor of all scales, one per expert even if all are equal."""
     given = group.tensors[factor.part].numpy()
     return given if given.size != 1 else np.broadcast_to(given.reshape(()), group.batch)
-
-
-def _ordered(numbers: Axes, order: str) -> tuple[Tensor, tuple[int, ...]]:
-    """Numbers with their axes in this order, and the size of each axis."""
-    made = numbers.permuted(order)
-    lead = made.sizes("*")
-    shape = (*lead, *(prod(made.sizes(axis)) for axis in order[1:]))
-    return made.tensor.ascontiguous().reshape(shape), shape

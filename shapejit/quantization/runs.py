@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..arrays.tensor import Tensor
 from ..dtypes.table import dtype
@@ -29,7 +28,7 @@ from ..runtime.launches import SHARE, Addresses, Launch, address_of, launch_of, 
 from ..shapes.layout import Layout
 from . import sizes
 from .forms import Numbers
-from .groups import Axes, Group
+from .groups import Group
 from .operands import multiplied, zero_points
 
 FLOAT32 = dtype("float32")
@@ -131,7 +130,7 @@ class _Program:
         try:
             source = self._stored(first)
         except UnfitError:
-            return self._array(multiplied(self.group, numbers), first)
+            return self._array(multiplied(self.group, numbers, self.order), first)
         if len(others) > 1:
             raise UnfitError
         return self._scaled(source, others[0]) if others else self._floats(source)
@@ -171,10 +170,10 @@ class _Program:
 
     def _zero(self, scale: Operand) -> tuple[Operand | None, str]:
         """Zero points, and their kind in a Conversion."""
-        zero = zero_points(self.group)
+        zero = zero_points(self.group, self.order)
         if zero is None:
             return None, ""
-        if not isinstance(zero, Axes):
+        if not isinstance(zero, Tensor):
             return self._constant(float(zero), scale.per, MOST), "float"
         assert self.group.form.zeros is not None
         return self._array(zero, self.group.form.zeros), "float"
@@ -185,11 +184,9 @@ class _Program:
         self.kept.append(made)
         return Operand(address_of(made), 0, per)
 
-    def _array(self, found: Axes, numbers: Numbers) -> Operand:
-        """Computed numbers in float32 as a new array in the order of the result."""
-        t = found.permuted(self.order).tensor
-        t = t.ascontiguous() if t.dtype is FLOAT32 else cast(t, FLOAT32)
-        made: NDArray[Any] = np.ascontiguousarray(t.numpy())
+    def _array(self, found: Tensor, numbers: Numbers) -> Operand:
+        """Computed numbers, in the order of the result, as an array of float32."""
+        made = (found if found.dtype is FLOAT32 else cast(found, FLOAT32)).numpy()
         self.kept.append(made)
         return Operand(address_of(made), 4, self._per(numbers, made.size))
 
