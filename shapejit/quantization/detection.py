@@ -10,7 +10,7 @@ from ..arrays.tensor import Tensor, asarray
 from ..errors import DTypeError, ShapeJitError, quoted
 from ..packings.rows import formats
 from ..runtime.ndarrays import is_mapping
-from .config_keys import unknown_keys, unknown_values
+from .config_keys import malformed, unknown_keys, unknown_values
 from .configuration import Declared, declared
 from .contradictions import contradictions
 from .forms import Form, Row
@@ -144,7 +144,7 @@ def detected(given: Mapping[str, Any], said: Declared) -> Detected:
     for name in given:
         if name not in used and _looks_quantised(name, given[name]):
             made.unclear.append(Unclear((name,), (), _alone(name, given[name])))
-    made.warnings = [*contradictions(made, said)]
+    made.warnings = [*contradictions(made, said), *malformed(said)]
     if made or made.unclear:
         made.warnings += unknown_keys(said)
     return made
@@ -217,10 +217,9 @@ def _fit_of_node(row: Row, node: WeightNode, tensors: _Tensors) -> _Fit:
         group = group_of(row, parts, node.settings)
     except ShapeJitError as fault:
         return _Fit(row, names, None, str(fault).removeprefix(f"{row.name}: "))
-    weight = weight_name(row, node.codes)
     named = {key: node.tensors[key] for key in group.tensors}
     found = _found(row, group, named, {key: key for key in named}, node.settings, tensors)
-    return _Fit(row, names, found._replace(prefix=weight.removesuffix(".weight")))
+    return _Fit(row, names, found._replace(prefix=found.parts.weight.removesuffix(".weight")))
 
 
 def _fit(

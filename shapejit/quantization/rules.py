@@ -42,10 +42,10 @@ class Blocks:
         cut = [(n // size, size) for n, size in zip(whole.shape, blocks, strict=True)]
         self.padded, self.factor = whole.shape, factor
         self.x = whole.reshape([n for pair in cut for n in pair])
-        self.axes, size = tuple(range(1, self.x.ndim, 2)), blocks[-1]
+        self.axes, self.size = tuple(range(1, self.x.ndim, 2)), prod(blocks)
         rows, axis = self.x, self.axes
-        if 1 < size == prod(blocks) <= _SHORT:  # transposed: reductions are 3 times as fast
-            rows, axis = np.asarray(ascontiguous(self.x.reshape(-1, size).T)), (0,)
+        if 1 < blocks[-1] == self.size <= _SHORT:  # transposed: reductions are 3 times as fast
+            rows, axis = np.asarray(ascontiguous(self.x.reshape(-1, self.size).T)), (0,)
         each = [n for blocks_of_one, _ in cut for n in (blocks_of_one, 1)]
         self.low: Values = rows.min(axis=axis).reshape(each)
         self.high: Values = rows.max(axis=axis).reshape(each)
@@ -54,13 +54,9 @@ class Blocks:
     @property
     def widest(self) -> Values:
         """The number of largest magnitude of each block, with its sign; the first of equal ones."""
-        made = np.where(-self.low > self.high, self.low, self.high).reshape(-1)
-        either = np.flatnonzero(-self.low == self.high)
-        if either.size:
-            last = np.moveaxis(self.x, self.axes, range(-len(self.axes), 0))
-            rows = last.reshape(made.size, -1)[either]
-            at = np.abs(rows).argmax(axis=-1)[:, None]
-            made[either] = np.take_along_axis(rows, at, axis=-1)[:, 0]
+        last = np.moveaxis(self.x, self.axes, range(-len(self.axes), 0)).reshape(-1, self.size)
+        at = np.abs(last).argmax(axis=-1)[:, None]
+        made: Values = np.take_along_axis(last, at, axis=-1)
         return made.reshape(self.low.shape)
 
 
