@@ -57,13 +57,10 @@ def _decoded(group: Group, target: Tensor, between: DType | None) -> None:
 
 def _scaled(group: Group, codes: Axes, operands: Sequence[Any], dims: str, target: Tensor) -> None:
     """Write (codes - zero) * scale + offset into the target, given scale, zero and offset."""
-    step, blocks = sizes.steps(dims, group.known), ()
-    spread = list[Any]()
-    for x in operands:
-        if isinstance(x, Tensor):
-            x, blocks = aligned(group, codes, x, step)
-        spread.append(x)
-    t, numbers, (scale, zero, offset) = codes.tensor, group.form.codes, spread
+    step, t, numbers = sizes.steps(dims, group.known), codes.tensor, group.form.codes
+    (scale, blocks), (zero, _), (offset, _) = (
+        aligned(group, codes, x, step) if isinstance(x, Tensor) else (x, None) for x in operands
+    )
     table = numbers.table
     number = number_of(group.kind(numbers))._replace(kind="table", table=table) if table else None
     _, found = dequantize_operands(t, scale, zero, blocks, target.dtype, offset, number)
