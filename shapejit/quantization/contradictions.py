@@ -52,8 +52,8 @@ def _of_one(found: Found, factor: float | None, said: Declared) -> Iterator[str]
     for text in said.texts("fmt") if codes.startswith("float8_e") else ():
         if text.removeprefix("float8_")[:4] not in codes:
             yield f"the config says fmt {quoted(text)}, it is {codes}"
-    others = {each.layout for each in BY_NAME[found.scheme].forms} - {form.layout}
     for key in said.layouts if form.layout else ():
+        others = {each.layout for each in BY_NAME[found.scheme].forms} - {form.layout}
         for text, where in said.texts(key).items():
             if text in others:
                 yield (
