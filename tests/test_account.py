@@ -783,3 +783,24 @@ def test_inspect_names_floats_of_8_bits_whatever_they_are_called(kind, tmp_path,
     code, said = run(capsys, "inspect", tmp_path / "a.safetensors")
     assert (code, said.out.count("unclear: experts.gate_up")) == (0, 1)
     assert said.out.count("unclear") == 1
+
+
+@pytest.mark.parametrize("value", [7, "fp8", ["fp8"], True])
+@pytest.mark.parametrize(
+    ("where", "config"),
+    [
+        ("quantization_config", lambda value: {"quantization_config": value}),
+        ("text_config.quantization", lambda value: {"text_config": {"quantization": value}}),
+        ("quant_config.json", lambda value: {"quant_config.json": value}),
+    ],
+)
+def test_a_section_that_is_no_object_is_warned_of(where, config, value):
+    tensors = {"a.weight": np.ones((4, 4), np.float32)}
+    (text,) = sj.schemes.detect(tensors, config(value)).warnings
+    assert text == f"{where} is {str(value)!r}, not an object: weights are read without it"
+
+
+@pytest.mark.parametrize("value", [None, {}, False])
+def test_an_empty_section_is_as_good_as_none(value):
+    tensors = {"a.weight": np.ones((4, 4), np.float32)}
+    assert sj.schemes.detect(tensors, {"quantization_config": value}).warnings == []

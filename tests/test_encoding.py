@@ -280,3 +280,26 @@ def test_weights_of_one_shape_have_each_its_settings():
         check("nvfp4:modelopt", x, **settings)
     for settings in ({"group_size": 32}, {"group_size": 64}, {"symmetric": False}, {}):
         check("int4:compressed-tensors", x, **settings)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "part"), [("gptq", "g_idx"), ("int4:compressed-tensors", "weight_shape")]
+)
+def test_parts_of_one_weight_are_not_written_for_stacked_experts(scheme, part):
+    """GPTQModel stores modules, and compressed-tensors' pack_to_int32 takes two dims."""
+    experts = np.ones((2, 128, 128), np.float32)
+    wanted = f"{scheme}: stores no stacked experts: {part} is that of one weight"
+    with pytest.raises(sj.FormatError, match=wanted):
+        sj.schemes[scheme].encode(experts)
+    parts = sj.schemes["awq"].encode(experts)
+    with pytest.raises(sj.FormatError, match="stores no stacked experts"):
+        sj.schemes["awq"].convert(parts, scheme)
+    assert sj.schemes["awq"].decode(parts, dtype="float32").shape == experts.shape
+
+
+@pytest.mark.parametrize("to", [name for name in sj.schemes if name.startswith("nvfp4")])
+def test_scales_of_empty_weights_change_their_dtype(to):
+    """A weight without inputs fits blocks of any size: its scales are converted, too."""
+    parts = sj.schemes["mxfp4:gpt-oss"].encode(np.ones((0, 64), np.float32))
+    made = sj.schemes["mxfp4:gpt-oss"].convert(dict(parts), to)
+    assert sj.schemes[to].decode(dict(made), dtype="float32").size == 0

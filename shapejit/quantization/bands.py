@@ -37,11 +37,6 @@ class Band:
     group: Group
     slices: Mapping[str, Slice]
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of the decoded rows."""
-        return self.group.shape
-
     def decode(self, tensors: Mapping[str, Tensor], kind: DType, out: Tensor | None) -> Tensor:
         """The rows, decoded (to `out`); `tensors` are the parts by their keys, cut to `slices`."""
         return decoding.decode(replace(self.group, tensors=tensors), kind, out)
@@ -67,10 +62,16 @@ def bands(
     unit = lcm(1 if group.batch else unit, *(unit_of(t, group.known) for _, t in slices.values()))
     step = max(1, limit // row // unit) * unit
     last = rows if end is None else min(rows, -(-end // unit) * unit)
-    return [
-        _rows(group, axis, slices, at, min(at + step, last))
-        for at in range(begin // unit * unit, last, step)
-    ]
+    made = list[Band]()
+    for first in range(begin // unit * unit, last, step):
+        size = min(step, last - first)
+        parts = {
+            key: Slice(at, _count(token, group, axis, first), _count(token, group, axis, size))
+            for key, (at, token) in slices.items()
+        }
+        known, batch = {**group.known, axis: size}, (size, *group.batch[1:]) if group.batch else ()
+        made.append(Band(first, first + size, replace(group, known=known, batch=batch), parts))
+    return made
 
 
 def cut(group: Group, keys: AbstractSet[str], slices: Mapping[str, Slice]) -> dict[str, Tensor]:
@@ -80,19 +81,6 @@ def cut(group: Group, keys: AbstractSet[str], slices: Mapping[str, Slice]) -> di
         axis, begin, size = slices[key]
         made[key] = made[key][(*(slice(None),) * axis, slice(begin, begin + size))]
     return made
-
-
-def _rows(
-    group: Group, axis: str, slices: Mapping[str, tuple[int, str]], begin: int, end: int
-) -> Band:
-    made = dict[str, Slice]()
-    for key, (at, token) in slices.items():
-        first, last = (count(token, group.known, axis, n) for n in (begin, end))
-        made[key] = Slice(at, first, last - first)
-    known, batch = {**group.known, axis: end - begin}, group.batch
-    if axis == EXPERTS:
-        batch = end - begin, *batch[1:]
-    return Band(begin, end, replace(group, known=known, batch=batch), made)
 
 
 def sliced(group: Group, axis: str) -> dict[str, tuple[int, str]] | None:
@@ -105,15 +93,12 @@ def sliced(group: Group, axis: str) -> dict[str, tuple[int, str]] | None:
         return None
     used, found = {each.part for each in group.form.numbers}, dict[str, tuple[int, str]]()
     for key, t in group.tensors.items():
-        part = group.form.part(key)
-        tokens = part.dims.split()
-        if part.dims == "?" or t.ndim != len(tokens):
-            if key in used and t.size > 1:
-                return None
-            continue
-        for at, token in enumerate(tokens):
-            if token.count(axis) == 1:
-                found[key] = at, token
+        tokens = group.form.part(key).dims.split()
+        if tokens != ["?"] and t.ndim == len(tokens):
+            along = ((k, size) for k, size in enumerate(tokens) if size.count(axis) == 1)
+            found.update((key, each) for each in along)
+        elif key in used and t.size > 1:
+            return None
     return found
 
 
@@ -122,8 +107,6 @@ def unit_of(token: str, known: Mapping[str, int]) -> int:
     return prod(sizes.value(by, known) or 1 for by in sizes.divisors(token))
 
 
-def count(token: str, known: Mapping[str, int], axis: str, rows: int) -> int:
+def _count(token: str, group: Group, axis: str, rows: int) -> int:
     """The size of a part's dim for `rows` rows."""
-    found = sizes.value(token, {**known, axis: rows})
-    assert found is not None
-    return found
+    return sizes.value(token, {**group.known, axis: rows}) or 0

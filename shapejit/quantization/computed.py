@@ -15,7 +15,6 @@ from ..errors import FormatError
 from ..runtime.ndarrays import is_mapping
 
 if TYPE_CHECKING:
-    from .content import Content
     from .groups import Group
 
 Known = dict[str, Any]
@@ -145,30 +144,29 @@ def comfy_format(name: str) -> Callable[[Mapping[str, Tensor]], Known]:
     return check
 
 
-def comfy_quant(name: str) -> Callable[[Content, Mapping[str, int]], dict[str, Any]]:
+def comfy_quant(name: str) -> Callable[[Group], dict[str, Any]]:
     """A writer of ComfyUI's `comfy_quant`."""
-    return lambda content, known: {"comfy_quant": _bytes({"format": name})}
+    return lambda group: {"comfy_quant": _bytes({"format": name})}
 
 
-def sizes_of_weight(content: Content, known: Mapping[str, int]) -> dict[str, Any]:
+def sizes_of_weight(group: Group) -> dict[str, Any]:
     """compressed-tensors' `weight_shape`."""
-    return {"weight_shape": np.array(content.shape[-2:], np.int64)}
+    return {"weight_shape": np.array(group.stored_shape[-2:], np.int64)}
 
 
-def groups_of_inputs(content: Content, known: Mapping[str, int]) -> dict[str, Any]:
+def groups_of_inputs(group: Group) -> dict[str, Any]:
     """GPTQ's `g_idx` of groups in the order of the inputs."""
-    return {"g_idx": (np.arange(known["K"]) // known["g"]).astype(np.int32)}
+    return {"g_idx": (np.arange(group.known["K"]) // group.known["g"]).astype(np.int32)}
 
 
-def quant_parts(name: str) -> Callable[[Content, Mapping[str, int]], dict[str, Any]]:
+def quant_parts(name: str) -> Callable[[Group], dict[str, Any]]:
     """A writer of bitsandbytes' table and JSON."""
 
-    def write(content: Content, known: Mapping[str, int]) -> dict[str, Any]:
-        shape = content.shape if content.result is None else content.result
-        state = {"quant_type": name, "blocksize": known["g"], "dtype": "float32"}
+    def write(group: Group) -> dict[str, Any]:
+        state = {"quant_type": name, "blocksize": group.known["g"], "dtype": "float32"}
         return {
-            "weight.quant_map": np.array(content.values, np.float32),
-            f"weight.quant_state.bitsandbytes__{name}": _bytes({**state, "shape": list(shape)}),
+            "weight.quant_map": np.array(group.values, np.float32),
+            f"weight.quant_state.bitsandbytes__{name}": _bytes({**state, "shape": group.shape}),
         }
 
     return write

@@ -13,10 +13,10 @@ from typing import Any
 
 from ..errors import quoted
 from ..runtime.ndarrays import is_mapping
-from .configuration import KEYS, WHOLE, Declared, groups_of
+from .configuration import KEYS, QUANTIZER_CONFIG_FILES, WHOLE, Declared, groups_of, parts
 from .rows import ROWS
 
-__all__ = ["unknown_keys", "unknown_values"]
+__all__ = ["malformed", "unknown_keys", "unknown_values"]
 
 # Keys that do not change a stored weight, or repeat facts of its tensors.
 _HARMLESS = {
@@ -115,6 +115,22 @@ def unknown_values(said: Declared) -> str:
             if (where != WHOLE or key in _ALONE) and not _is_understood(key, value):
                 return f"{where} says {key} {quoted(str(value))}, which is not understood"
     return ""
+
+
+def malformed(said: Declared) -> list[str]:
+    """A warning for each section of a config that is not an object.
+
+    >>> from .configuration import declared
+    >>> malformed(declared({"quantization_config": 7}))
+    ["quantization_config is '7', not an object: weights are read without it"]
+    """
+    return [
+        f"{'.'.join((*path, key))} is {quoted(str(part[key]))}, not an object: "
+        "weights are read without it"
+        for path, part in parts(said.sections[WHOLE])
+        for key in (*KEYS, *QUANTIZER_CONFIG_FILES)
+        if part.get(key) and not is_mapping(part[key])
+    ]
 
 
 def _described(said: Declared) -> Iterator[tuple[str, Mapping[str, Any]]]:

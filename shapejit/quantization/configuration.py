@@ -95,12 +95,23 @@ def sections(config: Mapping[str, Any]) -> dict[tuple[str, ...], Mapping[str, An
     >>> sections({"thinker_config": {"text_config": {"quantization_config": {"bits": 4}}}})
     {('thinker_config', 'text_config', 'quantization_config'): {'bits': 4}}
     """
-    found, left = dict[tuple[str, ...], Mapping[str, Any]](), list[Part]([((), config)])
+    made = (
+        ((*path, key), part[key]) for path, part in parts(config) for key in KEYS if key in part
+    )
+    return {path: section for path, section in made if is_mapping(section)}
+
+
+def parts(config: Mapping[str, Any]) -> Iterator[Part]:
+    """A config, and those of parts of the model at any depth, by their path of keys.
+
+    >>> [path for path, _ in parts({"a_config": {"b_config": {}}})]
+    [(), ('a_config',), ('a_config', 'b_config')]
+    """
+    left = list[Part]([((), config)])
     while left:
         path, part = left.pop()
-        found |= {(*path, key): part[key] for key in KEYS if is_mapping(part.get(key))}
+        yield path, part
         left += [((*path, key), each) for key, each in part.items() if is_part(key, each)]
-    return found
 
 
 def is_part(key: object, value: object) -> bool:

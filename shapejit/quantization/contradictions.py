@@ -12,6 +12,11 @@ from .rows import BY_NAME
 
 # Gates that inference engines fuse with another projection, with one global scale for both.
 FUSED_GATES = (("gate_proj", "up_proj"), ("w1", "w3"))
+# What a global scale looks like that is applied so: "*" and above 1, "/" and below 1.
+_REVERSED = {
+    "*": "above 1: {} multiplies by it, but it looks like a reciprocal, by which others divide",
+    "/": "below 1: {} divides by it, but it looks like a scale by which others multiply",
+}
 
 
 def contradictions(found: Sequence[Found], said: Declared) -> Iterator[str]:
@@ -20,7 +25,7 @@ def contradictions(found: Sequence[Found], said: Declared) -> Iterator[str]:
     for each in found:
         factor = _factor(each.group)
         where = each.prefix or each.parts.weight
-        yield from (f"{where}: {text}" for text in _of_one(each, each.group, factor, said))
+        yield from (f"{where}: {text}" for text in _of_one(each, factor, said))
         if factor is not None:
             factors[each.prefix] = factor
     for gate, factor in factors.items():
@@ -39,27 +44,18 @@ def _factor(group: Group) -> float | None:
     return None if t is None or t.size != 1 else float(t.numpy().item())
 
 
-def _of_one(found: Found, group: Group, factor: float | None, said: Declared) -> Iterator[str]:
-    form, last = group.form, group.form.scales[-1]
-    if factor is not None and last.step == "*" and factor > 1:
-        yield (
-            f"{last.part} is {factor:g}, above 1: {found.scheme} multiplies by it, but it looks "
-            f"like a reciprocal, by which others divide"
-        )
-    if factor is not None and last.step == "/" and factor < 1:
-        yield (
-            f"{last.part} is {factor:g}, below 1: {found.scheme} divides by it, but it looks like "
-            f"a scale by which others multiply"
-        )
+def _of_one(found: Found, factor: float | None, said: Declared) -> Iterator[str]:
+    group, form, last = found.group, found.group.form, found.group.form.scales[-1]
+    if factor is not None and (factor > 1 if last.step == "*" else factor < 1):
+        yield f"{last.part} is {factor:g}, {_REVERSED[last.step].format(found.scheme)}"
     codes = group.tensors[form.codes.part].dtype.name
     for text in said.texts("fmt") if codes.startswith("float8_e") else ():
         if text.removeprefix("float8_")[:4] not in codes:
             yield f"the config says fmt {quoted(text)}, it is {codes}"
     for key in said.layouts if form.layout else ():
+        others = {each.layout for each in BY_NAME[found.scheme].forms} - {form.layout}
         for text, where in said.texts(key).items():
-            if text != form.layout and text in {
-                each.layout for each in BY_NAME[found.scheme].forms
-            }:
+            if text in others:
                 yield (
                     f"{where} says {key} {quoted(text)}, but its tensors are stored as "
                     f"{form.layout}, and read so"
@@ -68,10 +64,9 @@ def _of_one(found: Found, group: Group, factor: float | None, said: Declared) ->
         yield (
             f"{given['false']} says zero_point false, but it has zero points, which are subtracted"
         )
-    for part in form.parts:
-        kind = group.tensors[part.key].dtype.name if part.key in group.tensors else ""
-        if part.kinds[0] == "float8_e8m0fnu" and kind not in ("", "float8_e8m0fnu"):
-            yield f"{part.key} holds float8_e8m0fnu, stored as {kind}"
+    for key, t in group.tensors.items():
+        if form.part(key).kinds[0] == "float8_e8m0fnu" != t.dtype.name:
+            yield f"{key} holds float8_e8m0fnu, stored as {t.dtype.name}"
     if form.assumption and not said.words and "K" not in found.parts.settings:
         yield f"no config tells {form.assumption}"
     swizzled = form.scales[0].format == "nvfp4:scale-swizzle"

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..arrays.tensor import Tensor, asarray
 from ..dtypes.table import DType
 from ..engine import outputs
 from ..engine.converting import convert, number_of
 from ..engine.patience import by_numpy, kind_named, unready
-from ..operations.casts import cast
 from ..operations.scaling import dequantize_operands
 from . import sizes
 from .groups import Axes, Group
@@ -37,49 +38,36 @@ def decode(group: Group, kind: DType, out: Any, between: DType | None = None) ->
 
 
 def _decoded(group: Group, target: Tensor, between: DType | None) -> None:
-    form = group.form
-    codes = group.numbers(form.codes).permuted(form.order)
-    scale = multiplied(group, form.scales, between if form.rounds == "scales" else None)
-    zero = zero_points(group)
-    offset = multiplied(group, form.offset) if form.offset else None
+    form, order = group.form, group.form.order
+    codes = group.numbers(form.codes).permuted(order)
+    if group.order is None:
+        dims, zero = form.scales[0].dims, zero_points(group, order)
+        scale = multiplied(group, form.scales, order, between if form.rounds == "scales" else None)
+    else:
+        dims, (scale, zero) = "K N", _by_input(group, group.order)
+    offset = multiplied(group, form.offset, order) if form.offset else None
+    operands = [scale, zero, offset]
     if between is not None and form.rounds == "product":
         product, _ = outputs.new_array(between, target.shape)
-        _scaled(group, codes, scale, zero, None, product)
+        _scaled(group, codes, [scale, zero, None], dims, product)
         codes = Axes(product.reshape(codes.tensor.shape), codes.axes)
-        scale, zero = Axes(asarray(np.ones(scale.tensor.shape, np.float32)), scale.axes), None
-    _scaled(group, codes, scale, zero, offset, target)
+        operands = [asarray(np.ones(scale.shape, np.float32)), None, offset]
+    _scaled(group, codes, operands, dims, target)
 
 
-def _scaled(
-    group: Group, codes: Axes, scale: Axes, zero: Any, offset: Axes | None, target: Tensor
-) -> None:
-    """Write (codes - zero) * scale + offset into the target."""
-    blocks = group.form.scales[0].dims
-    if group.order is not None:
-        blocks, scale, zero = "K N", _by_input(group, scale), _by_input(group, zero)
-    spread = [_spread(group, blocks, codes, x) for x in (scale, zero, offset)]
-    (scales, shape), zeros, offsets = spread[0], spread[1][0], spread[2][0]
-    t, numbers = codes.tensor, group.form.codes
+def _scaled(group: Group, codes: Axes, operands: Sequence[Any], dims: str, target: Tensor) -> None:
+    """Write (codes - zero) * scale + offset into the target, given scale, zero and offset."""
+    step, t, numbers = sizes.steps(dims, group.known), codes.tensor, group.form.codes
+    (scale, blocks), (zero, _), (offset, _) = (
+        aligned(group, codes, x, step) if isinstance(x, Tensor) else (x, None) for x in operands
+    )
     table = numbers.table
     number = number_of(group.kind(numbers))._replace(kind="table", table=table) if table else None
-    _, operands = dequantize_operands(t, scales, zeros, shape, target.dtype, offsets, number)
-    convert(t, target.reshape(t.shape), operands.conversion, operands, fresh=False)
+    _, found = dequantize_operands(t, scale, zero, blocks, target.dtype, offset, number)
+    convert(t, target.reshape(t.shape), found.conversion, found, fresh=False)
 
 
-def _spread(
-    group: Group, dims: str, codes: Axes, numbers: Any
-) -> tuple[Any, tuple[int, ...] | None]:
-    """Numbers with as many dims as the codes, and the elements per number along each dim."""
-    if not isinstance(numbers, Axes):
-        return numbers, None
-    return aligned(group, codes, numbers, sizes.steps(dims, group.known))
-
-
-def _by_input(group: Group, numbers: Any) -> Any:
-    """Scales or zero points of groups expanded to one per input, in the order of g_idx."""
-    if not isinstance(numbers, Axes):
-        return numbers
-    t, groups = numbers.permuted("KN").tensor, group.order
-    if t.dtype.packed:
-        t = cast(t, "uint8")
-    return Axes(asarray(t.ascontiguous().numpy()[groups]), "KN")
+def _by_input(group: Group, groups: NDArray[np.int64]) -> list[Any]:
+    """Scales and zero points of groups expanded to one per input, in the order of g_idx."""
+    given = multiplied(group, group.form.scales, "*KN"), zero_points(group, "*KN")
+    return [asarray(x.numpy()[groups]).mT if isinstance(x, Tensor) else x for x in given]

@@ -10,13 +10,13 @@ from ..arrays.tensor import Tensor, asarray
 from ..errors import DTypeError, ShapeJitError, quoted
 from ..packings.rows import formats
 from ..runtime.ndarrays import is_mapping
-from .config_keys import unknown_keys, unknown_values
+from .config_keys import malformed, unknown_keys, unknown_values
 from .configuration import Declared, declared
 from .contradictions import contradictions
 from .forms import Form, Row
 from .groups import Group, any_of
 from .matching import fitted, group_of, sizes_of
-from .naming import beginnings, beside, companions, weight_name
+from .naming import beginnings, companions, weight_name
 from .parts import Found, Parts, WeightNode
 from .rows import ROWS
 
@@ -144,28 +144,29 @@ def detected(given: Mapping[str, Any], said: Declared) -> Detected:
     for name in given:
         if name not in used and _looks_quantised(name, given[name]):
             made.unclear.append(Unclear((name,), (), _alone(name, given[name])))
-    made.warnings = [*contradictions(made, said)]
+    made.warnings = [*contradictions(made, said), *malformed(said)]
     if made or made.unclear:
         made.warnings += unknown_keys(said)
     return made
 
 
 @lru_cache(maxsize=256)
-def _candidates(last: str) -> list[tuple[Row, list[tuple[Form, str]]]]:
+def _candidates(last: str, kind: str | None) -> list[tuple[Row, list[tuple[Form, str]]]]:
     """The forms of each scheme whose codes may have a name with this last component.
 
     With what the last component of other parts' names begins with. Codes with the name of a module
-    alone are not called weight.
+    alone are not called weight. `kind` is the type of a tensor of a GGUF file.
     """
     made = [
         (row, [
             (form, base)
             for form in row.forms
             if form.codes.part or last != "weight"
-            for base in beginnings(last, form.parts[0], row.separators)
+            for base in ([last.removesuffix("weight")] if kind else
+                         beginnings(last, form.parts[0], row.separators))
         ])
         for row in ROWS
-        if row.file_type is None
+        if row.file_type == kind
     ]  # fmt: skip
     return [(row, forms) for row, forms in made if forms]
 
@@ -175,14 +176,9 @@ def _fits(name: str, tensors: _Tensors, said: Declared, node: WeightNode | None)
 
     `node` is the node of a graph with this tensor, if there is one: it takes precedence over names.
     """
-    kind = getattr(tensors.given[name], "tensor_type", None)
-    if kind is not None:
-        for row in ROWS:
-            if row.file_type == kind.name:
-                yield _fit_of_type(name, row, tensors, said)
-        return
+    kind = getattr(getattr(tensors.given[name], "tensor_type", None), "name", None)
     stem = name[: name.rfind(".") + 1]
-    for row, forms in _candidates(name.removeprefix(stem)):
+    for row, forms in _candidates(name.removeprefix(stem), kind):
         if node is not None and row.operator:
             continue
         reasons = list[_Fit]()
@@ -213,14 +209,6 @@ def _may_be(name: str, form: Form, named: Mapping[str, str], tensors: _Tensors) 
     return bool(form.codes.part) or tensors.look(name).dtype.name in form.parts[0].kinds
 
 
-def _fit_of_type(name: str, row: Row, tensors: _Tensors, said: Declared) -> _Fit:
-    """Whether a tensor of a GGUF file fits with its type."""
-    (form,), stem = row.forms, name.removesuffix("weight")
-    others = {part.key: beside(stem, part, tensors.names) for part in form.parts[1:]}
-    named = {"weight": name, **{key: other for key, other in others.items() if other}}
-    return _fit(row, form, stem, named, tensors, said)
-
-
 def _fit_of_node(row: Row, node: WeightNode, tensors: _Tensors) -> _Fit:
     """Whether the tensors fit with the settings of the node."""
     names = tuple(node.tensors.values())
@@ -229,10 +217,9 @@ def _fit_of_node(row: Row, node: WeightNode, tensors: _Tensors) -> _Fit:
         group = group_of(row, parts, node.settings)
     except ShapeJitError as fault:
         return _Fit(row, names, None, str(fault).removeprefix(f"{row.name}: "))
-    weight = weight_name(row, node.codes)
     named = {key: node.tensors[key] for key in group.tensors}
     found = _found(row, group, named, {key: key for key in named}, node.settings, tensors)
-    return _Fit(row, names, found._replace(prefix=weight.removesuffix(".weight")))
+    return _Fit(row, names, found._replace(prefix=found.parts.weight.removesuffix(".weight")))
 
 
 def _fit(
@@ -253,23 +240,20 @@ def _fit(
     else:
         keys = {key: key for key in named}
     layout, reason = _layout(row, said)
+    of_module = _settings_of(row, form, said, codes.rpartition(".")[0])
     found = list[Found]()
-    try:
-        parts = {part: tensors.look(name) for part, name in named.items()}
-        of_module = _settings_of(row, form, said, codes.rpartition(".")[0])
-        for settings in () if reason else ({**each, **layout} for each in of_module):
-            try:
-                group = fitted(row.name, form, parts, keys, sizes_of(row.name, settings))
-            except ShapeJitError as fault:
-                reason = reason or str(fault).removeprefix(f"{row.name}: ")
-            else:
-                if form.asks and not any(a in settings or a in group.tensors for a in form.asks):
-                    return _Fit(row, names, None, f"nothing tells {' or '.join(form.asks)}")
-                found.append(_found(row, group, named, keys, settings, tensors))
-                if not row.operator:
-                    break
-    except ShapeJitError as fault:
-        reason = str(fault)
+    for settings in () if reason else ({**each, **layout} for each in of_module):
+        try:
+            parts = {part: tensors.look(name) for part, name in named.items()}
+            group = fitted(row.name, form, parts, keys, sizes_of(row.name, settings))
+        except ShapeJitError as fault:
+            reason = reason or str(fault).removeprefix(f"{row.name}: ")
+            continue
+        if form.asks and not any(a in settings or a in group.tensors for a in form.asks):
+            return _Fit(row, names, None, f"nothing tells {' or '.join(form.asks)}")
+        found.append(_found(row, group, named, keys, settings, tensors))
+        if not row.operator:
+            break
     if len(found) > 1:
         widths = " and ".join(str(each.parts.settings["bits"]) for each in found)
         reason = f"codes of {widths} bits fit, and no node of {row.operator} tells which"
@@ -318,11 +302,14 @@ def _layout(row: Row, said: Declared) -> tuple[Mapping[str, int], str]:
 def _preferred(fits: list[_Fit], said: Declared) -> list[_Fit]:
     """The fits that agree best with the words of the config."""
     known = said.words & _METHODS
-    if known:
-        agree = [len(known & fit.row.words) for fit in fits]
-        fits = [fit for fit, count in zip(fits, agree, strict=True) if count == max(agree)]
-        fits = [fit for fit in fits if known & fit.row.words or not fit.row.words]
-    return fits
+    if not known:
+        return fits
+    agree = [len(known & fit.row.words) for fit in fits]
+    return [
+        fit
+        for fit, count in zip(fits, agree, strict=True)
+        if count == max(agree) and (count or not fit.row.words)
+    ]
 
 
 def _unclear(names: tuple[str, ...], right: list[_Fit], fits: list[_Fit]) -> Unclear:

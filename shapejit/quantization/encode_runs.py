@@ -6,11 +6,11 @@ rows, numbers that are not finite.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ from ..runtime.kernel_names import Code, Name
 from ..runtime.launches import SHARE, Launch, address_of, launch_of, run_launch
 from ..shapes.layout import Layout
 from . import rules
+from .forms import Numbers
 from .groups import Group
 from .parts import Parts
 from .rules import Wanted
@@ -37,41 +38,22 @@ from .writing import put, takes_all
 Floats = NDArray[np.float32]
 
 
-class Fresh(NamedTuple):
-    """A new part: its dtype and shape, and its bytes before codes and scales are written; None if
-    these fill it.
-    """
-
-    kind: Any
-    shape: tuple[int, ...]
-    before: NDArray[Any] | None
-
-    def made(self) -> NDArray[Any]:
-        """New memory for the part."""
-        made: NDArray[Any] = outputs.new_array(self.kind, self.shape)[0]
-        if self.before is not None:
-            made[...] = self.before
-        return made
-
-
 @dataclass(frozen=True, eq=False)
 class Encoder:
     """An encoder of weights of one shape, (out, in) last, into the parts of a Group, by one plan.
 
-    A weight counts as `weights` weights of the plan. Codes begin at a byte of a part. So do scales,
-    unless they are first written to an array `apart`, and from there to their part.
+    New parts are copies of `parts`, unless codes and scales fill them. A weight counts as `weights`
+    weights of the plan. Scales that have `counts` are first written to an array of this shape, and
+    from there to their part.
     """
 
     group: Group
-    parts: Mapping[str, Fresh]
-    rule: rules.Rule
+    parts: Mapping[str, NDArray[Any]]
+    filled: AbstractSet[str]
     wanted: Wanted
     plan: EncodePlan
-    total: int
     weights: int
-    codes: tuple[str, int]
-    scales: tuple[str, int]
-    apart: Fresh | None
+    counts: tuple[int, ...] | None
 
     @property
     def kind(self) -> Kind:
@@ -87,99 +69,103 @@ class Encoder:
     @cached_property
     def _tops(self) -> EncodePlan | None:
         """The launch that finds the largest magnitude of each weight, if that is needed first."""
-        unknown = self.rule.factor and self.wanted.amax is None
-        made = self.plan.encoding
+        unknown = self.group.form.rule.factor and self.wanted.amax is None
+        plan, made = self.plan, self.plan.encoding
         if not unknown and made.rule.name != FIXED:
             return None
         only = Encoding(made.source, FLOAT32, FLOAT32, Rule(LARGEST), 0, scale_step=FLOAT32.nbytes)
-        return plain_plan(only, self.total)
+        return plain_plan(only, plan.rows * plan.columns)
 
     def run(self, weight: Tensor, amax: np.float32 | None) -> Parts | None:
         """Encode a weight; None if it has numbers that NumPy has to encode."""
-        x = (weight.mT if self.group.form.result == "K N" else weight).ascontiguous()
-        arrays = {key: part.made() for key, part in self.parts.items()}
+        form, plan = self.group.form, self.plan
+        x = (weight.mT if form.result == "K N" else weight).ascontiguous()
+        arrays = {key: _new(like, key in self.filled) for key, like in self.parts.items()}
         group = replace(self.group, tensors={key: asarray(each) for key, each in arrays.items()})
-        scales = None if self.apart is None else self.apart.made()
-        source = bit_address_of(x)[0] // 8
+        scales, source = arrays[form.scales[0].part], bit_address_of(x)[0] // 8
+        if self.counts is not None:
+            scales = outputs.new_array(dtype(self.wanted.scale).codes, self.counts)[0]
         factor = self._factor(group, source, amax)
-        codes, place = (address_of(arrays[part]) + at for part, at in (self.codes, self.scales))
-        place = place if scales is None else address_of(scales)
-        if factor is None or not _run(self.plan, (source, codes, place), factor):
+        codes = address_of(arrays[form.codes.part]) + plan.first
+        begins = source, codes, address_of(scales) + plan.scale_first
+        if factor is None or not _run(plan, begins, factor):
             return None
-        if scales is not None:
-            put(group, group.form.scales[0], scales)
+        if self.counts is not None:
+            put(group, form.scales[0], scales)
         return Parts(group.tensors, group.settings)
 
     def _factor(self, group: Group, source: int, amax: np.float32 | None) -> Floats | None:
         """The factor of each weight, which is stored; None if NumPy has to compute it."""
-        plan = self._tops
-        if plan is None and self.rule.factor is None:
+        plan, rule = self._tops, group.form.rule
+        if plan is None and rule.factor is None:
             return np.ones(self.weights, np.float32)
+        tops = np.empty((self.weights, plan.boxes if plan else 1), np.float32)
         if plan is None:
-            tops = np.full((self.weights, 1), amax, np.float32)
-        else:
-            tops = np.empty((self.weights, plan.boxes), np.float32)
-            if not _run(plan, (source, 0, address_of(tops)), np.ones(self.weights, np.float32)):
-                return None
+            tops.fill(amax)
+        elif not _run(plan, (source, 0, address_of(tops)), np.ones(self.weights, np.float32)):
+            return None
         most = tops.max(axis=1)
         with np.errstate(all="ignore"):
-            if self.rule.factor is not None:
-                factor = np.asarray(self.rule.factor(most))
+            if rule.factor is not None:
+                factor = np.asarray(rule.factor(most))
                 assert group.form.factor is not None
                 put(group, group.form.factor, factor.reshape(group.batch))
                 return factor
-            made = self.rule.by_numpy(rules.Blocks(most[:, None], (1, 1)), self.wanted)
+            made = rule.by_numpy(rules.Blocks(most[:, None], (1, 1)), self.wanted)
         put(group, group.form.scales[0], made.scale)
         by = np.ascontiguousarray(made.scale.astype(np.float32).reshape(-1))
         safe = (by >= SAFE[0]) & (by <= SAFE[1])
         return by if safe.all() else None
 
 
-def encoder(group: Group, x: Tensor, rule: rules.Rule, wanted: Wanted) -> Encoder | None:
+def encoder(group: Group, x: Tensor, wanted: Wanted) -> Encoder | None:
     """The Encoder of weights like `x`, (out, in) last, into parts that are laid out; None if there
     is none.
     """
-    form, (rows, columns), batch = group.form, x.shape[-2:], prod(group.batch)
-    (tall, wide), planes = group.blocks, group.planes(form.codes)
-    if planes is None or len(planes) > 1:
+    rule, (rows, columns), batch = group.form.rule, x.shape[-2:], prod(group.batch)
+    (tall, wide), codes = group.blocks, _layout(group, group.form.codes)
+    if codes is None:
         return None
-    codes, scales = planes[0][0].permuted(f"*{form.axes}").tensor, _scales(group)
-    made = _encoding(group, x, wanted, rule.for_kernels(wanted))
+    made, counts = _encoding(group, x, wanted, rule.for_kernels(wanted)), None
     fixed = (tall, wide) == (rows, columns) and rows > 1 and rule.of_largest
     weights = batch if fixed or rule.factor or rows % tall else 1
-    total, apart = x.size // weights, None
+    total = x.size // weights
     if fixed:
-        plan = plain_plan(made._replace(rule=Rule(FIXED)), total, codes.layout)
+        plan = plain_plan(made._replace(rule=Rule(FIXED)), total, codes)
     else:
-        counts = (*group.batch, -(-rows // tall), -(-columns // wide))
-        if scales is None:
-            apart = Fresh(dtype(wanted.scale).codes, counts, None)
-            lie = Layout.row_major(counts, 8 * apart.kind.itemsize)
-        else:
-            lie = scales.layout
-        plan = encode_plan(made, (total // columns, columns), (tall, wide), codes.layout, lie)
+        scales = _layout(group, group.form.scales[0])
+        if scales is None or not scale_units(scales):
+            counts = (*group.batch, -(-rows // tall), -(-columns // wide))
+            scales = Layout.row_major(counts, dtype(wanted.scale).bits)
+        plan = encode_plan(made, (total // columns, columns), (tall, wide), codes, scales)
     if plan is None:
         return None
-    begin = _begin(group, form.codes.part, codes, plan.first)
-    second = _begin(group, form.scales[0].part, scales, plan.scale_first)
-    parts = {key: _fresh(group, key, t.numpy()) for key, t in group.tensors.items()}
-    group = replace(group, tensors={})
-    return Encoder(group, parts, rule, wanted, plan, total, weights, begin, second, apart)
+    filled = {key for key, t in group.tensors.items() if takes_all(group, key, t.nbytes)}
+    parts = {key: _template(t, key in filled) for key, t in group.tensors.items()}
+    return Encoder(replace(group, tensors={}), parts, filled, wanted, plan, weights, counts)
 
 
-def _begin(group: Group, key: str, numbers: Tensor | None, first: int) -> tuple[str, int]:
-    """A part, and the byte at which its numbers begin; `first` is added to it."""
-    if numbers is None:
-        return key, 0
-    return key, address_of(numbers.buffer) - address_of(group.tensors[key].numpy()) + first
+def _template(t: Tensor, filled: bool) -> NDArray[Any]:
+    """What a new part begins as; zeros, and what is not read, are one number."""
+    if filled or not np.frombuffer(t.tobytes(), np.uint8).any():
+        return np.broadcast_to(np.zeros((), t.dtype.codes), t.shape)
+    return t.numpy()
 
 
-def _fresh(group: Group, key: str, x: NDArray[Any]) -> Fresh:
-    """A Fresh part like one that is laid out; zeros are stored as one."""
-    if takes_all(group, key, x.nbytes):
-        return Fresh(x.dtype, x.shape, None)
-    some = np.frombuffer(x.tobytes(), np.uint8).any()
-    return Fresh(x.dtype, x.shape, x.copy() if some else np.zeros((), x.dtype))
+def _new(template: NDArray[Any], filled: bool) -> NDArray[Any]:
+    """New memory for a part."""
+    made: NDArray[Any] = outputs.new_array(template.dtype, template.shape)[0]
+    if not filled:
+        made[...] = template
+    return made
+
+
+def _layout(group: Group, numbers: Numbers) -> Layout | None:
+    """Where numbers are stored, in the order of the weight's rows; None if in several planes."""
+    planes = group.planes(numbers)
+    if planes is None or len(planes) > 1:
+        return None
+    return planes[0][0].permuted(f"*{group.form.axes}").tensor.layout
 
 
 def _encoding(group: Group, x: Tensor, wanted: Wanted, rule: Rule) -> Encoding:
@@ -188,15 +174,6 @@ def _encoding(group: Group, x: Tensor, wanted: Wanted, rule: Rule) -> Encoding:
     target = Number("uint", bits) if wanted.values == "integer" else number_of(dtype(wanted.values))
     scale = number_of(dtype(wanted.scale))
     return Encoding(number_of(x.dtype), target, scale, rule, 0, bias=group.code_bias % (1 << bits))
-
-
-def _scales(group: Group) -> Tensor | None:
-    """The stored scales in the order of the weight's rows; None if a kernel cannot write them."""
-    planes = group.planes(group.form.scales[0])
-    if planes is None or len(planes) > 1:
-        return None
-    t = planes[0][0].permuted(f"*{group.form.axes}").tensor
-    return t if scale_units(t.layout) else None
 
 
 def _launch(plan: EncodePlan) -> Launch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,8 @@ def _meant(
     group = Group(
         row.name, form, {}, known, t.shape[:-rank], weight.shape if form.result == "n" else None
     )
+    group = replace(group, known={**known, "b": group.width(form.codes)})
+    group.check_width()
     kind = _scale_kind(row, form, scale)
     return group, t, Wanted(group.width(form.codes), group.values, symmetric, kind, amax)
 
@@ -76,11 +79,8 @@ def _encoder(group: Group, t: Tensor, wanted: Wanted) -> Encoder | None:
         return None
     scale = np.zeros((), dtype(wanted.scale).codes)
     factor = np.ones(group.batch, np.float32) if form.rule.factor else None
-    content = Content(
-        shape, None, None, wanted.bits, wanted.values, group.blocks, scale, factor,
-        form.rule.step, 1 << (wanted.bits - 1), None,
-    )  # fmt: skip
-    return encoder(laid_out(group.scheme, form, content, group.known), t, form.rule, wanted)
+    content = Content(group, None, scale, factor, 1 << (wanted.bits - 1))
+    return encoder(laid_out(group, content), t, wanted)
 
 
 def _by_numpy(group: Group, t: Tensor, wanted: Wanted) -> Parts:
@@ -90,7 +90,7 @@ def _by_numpy(group: Group, t: Tensor, wanted: Wanted) -> Parts:
     shape = group.stored_shape
     if x.shape != shape:
         x = np.pad(x, [(0, whole - n) for n, whole in zip(x.shape, shape, strict=True)])
-    made = laid_out(group.scheme, group.form, encoded(group, x, wanted), group.known)
+    made = laid_out(group, encoded(group, x, wanted))
     return Parts(made.tensors, made.settings)
 
 

@@ -88,7 +88,7 @@ class Form:
     rule: Any = None  # a `rules.Rule`
     chosen: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     multiple: int = 1
-    writes: Callable[[Any, Mapping[str, int]], dict[str, Any]] | None = None
+    writes: Callable[[Any], dict[str, Any]] | None = None
     usual: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     assumption: str = ""
     layout: str = ""

@@ -9,67 +9,69 @@ from typing import Any
 import numpy as np
 
 from ..arrays.tensor import Tensor, asarray
-from ..dtypes.table import FLOAT32, DType
+from ..dtypes.table import FLOAT32, UINT8, DType
 from ..operations.casts import cast, dequantize, quantize
 from . import sizes
 from .forms import Numbers
 from .groups import Axes, Group, fault
 
 
-def multiplied(group: Group, numbers: Sequence[Numbers], kind: DType | None = None) -> Axes:
-    """Scales or offsets as stored, or their products in float32.
+def ordered(group: Group, numbers: Numbers, order: str, kind: DType | None = None) -> Tensor:
+    """Numbers with the dims of experts and one dim per axis, in this order, rounded to `kind`."""
+    made = group.numbers(numbers).permuted(order)
+    shape = (*made.sizes("*"), *(prod(made.sizes(axis)) for axis in order[1:]))
+    kind = UINT8 if kind is None and made.tensor.dtype.packed else kind
+    t = made.tensor.ascontiguous() if kind is None else cast(made.tensor, kind)
+    return t.reshape(shape)
+
+
+def multiplied(
+    group: Group, numbers: Sequence[Numbers], order: str, kind: DType | None = None
+) -> Tensor:
+    """Scales or offsets as stored, or their products in float32, see `ordered`.
 
     Each of them, and each product, is rounded to `kind` if that is given.
     """
     first, *others = numbers
-    made = group.numbers(first)
-    if kind is not None:
-        made = Axes(cast(made.tensor, kind), made.axes)
-    per = sizes.steps(first.dims, group.known)
-    for other in others:
-        if not group.has(other):
-            continue
-        found = group.numbers(other)
-        if kind is not None:
-            found = Axes(cast(found.tensor, kind), found.axes)
+    made, per = ordered(group, first, order, kind), sizes.steps(first.dims, group.known)
+    for other in filter(group.has, others):
+        factor, step = ordered(group, other, order, kind), sizes.steps(other.dims, group.known)
         if other.step == "-":
-            found = Axes(asarray(-found.tensor.numpy()), found.axes)
-        step = sizes.steps(other.dims, group.known)
-        step = {axis: step[axis] // per[axis] if step else prod(made.sizes(axis)) for axis in per}
-        factor, blocks = aligned(group, made, found, step)
+            factor = asarray(-factor.numpy())
+        axes = order[0] * len(group.batch) + order[1:]
+        pairs = zip(axes, made.shape, factor.shape, strict=True)
+        blocks = [step[a] // per[a] if a in step else max(1, n // max(1, m)) for a, n, m in pairs]
         scaled: Any = quantize if other.step == "/" else dequantize
-        given = {"block_shape": [max(1, n) for n in blocks], "dtype": kind or FLOAT32}
-        made = Axes(scaled(made.tensor, factor, **given), made.axes)
+        made = scaled(made, factor, block_shape=blocks, dtype=kind or FLOAT32)
     return made
 
 
-def zero_points(group: Group) -> Any:
-    """Zero points as Axes, or one number for all codes, or None."""
+def zero_points(group: Group, order: str) -> Any:
+    """Zero points, see `ordered`, or one number for all codes, or None."""
     form = group.form
     if form.zeros is None or not group.has(form.zeros):
         return 1 << (group.bits(form.codes) - 1) if form.zero == "half" else form.zero
-    found = group.numbers(form.zeros)
+    found = ordered(group, form.zeros, order)
     bias = group.packing(form.zeros).bias if form.zeros.format else 0
     if not bias:
         return found
     top = np.uint8((1 << group.bits(form.codes)) - 1)
-    raw = cast(found.tensor, "uint8").numpy()
-    return Axes(asarray((raw - np.uint8(bias % 256)) & top), found.axes)
+    return asarray((found.numpy() - np.uint8(bias % 256)) & top)
 
 
 def aligned(
-    group: Group, codes: Axes, numbers: Axes, step: Mapping[str, int]
+    group: Group, codes: Axes, numbers: Tensor, step: Mapping[str, int]
 ) -> tuple[Tensor, tuple[int, ...]]:
-    """`_spread` for numbers of `step` codes along each axis, or of all codes."""
-    if numbers.tensor.size == 1:
-        step = {**step, "*": prod(group.batch)}
-    found = numbers.permuted("".join(dict.fromkeys(codes.axes)))
-    shape, blocks = list[int](), list[int]()
-    for axis in dict.fromkeys(codes.axes):
-        by = _blocks(group, codes.sizes(axis), step.get(axis, 1))
-        blocks += by
-        shape += [-(-n // size) for n, size in zip(codes.sizes(axis), by, strict=True)]
-    return found.tensor.reshape(shape), tuple(blocks)
+    """Numbers for `step` codes along each axis with as many dims as the codes have.
+
+    And the elements per number along each dim.
+    """
+    dims = zip(codes.tensor.shape, numbers.shape, strict=False)
+    blocks = [n // m for _, (n, m) in zip(group.batch, dims, strict=False)]
+    for axis in dict.fromkeys(codes.axes[len(blocks) :]):
+        blocks += _blocks(group, codes.sizes(axis), step[axis])
+    shape = [-(-n // size) for n, size in zip(codes.tensor.shape, blocks, strict=True)]
+    return numbers.reshape(shape), tuple(blocks)
 
 
 def _blocks(group: Group, factors: Sequence[int], step: int) -> list[int]:

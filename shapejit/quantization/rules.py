@@ -42,10 +42,10 @@ class Blocks:
         cut = [(n // size, size) for n, size in zip(whole.shape, blocks, strict=True)]
         self.padded, self.factor = whole.shape, factor
         self.x = whole.reshape([n for pair in cut for n in pair])
-        self.axes, size = tuple(range(1, self.x.ndim, 2)), blocks[-1]
+        self.axes, self.size = tuple(range(1, self.x.ndim, 2)), prod(blocks)
         rows, axis = self.x, self.axes
-        if 1 < size == prod(blocks) <= _SHORT:  # transposed: reductions are 3 times as fast
-            rows, axis = np.asarray(ascontiguous(self.x.reshape(-1, size).T)), (0,)
+        if 1 < blocks[-1] == self.size <= _SHORT:  # transposed: reductions are 3 times as fast
+            rows, axis = np.asarray(ascontiguous(self.x.reshape(-1, self.size).T)), (0,)
         each = [n for blocks_of_one, _ in cut for n in (blocks_of_one, 1)]
         self.low: Values = rows.min(axis=axis).reshape(each)
         self.high: Values = rows.max(axis=axis).reshape(each)
@@ -54,13 +54,9 @@ class Blocks:
     @property
     def widest(self) -> Values:
         """The number of largest magnitude of each block, with its sign; the first of equal ones."""
-        made = np.where(-self.low > self.high, self.low, self.high).reshape(-1)
-        either = np.flatnonzero(-self.low == self.high)
-        if either.size:
-            last = np.moveaxis(self.x, self.axes, range(-len(self.axes), 0))
-            rows = last.reshape(made.size, -1)[either]
-            at = np.abs(rows).argmax(axis=-1)[:, None]
-            made[either] = np.take_along_axis(rows, at, axis=-1)[:, 0]
+        last = np.moveaxis(self.x, self.axes, range(-len(self.axes), 0)).reshape(-1, self.size)
+        at = np.abs(last).argmax(axis=-1)[:, None]
+        made: Values = np.take_along_axis(last, at, axis=-1)
         return made.reshape(self.low.shape)
 
 
@@ -87,16 +83,15 @@ class Rule(NamedTuple):
     """A rule: as NumPy computes it, and its `name` for kernels ("": none computes it).
 
     `more` is the number that kernels need, too; None: the scale of blocks of zeros is 2 / top.
-    `factor` is the factor of all scales, given the largest magnitude of all, if there is one;
-    scales are multiplied by it, or divided (`step`). `of_largest`: the scale of a block depends on
-    its largest magnitude alone, so that the one scale of a weight is known before its codes.
+    `factor` is the factor of all scales, given the largest magnitude of all, if there is one.
+    `of_largest`: the scale of a block depends on its largest magnitude alone, so that the one scale
+    of a weight is known before its codes.
     """
 
     by_numpy: Callable[[Blocks, Wanted], Coded]
     name: str = ""
     more: float | None = 0.0
     factor: Callable[[Array], Array] | None = None
-    step: str = "*"
     of_largest: bool = False
 
     def for_kernels(self, wanted: Wanted) -> encodings.Rule:
@@ -297,7 +292,7 @@ by_absmax_or_zero = Rule(_absmax_or_zero, "most_or_zero")
 by_lower_power = Rule(_lower_power, "lower_power", 1)
 by_two_levels = Rule(_two_levels, "two_levels", 0, _level)
 by_two_levels_or_one = Rule(partial(_two_levels, none=1), "two_levels", 1, _level)
-by_two_inverses = Rule(_two_inverses, "two_inverses", 0.125, _inverse_level, "/")
+by_two_inverses = Rule(_two_inverses, "two_inverses", 0.125, _inverse_level)
 by_table = Rule(_table)
 by_range = Rule(_range, "range", None)
 _EPSILON = 2.0**-23  # float32's, in compressed-tensors
@@ -313,31 +308,25 @@ _BAND = 1 << 18  # elements at a time: their blocks, scales and codes stay in a 
 def encoded(group: Group, x: Values, wanted: Wanted) -> Content:
     """The Content of a weight, (out, in) last or flat, encoded by a rule some rows at a time."""
     batch, blocks, rule = group.batch, group.blocks, group.form.rule
-    shape = x.shape[len(batch) :]
-    counts = (*batch, *(-(-n // size) for n, size in zip(shape, blocks, strict=True)))
-    step = max(1, _BAND // max(1, prod(shape[1:]) * blocks[0])) * blocks[0]
+    rows, *inner = x.shape[len(batch) :]
+    counts = (*batch, *(-(-n // size) for n, size in zip((rows, *inner), blocks, strict=True)))
+    step = max(1, _BAND // max(1, prod(inner) * blocks[0])) * blocks[0]
     with np.errstate(all="ignore"):
         factor = None
         if rule.factor is not None:
             top = np.abs(x).max(axis=tuple(range(len(batch), x.ndim)), initial=0)
             factor = rule.factor(top if wanted.amax is None else np.full(batch, wanted.amax))
         bands = [
-            _encoded(
-                x[at][begin : begin + step],
-                blocks,
-                rule,
-                wanted,
-                ONE if factor is None else factor[at],
-            )
+            (x[at][begin : begin + step], ONE if factor is None else factor[at])
             for at in np.ndindex(batch)
-            for begin in range(0, max(1, shape[0]), step)
-        ] or [_encoded(np.zeros((0, *shape[1:]), np.float32), blocks, rule, wanted, ONE)]
+            for begin in range(0, max(1, rows), step)
+        ] or [(np.zeros((0, *inner), np.float32), ONE)]
+        made = [_encoded(some, blocks, rule, wanted, by) for some, by in bands]
     codes, scale, zeros, offset = (
         np.concatenate(each).reshape(whole) if isinstance(each[0], np.ndarray) else each[0]
-        for each, whole in zip(zip(*bands, strict=True), (x.shape, *(counts,) * 3), strict=True)
+        for each, whole in zip(zip(*made, strict=True), (x.shape, *(counts,) * 3), strict=True)
     )
-    return Content(x.shape, group.result, codes, wanted.bits, wanted.values, blocks, scale, factor,
-                   rule.step, zeros, offset)  # fmt: skip
+    return Content(group, codes, scale, factor, zeros, offset)
 
 
 def _encoded(x: Values, blocks: tuple[int, ...], rule: Rule, wanted: Wanted, factor: Any) -> Coded:

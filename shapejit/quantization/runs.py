@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..arrays.tensor import Tensor
 from ..dtypes.table import FLOAT32
@@ -29,7 +28,7 @@ from ..runtime.launches import SHARE, Addresses, Launch, address_of, launch_of, 
 from ..shapes.layout import Layout
 from . import sizes
 from .forms import Numbers
-from .groups import Axes, Group
+from .groups import Group
 from .operands import multiplied, zero_points
 
 _NUMBER = number_of(FLOAT32)
@@ -79,18 +78,18 @@ def decoding(group: Group, target: Tensor) -> Decoding | None:
     """The Decoding of a weight into a row-major Tensor; None if it does not fit."""
     if group.order is not None:
         return None
-    program, place = _Program(group, target), bit_address_of(target)[0] // 8
+    program = _Program(group, target)
     try:
         plan = program.plan()
     except UnfitError:
         return None
     if plan is None:
         return None
-
     sources = (step.source.units for step in plan.steps)
     readers = [units and Code("unit_generator", units.unit) for units in sources]
     *before, last = (step.conversion for step in plan.steps)
     converts = *map(conversion_code, before), conversion_code(last, _streamed(plan))
+    place = bit_address_of(target)[0] // 8
     return Decoding(plan, place, program.kept, (readers, converts))
 
 
@@ -119,8 +118,8 @@ class _Program:
             zero, kind = self._product(form.offset), "offset"
         if zero is not None and zero.per != scale.per:
             raise UnfitError
-        lies = self._lies(scale.per, codes.per)
-        made = Conversion(codes.number, self.result, 32, "dequantize", lies, kind)
+        pattern = self._pattern(scale.per, codes.per)
+        made = Conversion(codes.number, self.result, 32, "dequantize", pattern, kind)
         self.steps.append(Step(codes, made, scale, zero))
         return decode_plan(self.steps, self.total)
 
@@ -130,23 +129,20 @@ class _Program:
         try:
             source = self._stored(first)
         except UnfitError:
-            return self._array(multiplied(self.group, numbers), first)
-        if len(others) > 1:
-            raise UnfitError
+            return self._array(multiplied(self.group, numbers, self.order), first)
         return self._scaled(source, others[0]) if others else self._floats(source)
 
     def _scaled(self, source: StoredNumbers, other: Numbers) -> Operand:
         """Numbers times others or their negatives, or divided by them."""
-        negative, over = other.step == "-", other.step == "/"
-        factors = self._stored(other)
+        factors, over = self._stored(other), other.step == "/"
         if factors.per < VECTOR * source.per:
             factors = self._stored(other, factors.per // source.per)
         if over and not _divides(self.group.numbers(other).tensor):
             raise UnfitError
-        if negative:
-            factor = self._taken(factors, "dequantize", self._constant(-1.0, self.total, 1))
-        else:
-            factor = self._floats(factors)
+        if other.step == "-":
+            minus = self._constant(-1.0, self.total, 1)
+            return self._taken(source, "dequantize", self._taken(factors, "dequantize", minus))
+        factor = self._floats(factors)
         return self._taken(source, "quantize" if over else "dequantize", factor)
 
     def _floats(self, source: StoredNumbers) -> Operand:
@@ -157,12 +153,12 @@ class _Program:
 
     def _taken(self, source: StoredNumbers, step: str, factor: Operand | None) -> Operand:
         """The result of one more step, on the stage."""
-        lies = "" if factor is None else self._lies(factor.per, source.per)
-        made = Conversion(source.number, _NUMBER, 32, step, lies)
+        pattern = "" if factor is None else self._pattern(factor.per, source.per)
+        made = Conversion(source.number, _NUMBER, 32, step, pattern)
         self.steps.append(Step(source, made, factor))
         return Operand(len(self.steps) - 1, 0, source.per, True)
 
-    def _lies(self, per: int, of: int) -> str:
+    def _pattern(self, per: int, of: int) -> str:
         """The pattern in which numbers for `per` elements go with those for `of`."""
         if per != of and per // of < VECTOR and per != self.total:
             raise UnfitError
@@ -170,13 +166,13 @@ class _Program:
 
     def _zero(self, scale: Operand) -> tuple[Operand | None, str]:
         """Zero points, and their kind in a Conversion."""
-        zero = zero_points(self.group)
+        zero = zero_points(self.group, self.order)
         if zero is None:
             return None, ""
-        if not isinstance(zero, Axes):
+        stored = self.group.form.zeros
+        if stored is None or not isinstance(zero, Tensor):
             return self._constant(float(zero), scale.per, MOST), "float"
-        assert self.group.form.zeros is not None
-        return self._array(zero, self.group.form.zeros), "float"
+        return self._array(zero, stored), "float"
 
     def _constant(self, value: float, per: int, count: int) -> Operand:
         """One number for all elements."""
@@ -184,11 +180,9 @@ class _Program:
         self.kept.append(made)
         return Operand(address_of(made), 0, per)
 
-    def _array(self, found: Axes, numbers: Numbers) -> Operand:
-        """Computed numbers in float32 as a new array in the order of the result."""
-        t = found.permuted(self.order).tensor
-        t = t.ascontiguous() if t.dtype is FLOAT32 else cast(t, FLOAT32)
-        made: NDArray[Any] = np.ascontiguousarray(t.numpy())
+    def _array(self, found: Tensor, numbers: Numbers) -> Operand:
+        """Computed numbers, in the order of the result, as an array of float32."""
+        made = (found if found.dtype is FLOAT32 else cast(found, FLOAT32)).numpy()
         self.kept.append(made)
         return Operand(address_of(made), 4, self._per(numbers, made.size))
 

@@ -16,7 +16,7 @@ from .content import codes_of, content_of
 from .forms import Row
 from .groups import Group
 from .parts import Parts
-from .writing import put_codes, stored_as
+from .writing import put, stored_as
 
 UNIT = 128  # rows: a multiple of those of words of codes and of tiles
 UNPACKED = 1 << 16  # codes that are unpacked at a time, where they cannot be copied in place
@@ -61,7 +61,7 @@ def _unpacked(source: Group, target: Group, begin: int, limit: int, rows: int) -
         new = asarray(np.array(into.numpy()))  # contiguous, and with what lies beside the codes
         tensors = cut(source, source.tensors.keys(), band.slices)
         codes = codes_of(replace(band.group, tensors=tensors))
-        put_codes(replace(place.group, tensors={**place.group.tensors, key: new}), codes)
+        put(replace(place.group, tensors={key: new}), target.form.codes, codes)
         into.numpy()[...] = new.numpy()
 
 

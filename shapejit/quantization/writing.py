@@ -30,7 +30,7 @@ def stored_as(row: Row, content: Content, known: Mapping[str, int]) -> Group:
     reasons = dict[str, None]()
     for form in row.forms:
         try:
-            return laid_out(row.name, form, content, known)
+            return laid_out(_alike(row.name, form, content, known), content)
         except FormatError as wrong:
             reasons[str(wrong).removeprefix(f"{row.name}: ")] = None
     head = "each of its forms differs from this weight: " if len(reasons) > 1 else ""
@@ -47,57 +47,54 @@ def is_written(form: Form) -> bool:
     return not (read or levels) and bool(form.codes.part)
 
 
-def laid_out(scheme: str, form: Form, content: Content, known: Mapping[str, int]) -> Group:
-    """The parts of a Content in a form; with room for codes and scales that follow."""
+def _alike(scheme: str, form: Form, content: Content, known: Mapping[str, int]) -> Group:
+    """A weight of a form, without parts, with the codes and blocks of a Content.
+
+    These define the sizes that the form leaves open.
+    """
     if not is_written(form):
         raise fault(scheme, "is only decoded")
-    rank = len(form.axes)
-    if len(content.blocks) != rank:
-        raise fault(scheme, f"stores weights of {rank} dims, these have {len(content.blocks)}")
+    source, axes = content.group, form.axes
+    bits, blocks, shape = source.width(source.form.codes), source.blocks, source.stored_shape
+    if len(blocks) != len(axes):
+        raise fault(scheme, f"stores weights of {len(axes)} dims, these have {len(blocks)}")
     if (content.offset is None) != (not form.offset):
         raise fault(scheme, "has offsets, not none" if form.offset else "has no offsets")
-    sized = _sized(form, content, known)
-    group = Group(scheme, form, {}, sized, content.batch, content.result)
-    _check_codes(group, content)
-    scale = form.scales[0]
+    inner = shape[len(source.batch) :]
+    sized = {**form.usual, **known, **dict(zip(axes, inner, strict=True)), "b": bits}
+    for size in form.scales[0].dims.split():
+        axis, _, by = size.partition("/")
+        if by.isalpha() and by not in (*axes, *known) and axis in axes:
+            sized[by] = blocks[axes.index(axis)]
+    made = Group(scheme, form, {}, sized, source.batch, source.result)
+    width = made.width(form.codes)
+    if (made.values, width) != (source.values, bits):
+        widths = form.codes.format and made.packing(form.codes).bits
+        wanted, given = _words(made.values, widths or (width,)), _words(source.values, (bits,))
+        raise fault(scheme, f"a code is {wanted}, not {given}")
+    made.check_width()
+    if made.blocks != blocks:
+        raise fault(scheme, f"has a scale for each {made.blocks} elements, not {blocks}")
+    return made
+
+
+def laid_out(group: Group, content: Content) -> Group:
+    """The parts of a Content as a weight with these sizes; with room for numbers that follow."""
+    form, scale = group.form, group.form.scales[0]
     values = {scale: content.scale, **_factor(group, content)}
     found = _zeros(group, content)
     if found is not None and form.zeros is not None:
-        sign = group.sign
-        values[form.zeros] = (found ^ np.uint8(sign)).view(np.int8) if sign else found
+        sign = np.uint8(group.sign)
+        values[form.zeros] = (found ^ sign).view(np.int8) if sign else found
     if content.offset is not None:
         values[form.offset[0]] = content.offset
-    group = replace(group, tensors=_parts(group, content, values))
+    group = replace(group, tensors=_parts(group, values))
     if content.codes is not None:
-        put_codes(group, content.codes)
+        put(group, form.codes, content.codes)
     for numbers, x in values.items():
         if x.ndim or numbers is not scale:
             put(group, numbers, x)
     return group
-
-
-def _sized(form: Form, content: Content, known: Mapping[str, int]) -> dict[str, int]:
-    """The sizes of a form for a Content; its blocks define those that the form leaves open."""
-    axes, shape = form.axes, content.shape[len(content.batch) :]
-    made = {**form.usual, **known, **dict(zip(axes, shape, strict=False)), "b": content.bits}
-    for size in form.scales[0].dims.split():
-        axis, _, by = size.partition("/")
-        if by.isalpha() and by not in (*axes, *known) and axis in axes:
-            made[by] = content.blocks[axes.index(axis)]
-    return made
-
-
-def _check_codes(group: Group, content: Content) -> None:
-    """Raise FormatError unless codes have the same meaning, in blocks of the same shape."""
-    codes, values = group.form.codes, group.values
-    bits, widths = group.width(codes), group.packing(codes).bits if codes.format else ()
-    if (values, bits) != (content.values, content.bits):
-        wanted, given = _words(values, widths or (bits,)), _words(content.values, (content.bits,))
-        raise fault(group.scheme, f"a code is {wanted}, not {given}")
-    group.check_width()
-    if group.blocks != content.blocks:
-        text = f"has a scale for each {group.blocks} elements, not {content.blocks}"
-        raise fault(group.scheme, text)
 
 
 def _words(values: Any, widths: Sequence[int]) -> str:
@@ -109,20 +106,21 @@ def _words(values: Any, widths: Sequence[int]) -> str:
 
 def _factor(group: Group, content: Content) -> dict[Numbers, Array]:
     """The stored factor of all scales, with the same products: itself, or its inverse."""
-    wanted = group.form.factor
+    wanted, own, given = group.form.factor, content.group.form.factor, content.factor
     if wanted is None:
-        if content.factor is not None and (content.factor != 1).any():
+        if given is not None and (given != 1).any():
             raise fault(group.scheme, "has no global scale")
         return {}
-    given = np.ones(content.batch, np.float32) if content.factor is None else content.factor
-    if content.step == wanted.step:
+    if given is None or own is None:
+        return {wanted: np.ones(group.batch, np.float32)}
+    if own.step == wanted.step:
         return {wanted: given}
     with np.errstate(all="ignore"):
         made = (np.float32(1) / given).astype(np.float32)
         scale = content.scale.astype(np.float32)
-        shape = (-1, *(1,) * len(content.blocks)) if given.size != 1 else ()
+        shape = (-1, *(1,) * len(group.blocks)) if given.size != 1 else ()
         first, other = given.reshape(shape), made.reshape(shape)
-        times, over = (first, other) if content.step == "*" else (other, first)
+        times, over = (first, other) if own.step == "*" else (other, first)
         same = np.array_equal(scale * times, scale / over, equal_nan=True)
     if not same:
         verb = "divides" if wanted.step == "/" else "multiplies"
@@ -135,9 +133,9 @@ def _factor(group: Group, content: Content) -> dict[Numbers, Array]:
 def _zeros(group: Group, content: Content) -> Array | None:
     """The zero points to store; None if the form needs none."""
     form = group.form
-    if content.values != "integer":
+    if not group.integers:
         return None
-    half = 1 << (content.bits - 1)
+    half = 1 << (group.width(form.codes) - 1)
     usual = half if form.zero == "half" or group.sign else form.zero or 0
     given = np.asarray(content.zeros if content.zeros is not None else 0)
     if (given == usual).all():
@@ -156,22 +154,19 @@ def _zeros(group: Group, content: Content) -> Array | None:
     return whole.astype(np.uint8)
 
 
-def _parts(group: Group, content: Content, values: Mapping[Numbers, Array]) -> dict[str, Tensor]:
+def _parts(group: Group, values: Mapping[Numbers, Array]) -> dict[str, Tensor]:
     """The tensors of the parts: zeros for codes and values, and those that describe the form."""
     form = group.form
-    made = {} if form.writes is None else form.writes(content, group.known)
+    made = {} if form.writes is None else form.writes(group)
+    alone = [key for key in made if form.part(key).dims != "?"]
+    if group.batch and alone:
+        text = f"stores no stacked experts: {alone[0]} is that of one weight"
+        raise fault(group.scheme, text)
     for part in form.parts:
         held = [numbers for numbers in values if numbers.part == part.key]
         if part.key not in made and (held or part.key == form.codes.part):
             made[part.key] = _zeros_of(group, part, held, values)
     return {part.key: asarray(made[part.key]) for part in form.parts if part.key in made}
-
-
-def put_codes(group: Group, codes: Array) -> None:
-    """Write codes as bytes, which count from 0 on, into parts made by `laid_out`."""
-    numbers = group.form.codes
-    codes = codes ^ np.uint8(group.sign) if group.sign else codes
-    put(group, numbers, codes.view(group.kind(numbers).codes))
 
 
 def _zeros_of(
@@ -181,7 +176,9 @@ def _zeros_of(
     name, kinds = part.kinds[0], part.kinds
     if held and not (held[0].format or held[0].dtype):
         x = values[held[0]]
-        name = next((k for k in [x.dtype.name, *kinds] if k in kinds and _exact(x, k)), "")
+        name = next(
+            (k for k in [x.dtype.name, *kinds] if k in kinds and _exact(x, k) is not None), ""
+        )
         if not name:
             raise fault(group.scheme, f"{part.key} is {' or '.join(kinds)}, which does not hold "
                                       f"{x.dtype} exactly")  # fmt: skip
@@ -198,22 +195,28 @@ def takes_all(group: Group, key: str, nbytes: int) -> bool:
     return bits == 8 * nbytes
 
 
-def _exact(x: Array, name: str) -> bool:
-    """Whether a dtype can represent all the numbers."""
+def _exact(x: Array, name: str) -> Array | None:
+    """Numbers in a dtype; None if it cannot represent all of them."""
+    wide = x.astype(np.float64)
     with np.errstate(all="ignore"):
-        made = x.astype(dtype(name).numpy)
-    wide = np.float64
-    return bool(np.array_equal(made.astype(wide), x.astype(wide), equal_nan=True))
+        made = wide.astype(dtype(name).numpy)
+    return made if np.array_equal(made.astype(np.float64), wide, equal_nan=True) else None
 
 
 def put(group: Group, numbers: Numbers, x: Array) -> None:
-    """Write numbers, (out, in) last, to their places in parts made by `laid_out`."""
+    """Write numbers, (out, in) last, to their places in parts made by `laid_out`.
+
+    Codes are a byte each, and count from 0 on.
+    """
     into, wanted = group.tensors[numbers.part].numpy(), group.kind(numbers).codes
+    if numbers is group.form.codes:
+        x = (x ^ np.uint8(group.sign)).view(wanted)
     if x.dtype != wanted and not (numbers.format and x.dtype == np.uint8):
-        if not _exact(x, wanted.name):
+        made = _exact(x, wanted.name)
+        if made is None:
             text = f"{numbers.part} is {wanted}, which does not hold {x.dtype} exactly"
             raise fault(group.scheme, text)
-        x = x.astype(wanted)
+        x = made
     x = np.ascontiguousarray(x.swapaxes(-1, -2) if axes_of(numbers.dims) == "KN" else x)
     if not numbers.format:
         if x.size != into.size:
