@@ -89,15 +89,15 @@ def _elements(row: Packing, stored: Change, codes: DType) -> tuple[int, ...]:
     raise FormatError(f"{row.name} does not store {codes} in an array of {what}")
 
 
-def formats_of(given: str, text: str) -> tuple[str, str, str]:
+def formats_of(text: str) -> tuple[str, str, str]:
     """`[DTYPE:]FORMAT->FORMAT`, uint4 if there is no dtype.
 
-    >>> formats_of("", "awq:gemm->gptq:qweight"), formats_of("", "uint8:awq:gemm->lsb")
+    >>> formats_of("awq:gemm->gptq:qweight"), formats_of("uint8:awq:gemm->lsb")
     (('uint4', 'awq:gemm', 'gptq:qweight'), ('uint8', 'awq:gemm', 'lsb'))
     """
     source, found, target = text.partition("->")
     if not found:
-        raise ReshapeError(f"{given}: {quoted(text)} is not FORMAT->FORMAT")
+        raise ReshapeError(f"{quoted(text)} is not FORMAT->FORMAT")
     kind, colon, rest = source.partition(":")
     if not colon or not kind.startswith(("uint", "int", "float")):
         kind, rest = "uint4", source
