@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from math import prod
 from typing import Any
 
@@ -15,28 +15,36 @@ from ..quantization.detection import detected
 from ..quantization.naming import names_from, parted
 from ..quantization.parts import Found
 from ..quantization.rows import BY_NAME, ROWS
+from ..shapes.layout import Layout
 from .actions import Joined
 from .changes import Change
 from .repacks import Repacked
 from .tensors import Tensors
-from .weights import stored
+from .weights import PartOf, stored
+
+
+def leaves(x: Planned) -> Iterator[Planned]:
+    """The tensors that a tensor consists of: stored, decoded or encoded ones."""
+    if not x.made_of:
+        yield x
+    for part in x.made_of:
+        yield from leaves(part)
 
 
 def uses(tensors: Tensors) -> dict[str, list[Change]]:
     """The tensors of the destination that contain each stored one, except as a decoded weight."""
     made = dict[str, list[Change]]()
     for change in tensors.changes.values():
-        for name in _stored(change):
-            made.setdefault(name, []).append(change)
+        for leaf in leaves(change):
+            if isinstance(leaf, Stored):
+                made.setdefault(leaf.name, []).append(change)
     return made
 
 
-def _stored(x: Planned) -> Iterator[str]:
-    """The stored tensors whose elements a tensor has."""
-    if isinstance(x, Stored):
-        yield x.name
-    for part in x.made_of:
-        yield from _stored(part)
+def encoded(tensors: Tensors) -> list[PartOf]:
+    """The parts of weights that are stored in a scheme now, as quantised or converted by rules."""
+    found = (leaf for change in tensors.changes.values() for leaf in leaves(change))
+    return [leaf for leaf in found if isinstance(leaf, PartOf)]
 
 
 def staying(tensors: Tensors) -> list[Found]:
@@ -104,23 +112,27 @@ def check_parts(tensors: Tensors, config: Mapping[str, Any], results: Mapping[st
     reads = (stored for change in tensors.changes.values() for stored in change.reads)
     if _whole_modules(tensors) or _CODES.isdisjoint(stored.dtype.name for stored in reads):
         return
-    used, weights = uses(tensors), {weight.codes: weight for weight in tensors.detected}
-    now, nodes = tensors.unchanged, {node.codes for node in tensors.checkpoint.weight_nodes}
+    used, now = uses(tensors), tensors.unchanged
+    nodes = {node.codes for node in tensors.checkpoint.weight_nodes}
+    owners = {(key, x.name): w.codes for w in tensors.detected for key, x in _needed(w).items()}
     moved, names = dict[str, str](), set[str]()
-    for weight in weights.values():
+    for weight in tensors.detected:
+        needed, own = _needed(weight), weight.group.form.codes.part
         for change in used.get(weight.codes, ()) if weight.codes not in tensors.kept else ():
-            needed, made = _needed(weight), _beside(change, weight, tensors.changes)
+            made = _beside(change, weight, tensors.changes)
             if weight.codes in nodes:  # they name their tensors
                 made = {k: now[part.name] for k, part in needed.items() if part.name in now}
             if missing := [part.name for key, part in needed.items() if key not in made]:
                 why = f"{quoted(missing[0])} is not beside them"
                 raise _unreadable(tensors, change.name, weight.scheme, why)
-            if all(_is_copy(made[key], part) for key, part in needed.items()):
+            changed = [x.name for k, x in made.items() if not _is_copy(x, needed[k])]
+            if not changed:
                 continue
-            if len(made) > 1 and not _same_experts(made, weight, weights):
-                changed = [x.name for k, x in made.items() if not _is_copy(x, needed[k])]
-                why = f"a rule changes {quoted(changed[0])}"
-                raise _unreadable(tensors, change.name, weight.scheme, why)
+            alike = {_experts(made[k], k, x, weight.group.batch, owners) for k, x in needed.items()}
+            if needed.keys() > {own} and (len(alike) > 1 or None in alike):
+                raise _unreadable(
+                    tensors, change.name, weight.scheme, f"a rule changes {quoted(changed[0])}"
+                )
             moved[change.name] = weight.scheme
             names |= {change.name for change in made.values()}
     found = detected({name: results[name] for name in names}, declared(config)) if moved else ()
@@ -182,57 +194,56 @@ def _beside(codes: Change, weight: Found, changes: Mapping[str, Change]) -> dict
     return {key: changes[name] for key, name in names.items() if name in changes}
 
 
-def _same_experts(made: Mapping[str, Change], weight: Found, weights: Mapping[str, Found]) -> bool:
-    """Whether tensors are the parts of the same experts of weights in files, in their order."""
-    needed, batch, own = _needed(weight), weight.group.batch, weight.group.form.codes.part
-    dims, experts = _experts(made[own], needed[own], batch)
-    sources = [_needed(weights[name]) if name in weights else {} for name, _ in experts]
-    if not experts or any(source.keys() != needed.keys() for source in sources):
-        return False
-    numbers = [k for _, k in experts]
-    return all(
-        _experts(made[key], part, batch)
-        == (dims, [(x[key].name, k) for x, k in zip(sources, numbers, strict=True)])
-        for key, part in needed.items()
-    )
-
-
 def _is_copy(change: Change, part: Stored) -> bool:
     """Whether a tensor is a stored one, under whatever name."""
     return change.stored is not None and change.stored.name == part.name
 
 
-_Experts = list[tuple[str, int]]  # a stored tensor, and the number of the expert in it
-
-
 def _experts(
-    change: Change, part: Stored, batch: tuple[int, ...]
-) -> tuple[tuple[int, ...], _Experts]:
-    """The dims of the experts of a tensor that are like those of a stored part, and their origins.
+    change: Change, key: str, part: Stored, batch: tuple[int, ...],
+    owners: Mapping[tuple[str, str], str],
+) -> tuple[object, ...] | None:  # fmt: skip
+    """Which experts of which weights a tensor like a stored part has: equal for all their parts.
 
-    There are no experts if other dims have changed, or elements are cast, computed or moved.
+    None if other dims have changed, or elements are cast, computed or moved.
     """
     inner, outer = part.shape[len(batch) :], len(change.shape) - len(part.shape) + len(batch)
     if outer < 0 or (part.shape[: len(batch)], change.shape[outer:]) != (batch, inner):
-        return (), []
-    return change.shape[:outer], _origins(change, prod(inner))
+        return None
+
+    def owner(leaf: Planned) -> object:
+        row_major = isinstance(leaf, Stored) and leaf.layout.contiguous
+        return owners.get((key, leaf.name)) if row_major else None
+
+    found = in_runs(change, prod(inner), owner)
+    return None if found is None else (change.shape[:outer], found)
 
 
-def _origins(change: Change, size: int) -> _Experts:
-    """Where the runs of `size` elements of a tensor are stored; none unless each is a run there."""
-    source, (layout, *others) = change.source, change.stages
-    seen = layout.reshape((layout.size // size, size)) if size and not others else None
-    if change.casts or seen is None or (size > 1 and seen.strides[1] != seen.bits):
-        return []
-    found: _Experts = []
-    if isinstance(source, Stored) and source.layout.contiguous:
-        found = [(source.name, k) for k in range(source.layout.size // size)]
-    elif isinstance(source, Joined) and source.axis == 0:
-        parts = [_origins(part, size) for part in source.parts]
-        if all(one or not prod(part.shape) for one, part in zip(parts, source.parts, strict=True)):
-            found = [origin for one in parts for origin in one]
-    unit, offset = size * seen.bits, seen.offset - source.layout.offset
-    begins = [offset + k * seen.strides[0] for k in range(seen.shape[0])] if found else []
-    if any(begin % unit for begin in begins):
-        return []
-    return [found[begin // unit] for begin in begins]
+def in_runs(x: Planned, size: int, of: Callable[[Planned], object]) -> object:
+    """How a tensor consists of whole runs of `size` elements; None if runs are cut, cast or mixed.
+
+    Equal for tensors of runs of different sizes that are moved alike. What leaves are, `of` says.
+    """
+    if isinstance(x, Joined):
+        counts = [prod(part.shape[x.axis :]) for part in x.parts]
+        found = [in_runs(part, size, of) for part in x.parts]
+        whole = None not in found and not any(count % size for count in counts)
+        return (*found, *(count // size for count in counts)) if whole else None
+    if not isinstance(x, Change):
+        return of(x)
+    steps = [_runs(layout, size) for layout in x.stages]
+    source = in_runs(x.source, size, of)
+    return None if x.casts or source is None or None in steps else (source, *steps)
+
+
+def _runs(layout: Layout, size: int) -> tuple[object, ...] | None:
+    """Offset, sizes and strides of a layout in units of runs; None unless it consists of those."""
+    if not size:
+        return None
+    unit, (*outer, (count, stride)) = size * layout.bits, layout.runs() or [(1, layout.bits)]
+    if size > 1 and (stride != layout.bits or count % size):
+        return None
+    dims = [(n, distance) for n, distance in (*outer, (count // size, stride * size)) if n > 1]
+    if any(distance % unit for distance in (layout.offset, *(d for _, d in dims))):
+        return None
+    return (layout.offset // unit, *((n, distance // unit) for n, distance in dims))

@@ -20,7 +20,6 @@ from ..quantization.detection import Detected, detected
 from ..quantization.parts import Found, WeightNode
 from ..runtime.ndarrays import MOST_DIMS
 from .changes import Change
-from .weights import PartOf
 
 
 @dataclass(frozen=True)
@@ -43,11 +42,9 @@ class Tensors:
     """A conversion: the tensors of a destination, `changes` by name, in order, after the rules.
 
     `config` has the source's facts about weights, `dialect` is the reshape of `--spec`, `saturate`
-    that of all casts. `became` are the weights that were decoded or converted, `encoded` tells
-    whether others were quantised; `scheme_parts` one part of each weight that is stored in a scheme
-    now; `left_out` the weights that were left out, with the reasons. `kept` are the tensors of the
-    source that `--keep` accepts as they are, `exceptions` the regular expressions of names that
-    rules for all tensors skip.
+    that of all casts. `became` are the weights that were decoded or converted, `left_out` those
+    that were left out, with the reasons. `kept` are the tensors of the source that `--keep` accepts
+    as they are, `exceptions` the regular expressions of names that rules for all tensors skip.
     """
 
     def __init__(
@@ -61,8 +58,6 @@ class Tensors:
         self.checkpoint, self.config, self.saturate = checkpoint, config, saturate
         self.dialect, self.rules = reshape, rules
         self.became: list[Found] = []
-        self.encoded = False
-        self.scheme_parts: list[PartOf] = []
         self.left_out: dict[str, str] = {}
         self.exceptions = [r.pattern for r in rules if r.option == "keep"]
         self.kept = set[str]()
