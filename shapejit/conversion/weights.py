@@ -167,7 +167,8 @@ class PlannedParts(NamedTuple):
         for key, (kind, shape) in self.parts.items():
             part = PartOf(kind, shape, whole, key, self.settings)
             change = Change.of(part_name(row, name, key), part)
-            made.append(change if shape or not row.arrays else change.then(_in_array))
+            alone = not shape and row.arrays and not whole.origin
+            made.append(change.then(_in_array) if alone else change)
         return made
 
 
