@@ -20,12 +20,12 @@ _NAME = re.compile(r"threads(?::([1-9][0-9]{0,3}))?|dask://([^/]+:[0-9]+)")
 
 
 def written_by(
-    executor: Any, there: Callable[[Shard], Callable[[], None]],
+    executor: Any, there: Callable[[str], None],
     folder: str, shards: Sequence[Shard], progress: Progress,
 ) -> None:  # fmt: skip
     """Have shards written to a folder by an executor.
 
-    Threads share this process; other executors call what `there` returns, which pickles. The first
+    Threads share this process; other executors call `there`, which pickles, with names. The first
     error ends the run after the current shards; errors other than ShapeJitError and OSError become
     FormatError with the name of the shard.
     """
@@ -45,7 +45,8 @@ def written_by(
         shared = isinstance(pool, ThreadPoolExecutor)
         try:
             for shard in shards:
-                begun[pool.submit(write, shard) if shared else pool.submit(there(shard))] = shard
+                call = pool.submit(write, shard) if shared else pool.submit(there, shard.name)
+                begun[call] = shard
             for future in as_completed(begun):
                 shard, fault = begun[future], future.exception()
                 if isinstance(fault, Exception) and not isinstance(fault, ShapeJitError | OSError):

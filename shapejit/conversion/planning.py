@@ -118,15 +118,14 @@ class Job:
         tensors = plan(source, self.rules, reshape, self.saturate)
         return tensors, folder_of(tensors, self.destination, self.settings)
 
+    def write(self, name: str) -> None:
+        """Write the shard of this name, in any process that sees source and destination.
 
-def write_planned(job: Job, name: str) -> None:
-    """Write the shard of this name, in any process that sees source and destination.
-
-    Raises FileFormatError if this process plans the conversion differently.
-    """
-    made = _wanted(job)
-    shards = [shard for shard in made.shards if shard.name == name]
-    write_here(destination(made).folder, shards, lambda _: None)
+        Raises FileFormatError if this process plans the conversion differently.
+        """
+        made = _wanted(self)
+        shards = [shard for shard in made.shards if shard.name == name]
+        write_here(destination(made).folder, shards, lambda _: None)
 
 
 @lru_cache(maxsize=1)
@@ -237,4 +236,4 @@ def _by_executor(executor: Any, job: Job, made: Folder) -> WriteShards:
     job = replace(
         job, source=absolute(job.source), destination=absolute(job.destination), wanted=made.hash
     )
-    return partial(written_by, executor, lambda shard: partial(write_planned, job, shard.name))
+    return partial(written_by, executor, job.write)

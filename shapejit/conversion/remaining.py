@@ -18,7 +18,6 @@ from ..quantization.rows import BY_NAME, ROWS
 from ..shapes.layout import Layout
 from .actions import Joined
 from .changes import Change
-from .repacks import Repacked
 from .tensors import Tensors
 from .weights import PartOf, stored
 
@@ -97,7 +96,7 @@ def _is_meant(change: Change, described: bool) -> bool:
 
     If quantised weights are still `described` by a config, permuted integers may be codes.
     """
-    if change.casts or isinstance(change.source, Repacked):
+    if change.casts or isinstance(change.source, PartOf):
         return True
     return not described and change.dtype.kind == "integer" and bool(change.ops)
 
@@ -230,7 +229,7 @@ def in_runs(x: Planned, size: int, of: Callable[[Planned], object]) -> object:
         whole = None not in found and not any(count % size for count in counts)
         return (*found, *(count // size for count in counts)) if whole else None
     if not isinstance(x, Change):
-        return of(x)
+        return None if x.made_of else of(x)
     steps = [_runs(layout, size) for layout in x.stages]
     source = in_runs(x.source, size, of)
     return None if x.casts or source is None or None in steps else (source, *steps)

@@ -15,7 +15,6 @@ from ..errors import DTypeError, FormatError, ReshapeError, quoted, shown
 from ..files.checkpoint import Checkpoint
 from ..files.configuration import Config
 from ..operations.casts import cast as cast_to
-from ..operations.views import reshape
 from ..quantization.detection import Detected, detected
 from ..quantization.parts import Found, WeightNode
 from ..runtime.ndarrays import MOST_DIMS
@@ -160,31 +159,21 @@ Dialect = Callable[[Tensor, tuple[int, ...]], Tensor]
 
 
 class Spec(NamedTuple):
-    """A specification that `--spec` can name: its flag, and its reshape under that flag."""
+    """A specification that `--spec` can name: its reshape, by module and name, and its flag.
 
+    Most conversions need none of the modules, and all of them take 30 ms to import.
+    """
+
+    module: str
+    function: str
     flag: str | None
-    reshape: Callable[[Tensor, tuple[int, ...], bool], Tensor]
-
-
-def _dialect(name: str) -> Any:
-    """A module of dialects; most conversions need none, and all of them take 30 ms to import."""
-    return import_module(f"..dialects.{name}", __package__)
 
 
 SPECS = {
-    "array": Spec(None, lambda t, shape, _: reshape(t, shape)),
-    "onnx": Spec(
-        "allowzero",
-        lambda t, shape, flag: _dialect("onnx").reshape(t, shape, allowzero=int(flag)),
-    ),
-    "openvino": Spec(
-        "special_zero",
-        lambda t, shape, flag: _dialect("openvino").reshape(t, shape, special_zero=flag),
-    ),
-    "onednn": Spec(
-        "special_zero",
-        lambda t, shape, flag: _dialect("onednn").static_reshape(t, shape=shape, special_zero=flag),
-    ),
+    "array": Spec("..operations.views", "reshape", None),
+    "onnx": Spec("..dialects.onnx", "reshape", "allowzero"),
+    "openvino": Spec("..dialects.openvino", "reshape", "special_zero"),
+    "onednn": Spec("..dialects.onednn", "static_reshape", "special_zero"),
 }
 
 
@@ -200,11 +189,18 @@ def dialect(spec: str = "array", *, special_zero: bool = False, allowzero: bool 
     """
     if spec not in SPECS:
         raise ReshapeError(f"unknown specification {quoted(spec)}; known are {', '.join(SPECS)}")
-    own, function = SPECS[spec]
-    flags = {"special_zero": special_zero, "allowzero": allowzero}
+    own = SPECS[spec]
+    flags = {"special_zero": special_zero, "allowzero": int(allowzero)}
     for name, value in flags.items():
-        if value and name != own:
+        if value and name != own.flag:
             option = name.replace("_", "-")
             raise ReshapeError(f"--{option} is not an attribute of --spec {spec}")
-    flag = own is not None and flags[own]
-    return lambda tensor, shape: function(tensor, shape, flag)
+    given = {own.flag: flags[own.flag]} if own.flag else {}
+
+    def reshape(t: Tensor, shape: tuple[int, ...]) -> Tensor:
+        made: Tensor = getattr(import_module(own.module, __package__), own.function)(
+            t, shape=shape, **given
+        )
+        return made
+
+    return reshape
