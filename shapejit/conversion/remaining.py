@@ -12,7 +12,7 @@ from ..files.stored import Stored
 from ..quantization.account import Held, unaccounted
 from ..quantization.configuration import declared
 from ..quantization.detection import detected
-from ..quantization.naming import names_from, parted
+from ..quantization.naming import parted
 from ..quantization.parts import Found
 from ..quantization.rows import BY_NAME, ROWS
 from ..shapes.layout import Layout
@@ -108,8 +108,10 @@ def check_parts(tensors: Tensors, config: Mapping[str, Any], results: Mapping[st
     whole experts, if they can be read then: `results` are the tensors of the destination, `config`
     is its description of them.
     """
-    reads = (stored for change in tensors.changes.values() for stored in change.reads)
-    if _whole_modules(tensors) or _CODES.isdisjoint(stored.dtype.name for stored in reads):
+    changes = tensors.changes.values()
+    if len(changes) == len(tensors.checkpoint.members) and all(change.same for change in changes):
+        return
+    if _CODES.isdisjoint(stored.dtype.name for change in changes for stored in change.reads):
         return
     used, now = uses(tensors), tensors.unchanged
     nodes = {node.codes for node in tensors.checkpoint.weight_nodes}
@@ -149,30 +151,6 @@ def _unreadable(tensors: Tensors, name: str, scheme: str, why: str) -> FormatErr
 
 
 _CODES = {kind for row in ROWS for form in row.forms for kind in form.part(form.codes.part).kinds}
-
-
-def _whole_modules(tensors: Tensors) -> bool:
-    """Whether rules rename modules at most, so that every weight keeps its parts.
-
-    Weights need not be detected for that: all parts of one begin as its codes do, up to their last
-    dot. Where they are renamed otherwise, or something is dropped, weights have to be looked at.
-    """
-    now = tensors.unchanged
-    if not len(now) == len(tensors.changes) == len(tensors.checkpoint.members):
-        return False
-    coded = {name: change.name for name, change in now.items() if change.dtype.name in _CODES}
-    modules = {_stem(name): _stem(new) for name, new in coded.items()}
-    names = sorted(now)
-    return all(
-        now[name].name == new + name.removeprefix(old)
-        for old, new in modules.items()
-        for name in names_from(names, old)
-    )
-
-
-def _stem(name: str) -> str:
-    """A name without its last component."""
-    return name[: name.rfind(".") + 1]
 
 
 def _needed(weight: Found) -> dict[str, Stored]:
