@@ -774,6 +774,32 @@ def test_the_metadata_of_comfyui_go_on_to_tell_of_what_is_left(tmp_path):
         assert not file.metadata()
 
 
+@KINDS
+def test_the_metadata_of_comfyui_have_the_names_that_rules_give(kind, tmp_path):
+    fixture = scheme_fixtures.named("nvfp4-comfyui")
+    own = {key: x for key, x in fixture.parts.items() if key != "comfy_quant"}
+    tensors = {f"{name}.{key}": x for name in "abc" for key, x in own.items()}
+    layers = {name: {"format": "nvfp4", "of": name} for name in "abc"}
+    stated = {"_quantization_metadata": json.dumps({"format_version": "1.0", "layers": layers})}
+    source, target = given(kind, tmp_path, tensors, {})
+    file = source / "model.safetensors" if kind == "folder" else source
+    sj.save_file(tensors, file, metadata={"by": "me", **stated})
+    made = target / "model.safetensors" if kind == "folder" else target
+
+    def metadata(*rules):
+        sj.files.convert(source, target, rules)
+        with safe_open(made, "numpy") as found:
+            return found.metadata()
+
+    assert metadata(("keep", "a.*")) == {"by": "me", **stated}
+    renamed = metadata(("rename", r"s/a\.(.*)/blocks.0.\1/"), ("exclude", "c.*"))
+    assert renamed["by"] == "me"
+    assert json.loads(renamed["_quantization_metadata"])["layers"] == {
+        "blocks.0": layers["a"], "b": layers["b"]
+    }  # fmt: skip
+    assert metadata(("select", "b.*"), ("to", "f32")) == {"by": "me"}
+
+
 @pytest.mark.parametrize("kind", [E4M3, ml_dtypes.float8_e5m2, E8M0])
 def test_inspect_names_floats_of_8_bits_whatever_they_are_called(kind, tmp_path, capsys):
     tensors = {"experts.gate_up": packed(np.uint8, 4, 4).view(kind), "mark": np.zeros(0, kind)}

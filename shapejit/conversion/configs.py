@@ -19,7 +19,7 @@ from ..quantization.configuration import (
 from ..quantization.declaring import declaration, left_out, of_dtype, without
 from .changes import Change
 from .quantizing import unquantised
-from .remaining import encoded, staying
+from .remaining import encoded, staying, uses
 from .tensors import Tensors
 from .weights import Decoded, PartOf
 
@@ -67,14 +67,21 @@ def facts_after(content: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:
 
 
 def metadata_after(metadata: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:
-    """A file's metadata, without facts about weights that are stored differently now."""
-    if not (tensors.became or encoded(tensors)):
-        return dict(metadata)
-    made = {key: value for key, value in metadata.items() if key not in _TELLING}
-    kept = {weight.codes.rpartition(".")[0] for weight in staying(tensors)}
-    layers = {name: how for name, how in comfy_layers(metadata).items() if name in kept}
-    if layers:
-        made[COMFY] = json.dumps({**json.loads(metadata[COMFY]), "layers": layers})
+    """A file's metadata, without facts about weights that are stored differently now.
+
+    ComfyUI's have the names of layers: those that stay quantised, as rules have renamed them.
+    """
+    layers = comfy_layers(metadata)
+    used = uses(tensors) if layers else {}
+    now = {
+        change.name.rpartition(".")[0]: how
+        for name, how in layers.items()
+        for change in used.get(f"{name}.weight", ())
+    }
+    gone = _TELLING if tensors.became or encoded(tensors) else (COMFY,) if now != layers else ()
+    made = {key: value for key, value in metadata.items() if key not in gone}
+    if now and gone:
+        made[COMFY] = json.dumps({**json.loads(metadata[COMFY]), "layers": now})
     return made
 
 

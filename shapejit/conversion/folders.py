@@ -22,6 +22,7 @@ from ..files.sharded import PICKLES, SUFFIX, shards_named
 from ..files.writing import NewFile
 from ..quantization.configuration import CONFIG, QUANTIZER_CONFIG_FILES
 from .changes import Change, to_write
+from .configs import metadata_after
 from .tensors import Tensors
 
 MAX_SHARD = 5 * 10**9  # bytes, the default of transformers
@@ -114,7 +115,8 @@ def planned_folder(
     checkpoint = tensors.checkpoint
     stem = checkpoint.stem
     changes = [*tensors.changes.values()]
-    files = _shards(path, changes, max_shard, stem, checkpoint.of_files)
+    metadata = checkpoint.of_files and metadata_after(checkpoint.of_files, tensors)
+    files = _shards(path, changes, max_shard, stem, metadata)
     texts, index = _texts(tensors, files, config, stem), f"{stem}{SUFFIX}"
     telling = {
         CONFIG,

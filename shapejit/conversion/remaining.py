@@ -189,8 +189,9 @@ def _experts(
         return None
 
     def owner(leaf: Planned) -> object:
-        row_major = isinstance(leaf, Stored) and leaf.layout.contiguous
-        return owners.get((key, leaf.name)) if row_major else None
+        if isinstance(leaf, Stored) and leaf.layout.contiguous:
+            return owners.get((key, leaf.name))
+        return None
 
     found = in_runs(change, prod(inner), owner)
     return None if found is None else (change.shape[:outer], found)
