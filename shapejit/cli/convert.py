@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction, Namespace
-from collections.abc import Callable
 from contextlib import ExitStack
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from .. import conversion, files
 from ..conversion import Report
 from ..errors import redacted_url, shown
 from . import progress
-from .command import DONE, SPEC_OPTIONS
+from .command import DONE, SPEC_OPTIONS, add_spec_options
 from .output import Columns, collapsed, grouped, print_json, print_table, times
 
 _COLUMNS: Columns = {
@@ -70,7 +69,7 @@ def options(parser: ArgumentParser) -> None:
             dest="rules",
             action="append",
             default=[],
-            type=_pair_with(option),
+            type=partial(_pair, option),
             metavar=kind.form,
             help=kind.text,
         )
@@ -78,11 +77,12 @@ def options(parser: ArgumentParser) -> None:
         "--rules",
         dest="rules",
         action="append",
-        type=_pair_with("rules"),
+        type=partial(_pair, "rules"),
         metavar="FILE",
         help="read rules from a TOML file of [[rule]] tables with one key each, such as "
         'to = "bf16"',
     )
+    add_spec_options(parser)
     add = parser.add_argument
     add(
         "--max-shard-size",
@@ -153,8 +153,8 @@ def _part(text: str) -> tuple[int, int]:
         raise ArgumentTypeError(f"{text!r} is not I/N with I from 1 to N") from None
 
 
-def _pair_with(option: str) -> Callable[[str], tuple[str, str]]:
-    return lambda text: (option, text)
+def _pair(option: str, text: str) -> tuple[str, str]:
+    return option, text
 
 
 _SAME = ("executor", "strict", "saturate", "resume", "proof", "verify", "dry_run", "part", "commit",
