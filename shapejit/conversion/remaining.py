@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -12,14 +13,13 @@ from ..files.stored import Stored
 from ..quantization.account import Held, unaccounted
 from ..quantization.configuration import declared
 from ..quantization.detection import detected
-from ..quantization.naming import parted
 from ..quantization.parts import Found
-from ..quantization.rows import BY_NAME, ROWS
+from ..quantization.rows import ROWS
 from ..shapes.layout import Layout
 from .actions import Joined
 from .changes import Change
 from .tensors import Tensors
-from .weights import PartOf, stored
+from .weights import PartOf
 
 
 def leaves(x: Planned) -> Iterator[Planned]:
@@ -108,92 +108,83 @@ def check_parts(tensors: Tensors, config: Mapping[str, Any], results: Mapping[st
     is its description of them.
     """
     changes = tensors.changes.values()
-    if len(changes) == len(tensors.checkpoint.members) and all(change.same for change in changes):
-        return
     if _CODES.isdisjoint(stored.dtype.name for change in changes for stored in change.reads):
         return
+    if len(changes) == len(tensors.checkpoint.members) and all(change.same for change in changes):
+        return
     used, now = uses(tensors), tensors.unchanged
-    nodes = {node.codes for node in tensors.checkpoint.weight_nodes}
-    owners = {(key, x.name): w.codes for w in tensors.detected for key, x in _needed(w).items()}
-    moved, names = dict[str, str](), set[str]()
-    for weight in tensors.detected:
-        needed, own = _needed(weight), weight.group.form.codes.part
-        for change in used.get(weight.codes, ()) if weight.codes not in tensors.kept else ():
-            made = _beside(change, weight, tensors.changes)
-            if weight.codes in nodes:  # they name their tensors
-                made = {k: now[part.name] for k, part in needed.items() if part.name in now}
-            if missing := [part.name for key, part in needed.items() if key not in made]:
-                why = f"{quoted(missing[0])} is not beside them"
-                raise _unreadable(tensors, change.name, weight.scheme, why)
-            changed = [x.name for k, x in made.items() if not _is_copy(x, needed[k])]
-            if not changed:
+    nodes = {node.codes for node in tensors.checkpoint.weight_nodes}  # which name their tensors
+    moved = [
+        weight
+        for weight in tensors.detected
+        if weight.codes in used.keys() - tensors.kept
+        and not all(
+            name in now and (now[name].same or weight.codes in nodes)
+            for name in _needed(weight).values()
+        )
+    ]
+    names = {
+        c.name for weight in moved for name in weight.named.values() for c in used.get(name, ())
+    }
+    said = declared(config)
+    made = detected({name: results[name] for name in names}, said) if names else ()
+    owners = {pair: w.codes for w in tensors.detected for pair in _needed(w).items()}
+    found = {weight.codes: (weight, _moved_apart(weight, tensors, owners)) for weight in made}
+    for weight in moved:
+        needed = _needed(weight)
+        gone = [name for name in needed.values() if name not in used]
+        for change in used[weight.codes]:
+            there, apart = found.get(change.name, (None, ""))
+            if gone:
+                why = f"{quoted(gone[0])} is not beside them"
+            elif (
+                there is None or there.scheme != weight.scheme or needed.keys() - there.named.keys()
+            ):
+                why = "no scheme has codes of this shape and name"
+            elif apart and len(needed) > 1:
+                why = f"a rule changes {quoted(apart)}"
+            else:
                 continue
-            alike = {_experts(made[k], k, x, weight.group.batch, owners) for k, x in needed.items()}
-            if needed.keys() > {own} and (len(alike) > 1 or None in alike):
-                raise _unreadable(
-                    tensors, change.name, weight.scheme, f"a rule changes {quoted(changed[0])}"
-                )
-            moved[change.name] = weight.scheme
-            names |= {change.name for change in made.values()}
-    found = detected({name: results[name] for name in names}, declared(config)) if moved else ()
-    for name in moved.keys() - {weight.codes for weight in found}:
-        raise _unreadable(tensors, name, moved[name], "no scheme has codes of this shape and name")
-
-
-def _unreadable(tensors: Tensors, name: str, scheme: str, why: str) -> FormatError:
-    return FormatError(
-        f"{tensors.path}: tensor {quoted(name)} would hold codes of {scheme} that cannot be read "
-        f"any more, since {why}: decode the weight first (--to bf16), store it in another scheme "
-        f"(--to gptq, say), or move its parts alike by whole experts; --keep before that rule "
-        f"allows it"
-    )
+            raise FormatError(
+                f"{tensors.path}: tensor {quoted(change.name)} would hold codes of {weight.scheme} "
+                f"that cannot be read any more, since {why}: decode the weight first (--to bf16), "
+                f"store it in another scheme (--to gptq, say), or move its parts alike by whole "
+                f"experts; --keep before that rule allows it"
+            )
 
 
 _CODES = {kind for row in ROWS for form in row.forms for kind in form.part(form.codes.part).kinds}
 
 
-def _needed(weight: Found) -> dict[str, Stored]:
-    """The stored parts without which the codes mean nothing, or something else, by their keys."""
-    parts = ((weight.group.form.part(key), found) for key, found in stored(weight).items())
+def _needed(weight: Found) -> dict[str, str]:
+    """The names of parts without which the codes mean nothing, or something else, by their keys."""
+    parts = ((weight.group.form.part(key), name) for key, name in weight.named.items())
     # Scales of inputs may go.
-    return {part.key: found for part, found in parts if not part.optional or part.dims != "?"}
+    return {part.key: name for part, name in parts if not part.optional or part.dims != "?"}
 
 
-def _beside(codes: Change, weight: Found, changes: Mapping[str, Change]) -> dict[str, Change]:
-    """The tensors that have the names of a weight's parts beside these codes, by their keys."""
-    old = "".join(parted(BY_NAME[weight.scheme], weight.codes)[:2])
-    end = weight.codes.removeprefix(old)
-    if not codes.name.endswith(end):
-        return {}
-    new = codes.name.removesuffix(end)
-    names = {key: new + part.name.removeprefix(old) for key, part in _needed(weight).items()}
-    return {key: changes[name] for key, name in names.items() if name in changes}
+def _moved_apart(weight: Found, tensors: Tensors, owners: Mapping[tuple[str, str], str]) -> str:
+    """A part of a weight of the destination that has not the experts that its codes have, or "".
 
-
-def _is_copy(change: Change, part: Stored) -> bool:
-    """Whether a tensor is a stored one, under whatever name."""
-    return change.stored is not None and change.stored.name == part.name
-
-
-def _experts(
-    change: Change, key: str, part: Stored, batch: tuple[int, ...],
-    owners: Mapping[tuple[str, str], str],
-) -> tuple[object, ...] | None:  # fmt: skip
-    """Which experts of which weights a tensor like a stored part has: equal for all their parts.
-
-    None if other dims have changed, or elements are cast, computed or moved.
+    `owners` are the codes of each part of a weight of the source, by its key and name.
     """
-    inner, outer = part.shape[len(batch) :], len(change.shape) - len(part.shape) + len(batch)
-    if outer < 0 or (part.shape[: len(batch)], change.shape[outer:]) != (batch, inner):
-        return None
+    found = dict[str, object]()
+    for key, name in _needed(weight).items():
+        change = tensors.changes[name]
+        inner = change.shape[len(weight.group.batch) :]
+        found[name] = in_runs(change, prod(inner), partial(_owner, owners, key, inner))
+    first = next(iter(found.values()))
+    return next((name for name, how in found.items() if how is None or how != first), "")
 
-    def owner(leaf: Planned) -> object:
-        if isinstance(leaf, Stored) and leaf.layout.contiguous:
-            return owners.get((key, leaf.name))
-        return None
 
-    found = in_runs(change, prod(inner), owner)
-    return None if found is None else (change.shape[:outer], found)
+def _owner(
+    owners: Mapping[tuple[str, str], str], key: str, inner: tuple[int, ...], leaf: Planned
+) -> str | None:
+    """The codes of the weight whose part a tensor is, if it has dims of an expert like these."""
+    if not isinstance(leaf, Stored) or not leaf.layout.contiguous:
+        return None
+    alike = leaf.shape[len(leaf.shape) - len(inner) :] == inner
+    return owners.get((key, leaf.name)) if alike else None
 
 
 def in_runs(x: Planned, size: int, of: Callable[[Planned], object]) -> object:
