@@ -263,7 +263,7 @@ def test_rules_on_whole_weights_are_meant(rules, tmp_path):
     assert found.unclear == []
 
 
-def test_weights_of_an_unchanged_checkpoint_need_not_be_detected(tmp_path, monkeypatch):
+def test_weights_of_renamed_modules_need_not_be_detected(tmp_path, monkeypatch):
     """That takes seconds, of tens of thousands of tensors."""
 
     def refused(*_):
@@ -274,8 +274,10 @@ def test_weights_of_an_unchanged_checkpoint_need_not_be_detected(tmp_path, monke
     source = folder_of(tmp_path / "in", given, {"quantization_config": {"quant_method": "gptq"}})
     with monkeypatch.context() as patched:
         patched.setattr("shapejit.conversion.tensors.detected", refused)
-        sj.files.convert(source, tmp_path / "out", max_shard_size="10kB")
-    assert sj.load_file(tmp_path / "out").keys() == given.keys()
+        sj.files.convert(source, tmp_path / "out", [("rename", r"s/a\.(.*)/b.c.\1/")])
+        with pytest.raises(AssertionError):  # as one part is renamed alone
+            sj.files.convert(source, tmp_path / "bad", [("rename", r"s/a\.q\.scales/b.scales/")])
+    assert sj.load_file(tmp_path / "out").keys() == {f"b.c.{name[2:]}" for name in given}
 
 
 def rows_and_columns(scheme, **settings):

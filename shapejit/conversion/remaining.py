@@ -13,6 +13,7 @@ from ..files.stored import Stored
 from ..quantization.account import Held, unaccounted
 from ..quantization.configuration import declared
 from ..quantization.detection import detected
+from ..quantization.naming import names_from
 from ..quantization.parts import Found
 from ..quantization.rows import ROWS
 from ..shapes.layout import Layout
@@ -107,10 +108,8 @@ def check_parts(tensors: Tensors, config: Mapping[str, Any], results: Mapping[st
     whole experts, if they can be read then: `results` are the tensors of the destination, `config`
     is its description of them.
     """
-    changes = tensors.changes.values()
-    if _CODES.isdisjoint(stored.dtype.name for change in changes for stored in change.reads):
-        return
-    if len(changes) == len(tensors.checkpoint.members) and all(change.same for change in changes):
+    reads = (stored for change in tensors.changes.values() for stored in change.reads)
+    if _whole_modules(tensors) or _CODES.isdisjoint(stored.dtype.name for stored in reads):
         return
     used, now = uses(tensors), tensors.unchanged
     nodes = {node.codes for node in tensors.checkpoint.weight_nodes}  # which name their tensors
@@ -154,6 +153,27 @@ def check_parts(tensors: Tensors, config: Mapping[str, Any], results: Mapping[st
 
 
 _CODES = {kind for row in ROWS for form in row.forms for kind in form.part(form.codes.part).kinds}
+
+
+def _whole_modules(tensors: Tensors) -> bool:
+    """Whether rules rename modules at most, so that every weight keeps its parts.
+
+    Weights need not be detected for that, which takes a millisecond each: all parts of one begin as
+    its codes do, up to their last dot.
+    """
+    now = tensors.unchanged
+    coded = (name for name, change in now.items() if change.dtype.name in _CODES)
+    modules, names = {_module(name): _module(now[name].name) for name in coded}, sorted(now)
+    return len(now) == len(tensors.changes) == len(tensors.checkpoint.members) and all(
+        now[name].name == new + name.removeprefix(old)
+        for old, new in modules.items()
+        for name in names_from(names, old)
+    )
+
+
+def _module(name: str) -> str:
+    """A name without its last component."""
+    return name[: name.rfind(".") + 1]
 
 
 def _needed(weight: Found) -> dict[str, str]:

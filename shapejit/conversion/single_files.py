@@ -93,13 +93,14 @@ def write(path: Path, tensors: Tensors, progress: Progress, verify: bool) -> Non
                        types=types, check=look if verify else None)  # fmt: skip
 
 
-def results(tensors: Tensors) -> Mapping[str, Change]:
+def results(tensors: Tensors) -> Mapping[str, Planned]:
     """The tensors of the destination as `schemes.detect` takes them, without writing them."""
     types = file_types(tensors)
 
-    def typed(name: str, change: Change) -> Change:
+    def typed(name: str, change: Change) -> Planned:
         kind = types.get(name)
-        return change if kind is None else replace(change, tensor_type=FileType(kind))
+        changed = change if kind is None else replace(change, tensor_type=FileType(kind))
+        return changed if change.stored is None else change.stored
 
     return LazyMapping(tensors.changes, typed, tensors.path, tensors.weight_nodes)
 
