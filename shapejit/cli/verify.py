@@ -10,7 +10,7 @@ from typing import Any
 
 from .. import conversion
 from ..conversion.comparing import Weights, differences
-from ..conversion.configs import facts_after, rewritten
+from ..conversion.destination_config import facts_after, rewritten
 from ..conversion.single_files import results
 from ..errors import escaped, redacted_url
 from ..files import file_formats

@@ -22,7 +22,7 @@ from ..files.sharded import PICKLES, SUFFIX, shards_named
 from ..files.writing import NewFile
 from ..quantization.configuration import CONFIG, QUANTIZER_CONFIG_FILES
 from .changes import Change, to_write
-from .configs import metadata_after
+from .destination_config import metadata_after
 from .tensors import Tensors
 
 MAX_SHARD = 5 * 10**9  # bytes, the default of transformers

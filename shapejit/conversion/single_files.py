@@ -19,7 +19,7 @@ from ..quantization import sizes
 from ..quantization.configuration import CONFIG
 from ..quantization.rows import BY_NAME, ROWS
 from .changes import Change, check_written, to_write
-from .configs import described_by_config, facts_after, metadata_after, rewritten
+from .destination_config import described_by_config, facts_after, metadata_after, rewritten
 from .remaining import in_runs, leaves, uses
 from .tensors import Tensors
 from .weights import PartOf
