@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction, Namespace
-from contextlib import ExitStack
-from functools import cache, partial
+from contextlib import closing
+from functools import partial
 from typing import Any
 
 from .. import conversion, files
@@ -164,21 +164,17 @@ _SAME = ("executor", "strict", "saturate", "resume", "proof", "verify", "dry_run
 def run(args: Namespace) -> int:
     """Run the command."""
     given = {name: value for name, value in vars(args).items() if name in _SAME}
-    with ExitStack() as stack:
-        # Errors in rules are raised before the total is known.
-        counter = cache(lambda total: stack.enter_context(progress.byte_counter(args, total)))
-        total = [0]
+    with closing(progress.ByteCounter(args)) as counter:
 
         def planned(report: Report) -> None:
-            total[0] = report.bytes_written
+            counter.total = report.bytes_written
             for text in collapsed(report.warnings):
                 print(f"warning: {text}", file=sys.stderr)
             left = (f"left as it is: {name} ({what})" for name, what in report.left_out)
             for text in () if args.quiet else collapsed(left):
                 print(text, file=sys.stderr)
 
-        given["planned"] = planned
-        given["progress"] = lambda count: counter(total[0])(count)
+        given |= {"planned": planned, "progress": counter.add}
         report = files.convert(args.source, args.destination, args.rules, **given)
     if args.dry_run:
         _print_groups(report, args.json)
