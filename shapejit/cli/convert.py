@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction, Namespace
+from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from contextlib import closing
 from functools import partial
 from typing import Any
@@ -144,13 +145,9 @@ def options(parser: ArgumentParser) -> None:
     )
 
 
-def _part(text: str) -> tuple[int, int]:
-    """`I/N` as two numbers."""
-    i, _, n = text.partition("/")
-    try:
-        return int(i), int(n)
-    except ValueError:
-        raise ArgumentTypeError(f"{text!r} is not I/N with I from 1 to N") from None
+def _part(text: str) -> tuple[int | str, ...]:
+    """`I/N` as two numbers; `files.convert` refuses other texts."""
+    return tuple(int(n) if re.fullmatch("-?[0-9]{1,9}", n) else n for n in text.split("/"))
 
 
 def _pair(option: str, text: str) -> tuple[str, str]:

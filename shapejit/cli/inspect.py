@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
@@ -78,11 +78,11 @@ def run(args: Namespace) -> int:
     detected = schemes.detect(found.typed, configuration(found).facts)
     weights = _schemes(rows, detected)
     groups = grouped(rows, ("dtype", "shape", "type", "scheme"))
-    nodes = NODES.get(found.format, lambda _: [])(found)
+    nodes = _onnx_nodes(found) if found.format == "onnx" else []
     if args.json:
         head = {"file": redacted_url(args.file), "format": found.format, "nbytes": found.nbytes}
         more = {"metadata": found.metadata, "tensors": rows, "groups": groups, "weights": weights}
-        if found.format in NODES:
+        if found.format == "onnx":
             more["nodes"] = nodes
         unclear = [each._asdict() for each in detected.unclear]
         print_json({**head, **more, "unclear": unclear, "warnings": detected.warnings})
@@ -122,8 +122,6 @@ def _onnx_nodes(found: Any) -> list[dict[str, Any]]:
     ]
 
 
-# Reads the nodes of a file, by its format.
-NODES: dict[str, Callable[[Any], list[dict[str, Any]]]] = {"onnx": _onnx_nodes}
 _AGREEMENT = {None: "unknown", False: "agree", True: "DISAGREE"}
 _NODE_COLUMNS: Columns = {
     "node": lambda row: shown(row["name"]) + times(row["count"]),

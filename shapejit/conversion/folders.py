@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -216,23 +216,17 @@ def _shards(
 
     Raises FileFormatError for tensors that a file cannot hold.
     """
-    groups, place = [*_groups(changes, max_shard)], places(folder)
+    groups, left, place = [list[Change]()], max_shard, places(folder)
+    for change in changes:
+        if groups[-1] and change.nbytes > left:
+            groups.append([])
+            left = max_shard
+        groups[-1].append(change)
+        left -= change.nbytes
     count, made = len(groups), list[Shard]()
     for k, group in enumerate(groups, 1):
-        name = f"{stem}.safetensors"
-        if count > 1:
-            name = f"{stem}-{k:05d}-of-{count:05d}.safetensors"
+        numbers = f"-{k:05d}-of-{count:05d}" if count > 1 else ""
+        name = f"{stem}{numbers}.safetensors"
         file = placed(place.join(folder, name), to_write(group), metadata)
         made.append(Shard(name, tuple(group), file))
     return made
-
-
-def _groups(changes: Sequence[Change], most: int) -> Iterator[list[Change]]:
-    group, size = list[Change](), 0
-    for change in changes:
-        if group and size + change.nbytes > most:
-            yield group
-            group, size = [], 0
-        group.append(change)
-        size += change.nbytes
-    yield group

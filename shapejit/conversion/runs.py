@@ -50,8 +50,10 @@ class Settings:
         good = isinstance(numbers, tuple) and [*map(type, numbers)] == [int, int]
         if not good or not 0 < numbers[0] <= numbers[1]:
             reason = "is not I/N with I from 1 to N (a pair of integers in Python)"
-            pair = isinstance(numbers, tuple) and len(numbers) == 2
-            given = "/".join(map(repr, numbers)) if pair else repr(numbers)  # as on command lines
+            several = isinstance(numbers, tuple)
+            given = (
+                "/".join(map(repr, numbers)) if several else repr(numbers)
+            )  # as on command lines
             raise FormatError(f"part {given} {reason}")
         if self.commit is not None and (type(self.commit) is not int or self.commit < 1):
             raise FormatError(f"commit {self.commit!r} is not a number of parts from 1 on")
