@@ -202,7 +202,7 @@ def _difference(
     # All projects decode zeros of float8 with the same sign.
     codes = [next(iter(group.parts.values())).dtype for group in groups]
     signed = tolerance is None and all(x.kind == "float" and x.bits == 8 for x in codes)
-    find = partial(_first_apart, wide=wide, limit=limit * (tolerance or 0), signed=signed)
+    find = partial(_first_unequal, wide=wide, limit=limit * (tolerance or 0), signed=signed)
     return _at(name, first_difference(x, y, find), how)
 
 
@@ -229,7 +229,7 @@ def _bits(name: str, x: Planned, y: Planned) -> Difference | None:
     return _at(name, first_difference(x, y))
 
 
-def _first_apart(
+def _first_unequal(
     p: Tensor, q: Tensor, *, wide: str, limit: float, signed: bool
 ) -> tuple[int, ...] | None:
     """The index of the first element that differs by more than `limit` in the dtype `wide`.

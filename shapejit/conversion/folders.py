@@ -167,12 +167,12 @@ def _texts(
         except RecursionError:
             raise FileFormatError(CONFIG, None, "it is nested too deeply") from None
     if len(files) > 1:
-        places = {change.name: file.name for file in files for change in file.changes}
+        weight_map = {change.name: file.name for file in files for change in file.changes}
         total = sum(change.nbytes for change in tensors.changes.values())
         metadata = {**(tensors.checkpoint.metadata or {}), "total_size": total}
         if tensors.became and "total_parameters" in metadata:
             metadata["total_parameters"] = sum(prod(c.shape) for c in tensors.changes.values())
-        index = {"metadata": metadata, "weight_map": dict(sorted(places.items()))}
+        index = {"metadata": metadata, "weight_map": dict(sorted(weight_map.items()))}
         made[f"{stem}{SUFFIX}"] = json.dumps(index, indent=2) + "\n"
     return made
 
