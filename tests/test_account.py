@@ -244,32 +244,6 @@ def test_parts_that_do_not_fit_their_config_are_refused(config, rules, text, tmp
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("rule", [".*qweight=awq:gemm->gptq:qweight", ".*qweight=awq:gemm->lsb"])
-@pytest.mark.parametrize("config", [{"quant_method": "awq"}, {}], ids=["config", "none"])
-def test_codes_are_not_repacked_without_their_weight(config, rule, tmp_path):
-    """The zero points and the config would stay another scheme's; --keep before it means that."""
-    parts = sj.schemes["awq"].encode(np.eye(128, 256, dtype=np.float32))
-    tensors = {f"fc.{part}": x for part, x in parts.items()}
-    source = folder_of(tmp_path / "in", tensors, {"quantization_config": config})
-    with pytest.raises(sj.FormatError, match=r"'fc\.qweight'.* of awq "):
-        sj.files.convert(source, tmp_path / "out", [("repack", rule)])
-    assert not (tmp_path / "out").exists()
-    rules = [("keep", ".*qweight"), ("repack", rule)]
-    assert sj.files.convert(source, tmp_path / "out", rules).changed == 1
-
-
-def test_codes_of_mlx_are_not_repacked_alone(tmp_path):
-    """What was stored are codes, whatever the elements are called once they are repacked."""
-    parts = sj.schemes["mlx"].encode(np.eye(64, 128, dtype=np.float32))
-    tensors = {f"q_proj.{part}": x for part, x in parts.items()}
-    config = {"quantization": {"bits": 4, "group_size": 64}}
-    source = folder_of(tmp_path / "in", tensors, config)
-    rule = ("repack", r".*proj\.weight=mlx->padded")
-    with pytest.raises(sj.FormatError, match=r"codes of mlx that cannot be read any more.*--keep"):
-        sj.files.convert(source, tmp_path / "out.npz", [rule])
-    assert not (tmp_path / "out.npz").exists()
-
-
 @pytest.mark.parametrize(
     "rules",
     [
@@ -334,7 +308,8 @@ MOVES = {
     "experts chosen apart": (EXPERTS, [("slice", ".*weight=1:"), ("slice", ".*scale=:2")], None),
     "experts in different numbers": (EXPERTS, [("slice", ".*weight=1:")], None),
     "experts joined": (EXPERTS, [("concat", JOINED)], lambda a, b: np.concatenate([a, b])),
-    "experts interleaved": (EXPERTS, [("interleave", JOINED)], None),
+    "experts interleaved": (EXPERTS, [("interleave", JOINED)],
+                            lambda a, b: np.stack([a, b], 1).reshape(6, 256, 256)),
     "experts split": (EXPERTS, [("split", r"a\.(.*)=0:a.\1:2,c.\1:1")], lambda a, b: a[:2]),
     "rows of experts": (EXPERTS, [("slice", ".*=:,::2")], None),
     "every second row of blocks": (BLOCKS, [("slice", ".*=::2")], None),
@@ -773,6 +748,32 @@ def test_the_metadata_of_comfyui_go_on_to_tell_of_what_is_left(tmp_path):
     assert found["a.weight"].tobytes() == found["b.weight"].tobytes()
     with safe_open(tmp_path / "c.safetensors", "numpy") as file:
         assert not file.metadata()
+
+
+@KINDS
+def test_the_metadata_of_comfyui_have_the_names_that_rules_give(kind, tmp_path):
+    fixture = scheme_fixtures.named("nvfp4-comfyui")
+    own = {key: x for key, x in fixture.parts.items() if key != "comfy_quant"}
+    tensors = {f"{name}.{key}": x for name in "abc" for key, x in own.items()}
+    layers = {name: {"format": "nvfp4", "of": name} for name in "abc"}
+    stated = {"_quantization_metadata": json.dumps({"format_version": "1.0", "layers": layers})}
+    source, target = given(kind, tmp_path, tensors, {})
+    file = source / "model.safetensors" if kind == "folder" else source
+    sj.save_file(tensors, file, metadata={"by": "me", **stated})
+    made = target / "model.safetensors" if kind == "folder" else target
+
+    def metadata(*rules):
+        sj.files.convert(source, target, rules)
+        with safe_open(made, "numpy") as found:
+            return found.metadata()
+
+    assert metadata(("keep", "a.*")) == {"by": "me", **stated}
+    renamed = metadata(("rename", r"s/a\.(.*)/blocks.0.\1/"), ("exclude", "c.*"))
+    assert renamed["by"] == "me"
+    assert json.loads(renamed["_quantization_metadata"])["layers"] == {
+        "blocks.0": layers["a"], "b": layers["b"]
+    }  # fmt: skip
+    assert metadata(("select", "b.*"), ("to", "f32")) == {"by": "me"}
 
 
 @pytest.mark.parametrize("kind", [E4M3, ml_dtypes.float8_e5m2, E8M0])

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction, Namespace
-from collections.abc import Callable
-from contextlib import ExitStack
-from functools import cache
+from argparse import ArgumentParser, BooleanOptionalAction, Namespace
+from contextlib import closing
+from functools import partial
 from typing import Any
 
 from .. import conversion, files
 from ..conversion import Report
 from ..errors import redacted_url, shown
 from . import progress
-from .command import DONE, SPEC_OPTIONS
+from .command import DONE, SPEC_OPTIONS, add_spec_options
 from .output import Columns, collapsed, grouped, print_json, print_table, times
 
 _COLUMNS: Columns = {
@@ -70,7 +70,7 @@ def options(parser: ArgumentParser) -> None:
             dest="rules",
             action="append",
             default=[],
-            type=_pair_with(option),
+            type=partial(_pair, option),
             metavar=kind.form,
             help=kind.text,
         )
@@ -78,11 +78,12 @@ def options(parser: ArgumentParser) -> None:
         "--rules",
         dest="rules",
         action="append",
-        type=_pair_with("rules"),
+        type=partial(_pair, "rules"),
         metavar="FILE",
         help="read rules from a TOML file of [[rule]] tables with one key each, such as "
         'to = "bf16"',
     )
+    add_spec_options(parser)
     add = parser.add_argument
     add(
         "--max-shard-size",
@@ -144,17 +145,13 @@ def options(parser: ArgumentParser) -> None:
     )
 
 
-def _part(text: str) -> tuple[int, int]:
-    """`I/N` as two numbers."""
-    i, _, n = text.partition("/")
-    try:
-        return int(i), int(n)
-    except ValueError:
-        raise ArgumentTypeError(f"{text!r} is not I/N with I from 1 to N") from None
+def _part(text: str) -> tuple[int | str, ...]:
+    """`I/N` as two numbers; `files.convert` refuses other texts."""
+    return tuple(int(n) if re.fullmatch("-?[0-9]{1,9}", n) else n for n in text.split("/"))
 
 
-def _pair_with(option: str) -> Callable[[str], tuple[str, str]]:
-    return lambda text: (option, text)
+def _pair(option: str, text: str) -> tuple[str, str]:
+    return option, text
 
 
 _SAME = ("executor", "strict", "saturate", "resume", "proof", "verify", "dry_run", "part", "commit",
@@ -164,21 +161,17 @@ _SAME = ("executor", "strict", "saturate", "resume", "proof", "verify", "dry_run
 def run(args: Namespace) -> int:
     """Run the command."""
     given = {name: value for name, value in vars(args).items() if name in _SAME}
-    with ExitStack() as stack:
-        # Errors in rules are raised before the total is known.
-        counter = cache(lambda total: stack.enter_context(progress.byte_counter(args, total)))
-        total = [0]
+    with closing(progress.ByteCounter(args)) as counter:
 
         def planned(report: Report) -> None:
-            total[0] = report.bytes_written
+            counter.total = report.bytes_written
             for text in collapsed(report.warnings):
                 print(f"warning: {text}", file=sys.stderr)
             left = (f"left as it is: {name} ({what})" for name, what in report.left_out)
             for text in () if args.quiet else collapsed(left):
                 print(text, file=sys.stderr)
 
-        given["planned"] = planned
-        given["progress"] = lambda count: counter(total[0])(count)
+        given |= {"planned": planned, "progress": counter.add}
         report = files.convert(args.source, args.destination, args.rules, **given)
     if args.dry_run:
         _print_groups(report, args.json)

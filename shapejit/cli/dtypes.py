@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from operator import itemgetter
 
 from ..dtypes import table
 from .command import DONE
-from .output import print_json, print_table
+from .output import print_table
 
 _SYSTEMS = ("onnx", "onnx_name", "openvino", "onednn", "safetensors", "gguf", "torch", "dlpack")
 _FIELDS = ("name", "bits", "kind", "signed", *_SYSTEMS)
@@ -20,9 +21,5 @@ def options(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Run the command."""
     rows = [{field: getattr(kind, field) for field in _FIELDS} for kind in table.all()]
-    if args.json:
-        print_json(rows)
-        return DONE
-    texts = [{k: "-" if v is None else v for k, v in row.items()} for row in rows]
-    print_table({f: f"{{0[{f}]}}" for f in _FIELDS if f not in _ONLY_JSON}, texts)
+    print_table({f: itemgetter(f) for f in _FIELDS if f not in _ONLY_JSON}, rows, args.json)
     return DONE

@@ -10,7 +10,7 @@ from ..packings.packing import Packing
 from ..packings.repacking import proved
 from ..packings.rows import formats
 from .command import DONE, FAILED
-from .output import Columns, print_json, print_table
+from .output import Columns, print_table
 
 _COLUMNS: Columns = {
     "name": "{0[name]}",
@@ -19,7 +19,7 @@ _COLUMNS: Columns = {
     "order": lambda row: "; ".join(row["order"]),
     "dims": "{0[dims]}",
     "bias": "{0[bias]}",
-    "versions": lambda row: row["versions"] or "-",
+    "versions": lambda row: row["versions"] or None,
     "source": "{0[source]}",
 }
 _PROVED: Columns = {
@@ -44,10 +44,7 @@ def options(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Run the command."""
     rows = [_facts(row, args.verify) for row in formats.values()]
-    if args.json:
-        print_json(rows)
-    else:
-        print_table(_PROVED if args.verify else _COLUMNS, rows)
+    print_table(_PROVED if args.verify else _COLUMNS, rows, args.json)
     return DONE if all(row.get("proved", True) for row in rows) else FAILED
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
@@ -20,16 +20,15 @@ from .output import Columns, collapsed, grouped, print_json, print_table, shape,
 
 _COLUMNS: Columns = {
     "name": lambda row: shown(row["name"]) + times(row["count"]),
-    "type": lambda row: row["type"],
-    "scheme": lambda row: row.get("scheme", "-"),
+    "type": lambda row: row.get("type"),
+    "scheme": lambda row: row.get("scheme"),
     "dtype": "{0[dtype]}",
     "shape": lambda row: shape(row["shape"]),
     "bytes": "{0[nbytes]}",
-    "begin": lambda row: str(row["offsets"][0]),
-    "end": lambda row: str(row["offsets"][1]),
+    "begin": lambda row: row["offsets"][0],
+    "end": lambda row: row["offsets"][1],
 }
 
-_OPTIONAL = ("type", "scheme")
 _SHOWN = 8  # values of an array in the metadata
 
 
@@ -78,23 +77,20 @@ def run(args: Namespace) -> int:
     rows = [_row(found, member) for member in found.members.values()]
     detected = schemes.detect(found.typed, configuration(found).facts)
     weights = _schemes(rows, detected)
-    groups = grouped(rows, ("dtype", "shape", *_OPTIONAL))
-    nodes = NODES.get(found.format, lambda _: [])(found)
+    groups = grouped(rows, ("dtype", "shape", "type", "scheme"))
+    nodes = _onnx_nodes(found) if found.format == "onnx" else []
     if args.json:
         head = {"file": redacted_url(args.file), "format": found.format, "nbytes": found.nbytes}
         more = {"metadata": found.metadata, "tensors": rows, "groups": groups, "weights": weights}
-        if found.format in NODES:
+        if found.format == "onnx":
             more["nodes"] = nodes
         unclear = [each._asdict() for each in detected.unclear]
         print_json({**head, **more, "unclear": unclear, "warnings": detected.warnings})
         return DONE
-    absent = {word for word in _OPTIONAL if not any(word in group for group in groups)}
-    offsets = {row["name"]: row.get("offsets", "--") for row in rows}
+    offsets = {row["name"]: row["offsets"] for row in rows if "offsets" in row}
     for group in groups:
-        group["offsets"] = offsets[group["name"]] if group["count"] == 1 else "--"
-    if all(group["offsets"] == "--" for group in groups) and groups:
-        absent |= {"begin", "end"}
-    print_table({name: c for name, c in _COLUMNS.items() if name not in absent}, groups)
+        group["offsets"] = offsets.get(group["name"], (None, None))
+    print_table(_COLUMNS, groups)
     print_nodes(nodes)
     for key, value in (found.metadata or {}).items():
         print(f"{shown(key)}: {_text(value)}")
@@ -126,8 +122,6 @@ def _onnx_nodes(found: Any) -> list[dict[str, Any]]:
     ]
 
 
-# Reads the nodes of a file, by its format.
-NODES: dict[str, Callable[[Any], list[dict[str, Any]]]] = {"onnx": _onnx_nodes}
 _AGREEMENT = {None: "unknown", False: "agree", True: "DISAGREE"}
 _NODE_COLUMNS: Columns = {
     "node": lambda row: shown(row["name"]) + times(row["count"]),

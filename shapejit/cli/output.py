@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import escaped
 
 NUMBER = re.compile(r"(?<![^./])[0-9]+(?![^./])")  # a whole component of a name
-Columns = Mapping[str, str | Callable[[Any], str]]
+Columns = Mapping[str, str | Callable[[Any], object]]
 
 
 def print_json(value: object) -> None:
@@ -20,19 +20,24 @@ def print_json(value: object) -> None:
     print(json.dumps(value, indent=2))
 
 
-def print_table(columns: Columns, rows: Iterable[Any]) -> None:
+def print_table(columns: Columns, rows: Iterable[Any], as_json: bool = False) -> None:
     """Print one line per row under the names of the columns; numbers are aligned to the right.
 
-    A column is a function of the row, or a format string whose argument 0 is the row.
+    A column is a function of the row, or a format string whose argument 0 is the row; None is
+    printed as `-`, and a column without other values is left out. As JSON, rows are printed whole.
     """
-    texts = [
-        [c.format(row) if isinstance(c, str) else c(row) for c in columns.values()] for row in rows
-    ]
+    given = list(rows)
+    if as_json:
+        print_json(given)
+        return
     cells = []
-    for head, *column in zip(columns, *texts, strict=True):
-        width = max(map(len, (head, *column)))
-        numbers = all(text[:1] in "+-0123456789" for text in column)
-        cells.append([f"{text:{'>' if numbers else '<'}{width}}" for text in (head, *column)])
+    for head, column in columns.items():
+        values = [column.format(x) if isinstance(column, str) else column(x) for x in given]
+        texts = [head, *("-" if value is None else str(value) for value in values)]
+        numbers = all(text[:1] in "+-0123456789" for text in texts[1:])
+        if not given or any(value is not None for value in values):
+            width = max(map(len, texts))
+            cells.append([f"{text:{'>' if numbers else '<'}{width}}" for text in texts])
     for line in zip(*cells, strict=True):
         print("  ".join(line).rstrip())
 

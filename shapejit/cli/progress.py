@@ -6,9 +6,8 @@ import sys
 import threading
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from functools import cache
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tqdm import tqdm
@@ -26,54 +25,38 @@ def bar(args: Namespace, **options: Any) -> Any:
     return tqdm(leave=False, disable=True if args.quiet else None, **options)
 
 
-@contextmanager
-def byte_counter(args: Namespace, total: int) -> Iterator[Callable[[int], object]]:
-    """Yield a function to call with each number of bytes written, of `total` bytes.
+class ByteCounter:
+    """Tells of the bytes that are written, of `total`.
 
-    A number that is a `files.writing.Written` also names the tensor. On a terminal progress is a
-    bar, which appears with the first byte, so that earlier errors stand alone; elsewhere it is a
-    line a minute.
+    On a terminal it is a bar, which appears with the first byte, so that earlier errors stand
+    alone; elsewhere it is a line a minute.
     """
-    if args.quiet:
-        yield lambda count: None
-        return
-    if not sys.stderr.isatty():
-        yield _Lines(total).add
-        return
-    with ExitStack() as stack:
-        shown = cache(
-            lambda: stack.enter_context(
-                bar(args, total=total, unit="B", unit_scale=True, desc="convert")
-            )
-        )
 
-        def add(count: int) -> None:
-            line = shown()
-            line.set_postfix_str(_tensor(count), refresh=False)
-            line.update(count)
-
-        yield add
-
-
-class _Lines:
-    """Prints the progress of a conversion once a minute."""
-
-    def __init__(self, total: int) -> None:
-        self.total, self.done = total, 0
-        self.next = time.monotonic() + _MINUTE
+    def __init__(self, args: Namespace) -> None:
+        self.args, self.total, self.done = args, 0, 0
+        self._bar: Any = None
+        self._next = time.monotonic() + _MINUTE
 
     def add(self, count: int) -> None:
+        """Tell of more bytes; a `files.writing.Written` also names the tensor."""
         self.done += count
-        if time.monotonic() >= self.next:
-            self.next = time.monotonic() + _MINUTE
+        tensor = shortened(escaped(getattr(count, "tensor", "")), _NAME)
+        if sys.stderr.isatty():
+            if self._bar is None:
+                kind = {"unit": "B", "unit_scale": True, "desc": "convert"}
+                self._bar = bar(self.args, total=self.total, **kind)
+            self._bar.set_postfix_str(tensor, refresh=False)
+            self._bar.update(count)
+        elif time.monotonic() >= self._next and not self.args.quiet:
+            self._next = time.monotonic() + _MINUTE
             share = 100 * self.done // max(1, self.total)
             sizes = f"{self.done / 1e6:.1f} of {self.total / 1e6:.1f} MB ({share} %)"
-            print(f"convert: {sizes}", _tensor(count), file=sys.stderr, flush=True)
+            print(f"convert: {sizes}", tensor, file=sys.stderr, flush=True)
 
-
-def _tensor(count: int) -> str:
-    """The name of the tensor whose bytes were written, or "" if unknown."""
-    return shortened(escaped(getattr(count, "tensor", "")), _NAME)
+    def close(self) -> None:
+        """Remove the bar."""
+        if self._bar is not None:
+            self._bar.close()
 
 
 @contextmanager

@@ -220,20 +220,12 @@ class Joined(Planned):
 
     def rows(self, begin: int, end: int) -> Tensor:
         """Some rows; those of one part are not copied."""
-        parts = [part.tensor() for part in self._cut(begin, end)]
-        made: Tensor = joining.concat(parts, axis=self.axis) if len(parts) > 1 else parts[0]
-        return made
-
-    def _cut(self, begin: int, end: int) -> list[Change]:
-        """The rows of each part that belong to some rows of the result."""
-        if not self.shape or end - begin == self.shape[0]:
-            return [*self.parts]
-        if self.axis:
-            return [part.cut(begin, end) for part in self.parts]
-        made, at = list[Change](), 0
+        rows, at = list[Tensor](), 0
         for part in self.parts:
-            first, last = max(begin - at, 0), min(end - at, part.shape[0])
-            if first < last:
-                made.append(part if last - first == part.shape[0] else part.cut(first, last))
-            at += part.shape[0]
+            first, last = (begin, end) if self.axis else (begin - at, end - at)
+            first, last = max(first, 0), min(last, part.count)
+            if first < last or not self.count:
+                rows.append(part.rows(first, last))
+            at += part.count
+        made: Tensor = joining.concat(rows, axis=self.axis) if len(rows) > 1 else rows[0]
         return made

@@ -84,7 +84,7 @@ class Change(Planned):
 
     @property
     def extent(self) -> Stored | None:
-        """The tensor in a file that lies there as the same bytes, if there is one."""
+        """The tensor in a file that has the same bytes, if there is one."""
         stages = () if self.casts else self.stages
         found: Stored | None = None
         if len(stages) == 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -46,7 +46,7 @@ class Difference:
         return f"{shown(self.name)}{list(self.index or ())}: {values}{self.reason}"
 
 
-class Weights(Mapping[str, "Tensor | Found"]):
+class Weights(dict[str, Planned | Found]):
     """The tensors of a checkpoint by name, quantised ones as one group under the weight's name.
 
     `tensors` and `config` are as in `schemes.detect`, `warnings` are its warnings. Tensors of no
@@ -62,53 +62,52 @@ class Weights(Mapping[str, "Tensor | Found"]):
     """
 
     def __init__(self, tensors: Mapping[str, Any], config: Mapping[str, Any] | None = None) -> None:
-        self._tensors = tensors
         self.declared = declared(config or {})
         self.groups = dict[str, Found]()
         found = detected(tensors, self.declared)
         self.warnings = [*found.warnings, *map(str, found.unclear)]
-        used = {name for each in found for name in each.named.values()}
         self.scales = self.declared.cache_scales(tensors) if found else set[str]()
-        plain = self._plain = dict.fromkeys(name for name in tensors if name not in used)
+        used = {name for each in found for name in each.named.values()}
+        super().__init__(
+            (name, _planned(name, tensors[name])) for name in tensors if name not in used
+        )
         for each in found:
             weight, codes = each.parts.weight, each.codes
-            self.groups[codes if weight in plain or weight in self.groups else weight] = each
-
-    def __getitem__(self, name: str) -> Tensor | Found:
-        return self.groups[name] if name in self.groups else self.planned(name).tensor()
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.groups or name in self._plain
-
-    def planned(self, name: str) -> Planned:
-        """A tensor that is read some rows at a time."""
-        x = self._tensors[name]
-        if isinstance(x, Planned):
-            return x
-        t = asarray(x.data if hasattr(x, "tensor_type") else x)
-        return Stored(MemoryFile("", t.buffer), name, 0, t.dtype, t.layout)
-
-    def decoded(self, name: str, kind: str, turned: bool = False) -> Planned:
-        """A weight as plain floats, decoded or read some rows at a time."""
-        if name not in self.groups:
-            return self.planned(name)
-        made = Decoded.of(self.groups[name], dtype(kind))
-        if not turned:
-            return made
-        *lead, rows, columns = range(len(made.shape))
-        return made.with_layout(made.layout.permute((*lead, columns, rows)))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter((*self._plain, *self.groups))
-
-    def __len__(self) -> int:
-        return len(self._plain) + len(self.groups)
+            name = codes if weight in self else weight
+            self[name] = self.groups[name] = each
 
     @property
     def plain(self) -> dict[str, Held]:
         """The tensors of no group; tensors of files and conversions are not loaded."""
-        found = {name: self.planned(name) for name in self._plain}
-        return {name: Held(x.dtype, x.size) for name, x in found.items()}
+        return {n: Held(x.dtype, x.size) for n, x in self.items() if not isinstance(x, Found)}
+
+
+def _planned(name: str, x: Any) -> Planned:
+    """A tensor that is read some rows at a time."""
+    if isinstance(x, Planned):
+        return x
+    with about(f"tensor {quoted(name)}"):
+        t = asarray(x.data if hasattr(x, "tensor_type") else x)
+    return Stored(MemoryFile("", t.buffer), name, 0, t.dtype, t.layout)
+
+
+def _stored(name: str, x: Planned | Found) -> dict[str, Planned]:
+    """The tensors of a weight by their names, those of a group with the codes first."""
+    if not isinstance(x, Found):
+        return {name: x}
+    names = zip(x.named.values(), x.parts.sources.values(), strict=True)
+    return {name: _planned(name, source) for name, source in names}
+
+
+def _floats(x: Planned | Found, kind: str, turned: bool = False) -> Planned:
+    """A weight as plain floats, decoded or read some rows at a time."""
+    if not isinstance(x, Found):
+        return x
+    made = Decoded.of(x, dtype(kind))
+    if not turned:
+        return made
+    *lead, rows, columns = range(len(made.shape))
+    return made.with_layout(made.layout.permute((*lead, columns, rows)))
 
 
 def differences(
@@ -142,22 +141,21 @@ def differences(
         raise FormatError(f"a tolerance is a number from 0 on, not {tolerance}")
     a, b = (x if is_a(x, Weights) else Weights(x) for x in (a, b))
     strange = _unaccounted(a, b)
-    for name in a:
+    for name in {**a, **b}:
         if name in strange:
             yield Difference(name, strange[name])
-        elif name in b:
+        elif name in a and name in b:
             with about(f"tensor {quoted(name)}"):
-                found = _difference(name, a, b, tolerance)
+                found = _difference(name, a[name], b[name], tolerance)
             LATEST.clear()
             if found is not None:
                 yield found
             if done is not None:
                 done(name)
-        elif name not in a.scales or b.groups:
-            yield Difference(name, "only in A")
-    for name in b:
-        if name not in a and (name not in b.scales or a.groups):
-            yield Difference(name, "only in B")
+        else:
+            one, other, side = (a, b, "A") if name in a else (b, a, "B")
+            if name not in one.scales or other.groups:
+                yield Difference(name, f"only in {side}")
 
 
 def _unaccounted(a: Weights, b: Weights) -> dict[str, str]:
@@ -176,26 +174,26 @@ def _unaccounted(a: Weights, b: Weights) -> dict[str, str]:
     return made
 
 
-def _difference(name: str, a: Weights, b: Weights, tolerance: float | None) -> Difference | None:
+def _difference(
+    name: str, p: Planned | Found, q: Planned | Found, tolerance: float | None
+) -> Difference | None:
     """The difference of two weights; None if they are equal."""
-    p, q = (side.groups.get(name) for side in (a, b))
-    plain = [side.planned(name) for side, group in ((a, p), (b, q)) if group is None]
-    groups = [group for group in (p, q) if group is not None]
-    if len(plain) == 2 or (not plain and _stored_alike(*groups)):
-        names = ([*x.named.values()] if x else [name] for x in (p, q))
-        each = (_bits(one, a.planned(one), b.planned(two)) for one, two in zip(*names, strict=True))
-        found = next(filter(None, each), None)
+    groups = [x for x in (p, q) if isinstance(x, Found)]
+    plain = [x for x in (p, q) if not isinstance(x, Found)]
+    if not groups or (not plain and _stored_alike(*groups)):
+        tensors = zip(_stored(name, p).items(), _stored(name, q).values(), strict=True)
+        found = next(filter(None, (_bits(one, x, y) for (one, x), y in tensors)), None)
         numbers = all(x.dtype.kind == "float" and x.shape == plain[0].shape for x in plain)
         if found is None or tolerance is None or not numbers:
             return found
     kind = plain[0].dtype.name if plain else "float32"
     if groups and kind not in DECODED:
-        return _unlike(name, p or plain[0], q or plain[0])
+        return _unlike(name, (p, q))
     # Whether one of two, decoded, has its inputs before its outputs.
     turned = len({group.group.form.result == "K N" for group in groups}) > 1
-    x, y = a.decoded(name, kind), b.decoded(name, kind, turned)
+    x, y = _floats(p, kind), _floats(q, kind, turned)
     if x.shape != y.shape:
-        return _unlike(name, p or x, q or y, x.shape, y.shape)
+        return _unlike(name, (p, q), (x.shape, y.shape))
     wide = "float64" if "float64" in (x.dtype.name, y.dtype.name) else "float32"
     how, limit = "", 0.0
     if tolerance:
@@ -204,7 +202,7 @@ def _difference(name: str, a: Weights, b: Weights, tolerance: float | None) -> D
     # All projects decode zeros of float8 with the same sign.
     codes = [next(iter(group.parts.values())).dtype for group in groups]
     signed = tolerance is None and all(x.kind == "float" and x.bits == 8 for x in codes)
-    find = partial(_first_apart, wide=wide, limit=limit * (tolerance or 0), signed=signed)
+    find = partial(_first_unequal, wide=wide, limit=limit * (tolerance or 0), signed=signed)
     return _at(name, first_difference(x, y, find), how)
 
 
@@ -214,25 +212,24 @@ def _stored_alike(p: Found, q: Found) -> bool:
     return alike and p.parts.keys() == q.parts.keys()
 
 
-def _unlike(name: str, *sides: Any) -> Difference:
-    """Two weights (or two of them and their decoded shapes) that cannot be compared."""
-    x, y, *shapes = sides
+def _unlike(
+    name: str, sides: Sequence[Planned | Found], shapes: Sequence[Any] = (None, None)
+) -> Difference:
+    """Two weights, with their shapes if these differ when decoded, that cannot be compared."""
     texts = []
-    for side, shape in zip((x, y), shapes or (None, None), strict=True):
-        if isinstance(side, Found):
-            texts.append(side.scheme if shape is None else f"{side.scheme} {shape_text(shape)}")
-        else:
-            texts.append(f"{side.dtype.name} {shape_text(shape or side.shape)}")
+    for x, decoded in zip(sides, shapes, strict=True):
+        kind, shape = (x.scheme, decoded) if isinstance(x, Found) else (x.dtype.name, x.shape)
+        texts.append(kind if shape is None else f"{kind} {shape_text(shape)}")
     return Difference(name, " against ".join(texts))
 
 
 def _bits(name: str, x: Planned, y: Planned) -> Difference | None:
     if x.dtype is not y.dtype or x.shape != y.shape:
-        return _unlike(name, x, y)
+        return _unlike(name, (x, y))
     return _at(name, first_difference(x, y))
 
 
-def _first_apart(
+def _first_unequal(
     p: Tensor, q: Tensor, *, wide: str, limit: float, signed: bool
 ) -> tuple[int, ...] | None:
     """The index of the first element that differs by more than `limit` in the dtype `wide`.

@@ -6,59 +6,49 @@ If none is quantised, floats are encoded: see `quantizing`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from ..dtypes.table import dtype
 from ..errors import FormatError, quoted
-from ..quantization.naming import part_name
 from ..quantization.parts import Found
-from ..quantization.rows import BY_NAME
 from ..quantization.scheme import DECODED
 from ..quantization.table import schemes
 from .changes import Change
 from .quantizing import floats, quantise
 from .remaining import uses
 from .tensors import Rule, Tensors, each
-from .weights import Decoded, PartOf, converted, settings_of
+from .weights import Decoded, PlannedParts, converted
 
 
 def to(r: Rule, tensors: Tensors) -> None:
     """Decode or convert the weights whose names match; they take the place of their codes."""
     (target,) = r.values
     _refuse_unclear(r, tensors)
-    now = tensors.unchanged
-    known, used = dict[Any, Any](), cache(lambda: uses(tensors))
-    made: dict[str, list[Change]] = {}
-    matched = False
+    now, used = tensors.unchanged, cache(lambda: uses(tensors))
+    known, made, matched = dict[Any, PlannedParts](), dict[str, list[Change]](), False
     for weight in tensors.detected:
         codes = now.get(weight.codes)
         if codes is None:
             _refuse_changed(r, tensors, weight, used().get(weight.codes, ()))
             continue
-        if weight.codes in tensors.kept or not r.pattern.fullmatch(weight.renamed(codes.name)):
+        name = weight.renamed(codes.name)
+        if weight.codes in tensors.kept or not r.pattern.fullmatch(name):
             continue
         matched = True
-        if weight.scheme == target:
-            continue
-        with tensors.named(weight.renamed(codes.name), r):
-            parts = _untouched(weight, now)
-            made |= {part.name: [] for part in parts}
-            made[codes.name] = _made(weight, weight.renamed(codes.name), target, known)
+        if weight.scheme != target:
+            with tensors.named(name, r):
+                made |= {part.name: [] for part in _untouched(weight, now)}
+                made[codes.name] = _made(weight, name, target, known)
             tensors.became.append(weight)
-            sources = (change.source for change in made[codes.name][:1])
-            tensors.scheme_parts += [source for source in sources if isinstance(source, PartOf)]
-    if not matched and target in DECODED and _cast_plain(r, tensors, target):
-        return
-    if not matched and target not in DECODED and quantise(r, tensors, target):
-        return
-    if not matched:
+    otherwise = _cast_plain if target in DECODED else quantise
+    if not matched and not otherwise(r, tensors, target):
         reason = f"no quantised weight has a name that {r} matches"
         floats = f"; --dtype {r.text} casts floats" if target in DECODED else ""
         raise FormatError(f"{tensors.path}: {reason}{floats}")
-    tensors.replace(r, made)
-    if target in DECODED:
+    if matched:
+        tensors.replace(r, made)
+    if matched and target in DECODED:
         _forget_cache(tensors)
 
 
@@ -113,11 +103,11 @@ def _refuse_unclear(r: Rule, tensors: Tensors) -> None:
             )
 
 
-def _made(weight: Found, name: str, target: str, known: dict[Any, Any]) -> list[Change]:
+def _made(weight: Found, name: str, target: str, known: dict[Any, PlannedParts]) -> list[Change]:
     """The tensors of a converted weight; one per shape and settings is computed for planning."""
     if target in DECODED:
         return [Change.of(name, Decoded.of(weight, dtype(target)))]
-    whole, row = converted(weight, target), BY_NAME[target]
+    whole = converted(weight, target)
     alike = (
         weight.scheme,
         *sorted(weight.group.known.items()),
@@ -125,17 +115,10 @@ def _made(weight: Found, name: str, target: str, known: dict[Any, Any]) -> list[
     )
     if alike not in known:
         try:
-            parts = whole.parts()
+            known[alike] = PlannedParts.like(whole.parts(), lambda _, t: t.shape)
         except FormatError as fault:
             if not schemes[target].encodes:
                 raise
             anew = f"--to bf16 --to {target} rounds the weight to other codes"
             raise FormatError(f"{fault}; {anew}") from None
-        settings = settings_of(parts)
-        known[alike] = {
-            key: PartOf(t.dtype, t.shape, whole, key, settings) for key, t in parts.items()
-        }
-    return [
-        Change.of(part_name(row, name, key), replace(part, whole=whole))
-        for key, part in known[alike].items()
-    ]
+    return known[alike].of(whole, name)

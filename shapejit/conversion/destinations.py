@@ -70,37 +70,35 @@ class LocalFolder:
         of `publish` the old folder stays, and what was written is removed unless `keep` is set.
         """
         name, work, target = self.path, self.folder, self._target
+        own = os.path.join(self._parent, self._begins)
         with ExitStack() as stack:
             try:
                 self._put_back()
                 old = _is_there(target, name)
-                stack.enter_context(_holding(_made(work, name, alone)))
+                stack.enter_context(_made(work, name, alone))
                 if old:  # otherwise another process could remove it as abandoned after the exchange
-                    stack.enter_context(_holding(_locked(target, name, alone)))
-            except OSError as fault:
-                raise OSError(fault.errno, fault.strerror, name) from None
-            try:
+                    stack.enter_context(_locked(target, name, alone))
+                stack.callback(self._clean_up, keep)
                 self._clear(alone, keep)
                 if shutil.disk_usage(self._parent).free + _held(work) < needed:
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 if old:
                     self._check_exchange()
                 if not os.path.lexists(os.path.join(work, _PLAN)):
                     put(work, _PLAN, self._plan.plan)
                 yield
             except OSError as fault:
-                if fault.filename is not None and not str(fault.filename).startswith(work):
-                    raise
-                raise OSError(fault.errno, fault.strerror, name) from fault
-            finally:
-                if not keep:
-                    shutil.rmtree(work, ignore_errors=True)
-                with suppress(OSError):  # nothing was written
-                    os.rmdir(work)
-                if self._published or not keep:
-                    shutil.rmtree(self._new, ignore_errors=True)
-                if self._published:
-                    shutil.rmtree(self._aside, ignore_errors=True)
+                if fault.filename in (None, target) or str(fault.filename).startswith(own):
+                    raise OSError(fault.errno, fault.strerror, name) from fault
+                raise
+
+    def _clean_up(self, keep: bool) -> None:
+        gone = [] if keep else [self.folder, self._new]
+        gone += [self._new, self._aside] if self._published else []
+        for folder in gone:
+            shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):  # nothing was written
+            os.rmdir(self.folder)
 
     def tidy(self) -> None:
         """Remove the temporary files of killed processes."""
@@ -153,7 +151,7 @@ class LocalFolder:
             if keep and text is not None and number != "new":
                 raise self._plan.begun_otherwise(text, alone, other)
             if alone:
-                with _holding(_locked(other, self.path, True)):
+                with _locked(other, self.path, True):
                     shutil.rmtree(other)
         if not keep:
             self._empty(())
@@ -200,7 +198,7 @@ class LocalFolder:
         """Finish the replacement of a killed process: restore the old folder, or remove it."""
         if not os.path.lexists(self._aside):
             return
-        with _holding(_locked(self._aside, self.path, True)):
+        with _locked(self._aside, self.path, True):
             if os.path.lexists(self._target):
                 shutil.rmtree(self._aside)
             else:
@@ -231,39 +229,29 @@ def _is_there(target: str, name: str) -> bool:
     return bool(os.listdir(target))
 
 
-def _made(work: str, name: str, alone: bool) -> int | None:
-    """A locked descriptor of a folder, which is created if necessary."""
+def _made(work: str, name: str, alone: bool) -> ExitStack:
+    """The context of the lock of a folder, which is created if necessary."""
     while True:
         with suppress(FileExistsError):
             os.mkdir(work)
-        descriptor = None
-        with suppress(FileNotFoundError):
-            descriptor = _locked(work, name, alone)
+        with suppress(FileNotFoundError), ExitStack() as stack:
+            descriptor = stack.enter_context(_locked(work, name, alone))
             # Another process may have removed it before it was locked.
             if descriptor is None or os.path.samestat(os.stat(work), os.fstat(descriptor)):
-                return descriptor
-        if descriptor is not None:
-            os.close(descriptor)
-
-
-def _locked(folder: str, name: str, alone: bool) -> int | None:
-    """A locked descriptor of a folder. Raises FileFormatError if another process has the lock."""
-    descriptor = system.open_folder(folder)
-    if descriptor is not None and system.lock(descriptor, alone) is False:
-        os.close(descriptor)
-        raise FileFormatError(name, None, "another conversion is writing it")
-    return descriptor
+                return stack.pop_all()
 
 
 @contextmanager
-def _holding(*descriptors: int | None) -> Iterator[None]:
-    """A context that closes descriptors at the end, and so releases their locks."""
+def _locked(folder: str, name: str, alone: bool) -> Iterator[int | None]:
+    """A context with the lock of a folder. Raises FileFormatError if another process has it."""
+    descriptor = system.open_folder(folder)
     try:
-        yield
+        if descriptor is not None and system.lock(descriptor, alone) is False:
+            raise FileFormatError(name, None, "another conversion is writing it")
+        yield descriptor
     finally:
-        for descriptor in descriptors:
-            if descriptor is not None:
-                os.close(descriptor)
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 _PLANS = ".shapejit-plan-"  # what the names of plans begin with

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,6 +22,7 @@ from ..files.sharded import PICKLES, SUFFIX, shards_named
 from ..files.writing import NewFile
 from ..quantization.configuration import CONFIG, QUANTIZER_CONFIG_FILES
 from .changes import Change, to_write
+from .destination_config import metadata_after
 from .tensors import Tensors
 
 MAX_SHARD = 5 * 10**9  # bytes, the default of transformers
@@ -114,7 +115,8 @@ def planned_folder(
     checkpoint = tensors.checkpoint
     stem = checkpoint.stem
     changes = [*tensors.changes.values()]
-    files = _shards(path, changes, max_shard, stem, checkpoint.of_files)
+    metadata = checkpoint.of_files and metadata_after(checkpoint.of_files, tensors)
+    files = _shards(path, changes, max_shard, stem, metadata)
     texts, index = _texts(tensors, files, config, stem), f"{stem}{SUFFIX}"
     telling = {
         CONFIG,
@@ -165,12 +167,12 @@ def _texts(
         except RecursionError:
             raise FileFormatError(CONFIG, None, "it is nested too deeply") from None
     if len(files) > 1:
-        places = {change.name: file.name for file in files for change in file.changes}
+        weight_map = {change.name: file.name for file in files for change in file.changes}
         total = sum(change.nbytes for change in tensors.changes.values())
         metadata = {**(tensors.checkpoint.metadata or {}), "total_size": total}
         if tensors.became and "total_parameters" in metadata:
             metadata["total_parameters"] = sum(prod(c.shape) for c in tensors.changes.values())
-        index = {"metadata": metadata, "weight_map": dict(sorted(places.items()))}
+        index = {"metadata": metadata, "weight_map": dict(sorted(weight_map.items()))}
         made[f"{stem}{SUFFIX}"] = json.dumps(index, indent=2) + "\n"
     return made
 
@@ -214,23 +216,17 @@ def _shards(
 
     Raises FileFormatError for tensors that a file cannot hold.
     """
-    groups, place = [*_groups(changes, max_shard)], places(folder)
+    groups, left, place = [list[Change]()], max_shard, places(folder)
+    for change in changes:
+        if groups[-1] and change.nbytes > left:
+            groups.append([])
+            left = max_shard
+        groups[-1].append(change)
+        left -= change.nbytes
     count, made = len(groups), list[Shard]()
     for k, group in enumerate(groups, 1):
-        name = f"{stem}.safetensors"
-        if count > 1:
-            name = f"{stem}-{k:05d}-of-{count:05d}.safetensors"
+        numbers = f"-{k:05d}-of-{count:05d}" if count > 1 else ""
+        name = f"{stem}{numbers}.safetensors"
         file = placed(place.join(folder, name), to_write(group), metadata)
         made.append(Shard(name, tuple(group), file))
     return made
-
-
-def _groups(changes: Sequence[Change], most: int) -> Iterator[list[Change]]:
-    group, size = list[Change](), 0
-    for change in changes:
-        if group and size + change.nbytes > most:
-            yield group
-            group, size = [], 0
-        group.append(change)
-        size += change.nbytes
-    yield group

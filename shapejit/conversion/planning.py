@@ -21,14 +21,14 @@ from ..files.paths import Path, absolute, file_name
 from ..files.places import places
 from ..files.writing import Progress
 from . import single_files
-from .configs import facts_after, rewritten
 from .described import Report, described
+from .destination_config import facts_after, rewritten
 from .destinations import destination
 from .folders import MAX_SHARD, Folder, nbytes_of, planned_folder
 from .proof import prove
 from .remaining import check, check_parts, still_quantised
 from .rules import RULES, Given, rules_of
-from .runs import Settings, WriteShards, write_folder, write_here
+from .runs import Settings, WriteShards, write_folder, write_here, written_by
 from .tensors import Dialect, Rule, Tensors, dialect
 from .weights import LATEST
 
@@ -118,15 +118,14 @@ class Job:
         tensors = plan(source, self.rules, reshape, self.saturate)
         return tensors, folder_of(tensors, self.destination, self.settings)
 
+    def write(self, name: str) -> None:
+        """Write the shard of this name, in any process that sees source and destination.
 
-def write_planned(job: Job, name: str) -> None:
-    """Write the shard of this name, in any process that sees source and destination.
-
-    Raises FileFormatError if this process plans the conversion differently.
-    """
-    made = _wanted(job)
-    shards = [shard for shard in made.shards if shard.name == name]
-    write_here(destination(made).folder, shards, lambda _: None)
+        Raises FileFormatError if this process plans the conversion differently.
+        """
+        made = _wanted(self)
+        shards = [shard for shard in made.shards if shard.name == name]
+        write_here(destination(made).folder, shards, lambda _: None)
 
 
 @lru_cache(maxsize=1)
@@ -222,19 +221,15 @@ def convert(
         if folder is None:
             single_files.write(dst, tensors, tell, verify)
         else:
-            write = write_here if executor is None else _by_executor(executor, job, folder)
+            write: WriteShards = write_here
+            if executor is not None:
+                there = replace(
+                    job, source=absolute(src), destination=absolute(dst), wanted=folder.hash
+                )
+                write = partial(written_by, executor, there.write)
             written = write_folder(folder, settings, tell, write)
             read = report.bytes_read * written // max(1, report.bytes_written)
             report = replace(report, bytes_read=read, bytes_written=written)
     finally:
         LATEST.clear()
     return replace(report, seconds=time.perf_counter() - start)
-
-
-def _by_executor(executor: Any, job: Job, made: Folder) -> WriteShards:
-    from .executors import written_by  # a slow import that most conversions do not need
-
-    job = replace(
-        job, source=absolute(job.source), destination=absolute(job.destination), wanted=made.hash
-    )
-    return partial(written_by, executor, lambda shard: partial(write_planned, job, shard.name))

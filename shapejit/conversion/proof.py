@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 
@@ -27,20 +26,19 @@ def prove(changes: Iterable[Change]) -> int:
     the kernels; work that NumPy does anyway (long rows), and that of the kernel of small arrays,
     has no second implementation. Writes nothing. Raises FormatError if bits differ.
     """
-    smallest, sizes = dict[SampleKind, Change](), Counter[SampleKind]()
+    samples = dict[SampleKind, list[Change]]()
     for change in _leaves(changes):
         parts = isinstance(change.source, Joined) and change.source.one_by_one and not change.ops
         if change.stored is None and not parts:  # these are samples of their own
-            kind = _kind(change)
-            sizes[kind] += change.nbytes
-            smallest[kind] = min(change, smallest.get(kind, change), key=lambda c: c.nbytes)
-    for kind, change in smallest.items():
+            samples.setdefault(_kind(change), []).append(change)
+    for alike in samples.values():
+        change, large = min(alike, key=lambda c: c.nbytes), sum(c.nbytes for c in alike) > SAMPLE
         for axis, size in enumerate(change.shape):
             if change.nbytes > SAMPLE:
                 change = change.cut(0, max(1, SAMPLE * size // change.nbytes), axis)
         if max(change.held, change.nbytes) > WHOLE:
             continue
-        with patience.force_kernels() if sizes[kind] > SAMPLE else nullcontext():
+        with patience.force_kernels() if large else nullcontext():
             made = _bytes(change)
         with patience.force_numpy():
             wanted = _bytes(change)
@@ -50,7 +48,7 @@ def prove(changes: Iterable[Change]) -> int:
                 f"different bits. This is a bug of shapejit, or a fault of this machine; nothing "
                 f"was written"
             )
-    return len(smallest)
+    return len(samples)
 
 
 def _leaves(changes: Iterable[Planned]) -> Iterator[Change]:

@@ -10,35 +10,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..arrays.tensor import Tensor
-from ..dtypes.table import DType
 from ..errors import FormatError, ReshapeError, quoted
 from ..operations.casts import cast
 from ..quantization.contradictions import FUSED_GATES
-from ..quantization.groups import Group
 from ..quantization.matching import group_of
-from ..quantization.naming import part_name
 from ..quantization.scheme import Scheme
 from ..quantization.table import schemes
 from .changes import Change
 from .tensors import Rule, Tensors, each
-from .weights import PartOf, Whole, settings_of
+from .weights import PartOf, PlannedParts, Whole
 
 _SAMPLE_ROWS = 128  # of a weight of zeros, which is encoded to find the shapes of parts
 # Projections that inference engines fuse, with one global scale.
 _FUSED = (("q_proj", "k_proj", "v_proj"), *FUSED_GATES)
-
-
-class _Planned(NamedTuple):
-    """The parts that a weight of some shape becomes: dtypes and shapes, settings, sizes."""
-
-    parts: Mapping[str, tuple[DType, tuple[int, ...]]]
-    settings: Mapping[str, Any]
-    group: Group
 
 
 def quantise(r: Rule, tensors: Tensors, target: str) -> bool:
@@ -47,10 +36,10 @@ def quantise(r: Rule, tensors: Tensors, target: str) -> bool:
     Weights that are not quantised by default are left out, with a reason in `tensors.left_out`,
     unless the rule's regular expression matches nothing else.
     """
-    found, plans = list(floats(r, tensors)), dict[tuple[int, ...], _Planned]()
+    found, plans = list(floats(r, tensors)), dict[tuple[int, ...], PlannedParts]()
     if not found:
         return False
-    scheme, chosen = schemes[target], dict[str, Change]()
+    scheme, chosen, why = schemes[target], dict[str, Change](), dict[str, str]()
     if not scheme.encodes:
         reason = (
             f"it matches no quantised weight, and nothing can be quantised to {target}, which is "
@@ -60,33 +49,28 @@ def quantise(r: Rule, tensors: Tensors, target: str) -> bool:
     for by_name in (True, False):
         for name, change in found:
             what = left_out(name) if by_name and len(change.shape) > 1 else ""
-            what = what or _unfit(name, change, scheme, plans)
-            tensors.left_out[name] = what
-            if not what:
-                chosen[name] = change
+            why[name] = what or _unfit(name, change, scheme, plans)
+        chosen = {name: change for name, change in found if not why[name]}
         if chosen or r.text == target:
             break
-    tensors.left_out = {name: what for name, what in tensors.left_out.items() if what}
     if not chosen:
-        name, what = next((name, tensors.left_out[name]) for name, _ in found)
+        name, what = next(iter(why.items()))
         raise FormatError(
             f"{tensors.path}: {r} quantises no weight: {quoted(name)} is left as it is ({what})"
         )
-    shared = _shared(chosen) if _has_factor(plans[next(iter(plans))]) else {}
+    tensors.left_out = {name: what for name, what in (tensors.left_out | why).items() if what}
+    factors = {form.factor.part for form in scheme.row.forms if form.factor}
+    together = _shared(chosen) if factors & plans[next(iter(plans))].parts.keys() else {}
     made = dict[str, list[Change]]()
     for name, change in chosen.items():
         with tensors.named(name, r):
-            plan = plans[change.shape]
-            made[name] = list(_parts(change, scheme, plan, shared.get(name)))
-            source = made[name][0].source
-            assert isinstance(source, PartOf)
-            tensors.scheme_parts.append(source)
-    tensors.encoded = True
+            whole = _encoded(change, scheme, together.get(name))
+            made[name] = plans[change.shape].of(whole, name)
     tensors.replace(r, made)
     return True
 
 
-def _unfit(name: str, change: Change, scheme: Scheme, plans: dict[Any, _Planned]) -> str:
+def _unfit(name: str, change: Change, scheme: Scheme, plans: dict[Any, PlannedParts]) -> str:
     """The reason why readers do not accept a tensor in this scheme; "" if they do."""
     rank, stacks = len(change.shape), scheme.row.stacks
     if rank < 2:
@@ -109,53 +93,35 @@ def _unfit(name: str, change: Change, scheme: Scheme, plans: dict[Any, _Planned]
     return ""
 
 
-def _planned(scheme: Scheme, shape: tuple[int, ...]) -> _Planned:
+def _planned(scheme: Scheme, shape: tuple[int, ...]) -> PlannedParts:
     """The parts of a weight of this shape, found by encoding a few rows of zeros."""
-    form = next((form for form in scheme.row.forms if form.rule is not None), None)
-    sizes, flat = list(shape[-2:]), form is not None and form.result == "n"
-    at = 1 if form is not None and form.result == "K N" else 0
+    form = next(form for form in scheme.row.forms if form.rule is not None)
+    sizes, at = list(shape[-2:]), 1 if form.result == "K N" else 0
     rows = sizes[at]
-    if not flat:
+    if form.result != "n":
         sizes[at] = min(rows, _SAMPLE_ROWS)
     sample = scheme.encode(np.zeros(sizes, np.float32))
     group = group_of(scheme.row, sample, {})
-    if not flat:
-        assert form is not None
+    if form.result != "n":
         known = {**group.known, "N": -(-rows // form.multiple) * form.multiple}
         group = replace(group, known=known, batch=shape[:-2])
-    parts = {}
-    for key, t in sample.items():
+
+    def shape_of(key: str, t: Tensor) -> tuple[int, ...]:
         dims = group.form.part(key).dims
-        parts[key] = t.dtype, t.shape if dims == "?" else group.sizes(dims)
-    return _Planned(parts, settings_of(sample), group)
+        return t.shape if dims == "?" else group.sizes(dims)
+
+    return PlannedParts.like(sample, shape_of)
 
 
-def _parts(
-    base: Change, scheme: Scheme, plan: _Planned, amax: Callable[[], float] | None
-) -> Iterator[Change]:
-    """The tensors of an encoded weight; `amax` is the magnitude that its global scale is of."""
+def _encoded(base: Change, scheme: Scheme, amax: Callable[[], float] | None) -> Whole:
+    """A weight that is encoded; `amax` is the magnitude that its global scale is of."""
 
     def make() -> Mapping[str, Tensor]:
         settings = {} if amax is None else {"amax": amax()}
         return scheme.encode(base.tensor(), **settings)
 
-    held = 3 * (base.nbytes + 4 * prod(base.shape))  # it, and as many float32
-    whole = Whole(scheme.name, base.name, "", base.reads, held, make)
-    for key, (kind, shape) in plan.parts.items():
-        part = PartOf(kind, shape, whole, key, plan.settings)
-        name = part_name(scheme.row, base.name, key)
-        made = Change.of(name, part)
-        yield made.then(_in_array) if not shape and scheme.row.arrays else made
-
-
-def _in_array(t: Tensor) -> Tensor:
-    return t.reshape((1,))
-
-
-def _has_factor(plan: _Planned) -> bool:
-    """Whether the scheme has a global scale."""
-    factor = plan.group.form.factor
-    return factor is not None and factor.part in plan.parts
+    held = 3 * (base.nbytes + 4 * base.size)  # it, and as many float32
+    return Whole(scheme.name, base.name, "", base.reads, held, make)
 
 
 def _shared(chosen: Mapping[str, Change]) -> dict[str, Callable[[], float]]:
@@ -246,11 +212,11 @@ def cast_floats(r: Rule, tensors: Tensors) -> None:
     found = list(floats(r, tensors))
     if not found:
         raise ReshapeError(f"{tensors.path}: no tensor of floats has a name that {r} matches")
-    wanted = dict[str, list[str]]()
-    for name, change in found:
+
+    def wanted(name: str, change: Change) -> str:
         plain = policy and (len(change.shape) < 2 or left_out(name) in ("a norm", "a router"))
-        kind = "float32" if plain else target
-        if change.dtype.name != kind:
-            wanted.setdefault(kind, []).append(name)
-    for kind, names in wanted.items():
+        return "float32" if plain else target
+
+    for kind in dict.fromkeys((target, "float32")):
+        names = [name for name, c in found if c.dtype.name != kind == wanted(name, c)]
         each(r, tensors, partial(tensors.cast, name=kind), names)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -12,31 +13,38 @@ from ..files.stored import Stored
 from ..quantization.account import Held, unaccounted
 from ..quantization.configuration import declared
 from ..quantization.detection import detected
-from ..quantization.naming import names_from, parted
+from ..quantization.naming import names_from
 from ..quantization.parts import Found
-from ..quantization.rows import BY_NAME, ROWS
+from ..quantization.rows import ROWS
+from ..shapes.layout import Layout
 from .actions import Joined
 from .changes import Change
-from .repacks import Repacked
 from .tensors import Tensors
-from .weights import stored
+from .weights import PartOf
+
+
+def leaves(x: Planned) -> Iterator[Planned]:
+    """The tensors that a tensor consists of: stored, decoded or encoded ones."""
+    if not x.made_of:
+        yield x
+    for part in x.made_of:
+        yield from leaves(part)
 
 
 def uses(tensors: Tensors) -> dict[str, list[Change]]:
     """The tensors of the destination that contain each stored one, except as a decoded weight."""
     made = dict[str, list[Change]]()
     for change in tensors.changes.values():
-        for name in _stored(change):
-            made.setdefault(name, []).append(change)
+        for leaf in leaves(change):
+            if isinstance(leaf, Stored):
+                made.setdefault(leaf.name, []).append(change)
     return made
 
 
-def _stored(x: Planned) -> Iterator[str]:
-    """The stored tensors whose elements a tensor has."""
-    if isinstance(x, Stored):
-        yield x.name
-    for part in x.made_of:
-        yield from _stored(part)
+def encoded(tensors: Tensors) -> list[PartOf]:
+    """The parts of weights that are stored in a scheme now, as quantised or converted by rules."""
+    found = (leaf for change in tensors.changes.values() for leaf in leaves(change))
+    return [leaf for leaf in found if isinstance(leaf, PartOf)]
 
 
 def staying(tensors: Tensors) -> list[Found]:
@@ -85,13 +93,12 @@ def check(tensors: Tensors) -> None:
 
 
 def _is_meant(change: Change, described: bool) -> bool:
-    """Whether rules change the elements on purpose: casts, repacked codes, permuted integers.
+    """Whether rules change the elements on purpose: casts, permuted integers.
 
     If quantised weights are still `described` by a config, permuted integers may be codes.
     """
-    if change.casts or isinstance(change.source, Repacked):
-        return True
-    return not described and change.dtype.kind == "integer" and bool(change.ops)
+    moved = not described and change.dtype.kind == "integer" and bool(change.ops)
+    return moved or bool(change.casts)
 
 
 def check_parts(tensors: Tensors, config: Mapping[str, Any], results: Mapping[str, Any]) -> None:
@@ -104,37 +111,45 @@ def check_parts(tensors: Tensors, config: Mapping[str, Any], results: Mapping[st
     reads = (stored for change in tensors.changes.values() for stored in change.reads)
     if _whole_modules(tensors) or _CODES.isdisjoint(stored.dtype.name for stored in reads):
         return
-    used, weights = uses(tensors), {weight.codes: weight for weight in tensors.detected}
-    now, nodes = tensors.unchanged, {node.codes for node in tensors.checkpoint.weight_nodes}
-    moved, names = dict[str, str](), set[str]()
-    for weight in weights.values():
-        for change in used.get(weight.codes, ()) if weight.codes not in tensors.kept else ():
-            needed, made = _needed(weight), _beside(change, weight, tensors.changes)
-            if weight.codes in nodes:  # they name their tensors
-                made = {k: now[part.name] for k, part in needed.items() if part.name in now}
-            if missing := [part.name for key, part in needed.items() if key not in made]:
-                why = f"{quoted(missing[0])} is not beside them"
-                raise _unreadable(tensors, change.name, weight.scheme, why)
-            if all(_is_copy(made[key], part) for key, part in needed.items()):
+    used, now = uses(tensors), tensors.unchanged
+    nodes = {node.codes for node in tensors.checkpoint.weight_nodes}  # which name their tensors
+    moved = [
+        weight
+        for weight in tensors.detected
+        if weight.codes in used.keys() - tensors.kept
+        and not all(
+            name in now and (now[name].same or weight.codes in nodes)
+            for name in _needed(weight).values()
+        )
+    ]
+    names = {
+        c.name for weight in moved for name in weight.named.values() for c in used.get(name, ())
+    }
+    said = declared(config)
+    made = detected({name: results[name] for name in names}, said) if names else ()
+    owners = {pair: w.codes for w in tensors.detected for pair in _needed(w).items()}
+    found = {weight.codes: (weight, _moved_apart(weight, tensors, owners)) for weight in made}
+    for weight in moved:
+        needed = _needed(weight)
+        gone = [name for name in needed.values() if name not in used]
+        for change in used[weight.codes]:
+            there, apart = found.get(change.name, (None, ""))
+            if gone:
+                why = f"{quoted(gone[0])} is not beside them"
+            elif (
+                there is None or there.scheme != weight.scheme or needed.keys() - there.named.keys()
+            ):
+                why = "no scheme has codes of this shape and name"
+            elif apart and len(needed) > 1:
+                why = f"a rule changes {quoted(apart)}"
+            else:
                 continue
-            if len(made) > 1 and not _same_experts(made, weight, weights):
-                changed = [x.name for k, x in made.items() if not _is_copy(x, needed[k])]
-                why = f"a rule changes {quoted(changed[0])}"
-                raise _unreadable(tensors, change.name, weight.scheme, why)
-            moved[change.name] = weight.scheme
-            names |= {change.name for change in made.values()}
-    found = detected({name: results[name] for name in names}, declared(config)) if moved else ()
-    for name in moved.keys() - {weight.codes for weight in found}:
-        raise _unreadable(tensors, name, moved[name], "no scheme has codes of this shape and name")
-
-
-def _unreadable(tensors: Tensors, name: str, scheme: str, why: str) -> FormatError:
-    return FormatError(
-        f"{tensors.path}: tensor {quoted(name)} would hold codes of {scheme} that cannot be read "
-        f"any more, since {why}: decode the weight first (--to bf16), store it in another scheme "
-        f"(--to gptq, say), or move its parts alike by whole experts; --keep before that rule "
-        f"allows it"
-    )
+            raise FormatError(
+                f"{tensors.path}: tensor {quoted(change.name)} would hold codes of {weight.scheme} "
+                f"that cannot be read any more, since {why}: decode the weight first (--to bf16), "
+                f"store it in another scheme (--to gptq, say), or move its parts alike by whole "
+                f"experts; --keep before that rule allows it"
+            )
 
 
 _CODES = {kind for row in ROWS for form in row.forms for kind in form.part(form.codes.part).kinds}
@@ -143,96 +158,80 @@ _CODES = {kind for row in ROWS for form in row.forms for kind in form.part(form.
 def _whole_modules(tensors: Tensors) -> bool:
     """Whether rules rename modules at most, so that every weight keeps its parts.
 
-    Weights need not be detected for that: all parts of one begin as its codes do, up to their last
-    dot. Where they are renamed otherwise, or something is dropped, weights have to be looked at.
+    Weights need not be detected for that, which takes a millisecond each: all parts of one begin as
+    its codes do, up to their last dot.
     """
     now = tensors.unchanged
-    if not len(now) == len(tensors.changes) == len(tensors.checkpoint.members):
-        return False
-    coded = {name: change.name for name, change in now.items() if change.dtype.name in _CODES}
-    modules = {_stem(name): _stem(new) for name, new in coded.items()}
-    names = sorted(now)
-    return all(
+    coded = (name for name, change in now.items() if change.dtype.name in _CODES)
+    modules, names = {_module(name): _module(now[name].name) for name in coded}, sorted(now)
+    return len(now) == len(tensors.changes) == len(tensors.checkpoint.members) and all(
         now[name].name == new + name.removeprefix(old)
         for old, new in modules.items()
         for name in names_from(names, old)
     )
 
 
-def _stem(name: str) -> str:
+def _module(name: str) -> str:
     """A name without its last component."""
     return name[: name.rfind(".") + 1]
 
 
-def _needed(weight: Found) -> dict[str, Stored]:
-    """The stored parts without which the codes mean nothing, or something else, by their keys."""
-    parts = ((weight.group.form.part(key), found) for key, found in stored(weight).items())
+def _needed(weight: Found) -> dict[str, str]:
+    """The names of parts without which the codes mean nothing, or something else, by their keys."""
+    parts = ((weight.group.form.part(key), name) for key, name in weight.named.items())
     # Scales of inputs may go.
-    return {part.key: found for part, found in parts if not part.optional or part.dims != "?"}
+    return {part.key: name for part, name in parts if not part.optional or part.dims != "?"}
 
 
-def _beside(codes: Change, weight: Found, changes: Mapping[str, Change]) -> dict[str, Change]:
-    """The tensors that have the names of a weight's parts beside these codes, by their keys."""
-    old = "".join(parted(BY_NAME[weight.scheme], weight.codes)[:2])
-    end = weight.codes.removeprefix(old)
-    if not codes.name.endswith(end):
-        return {}
-    new = codes.name.removesuffix(end)
-    names = {key: new + part.name.removeprefix(old) for key, part in _needed(weight).items()}
-    return {key: changes[name] for key, name in names.items() if name in changes}
+def _moved_apart(weight: Found, tensors: Tensors, owners: Mapping[tuple[str, str], str]) -> str:
+    """A part of a weight of the destination that has not the experts that its codes have, or "".
 
-
-def _same_experts(made: Mapping[str, Change], weight: Found, weights: Mapping[str, Found]) -> bool:
-    """Whether tensors are the parts of the same experts of weights in files, in their order."""
-    needed, batch, own = _needed(weight), weight.group.batch, weight.group.form.codes.part
-    dims, experts = _experts(made[own], needed[own], batch)
-    sources = [_needed(weights[name]) if name in weights else {} for name, _ in experts]
-    if not experts or any(source.keys() != needed.keys() for source in sources):
-        return False
-    numbers = [k for _, k in experts]
-    return all(
-        _experts(made[key], part, batch)
-        == (dims, [(x[key].name, k) for x, k in zip(sources, numbers, strict=True)])
-        for key, part in needed.items()
-    )
-
-
-def _is_copy(change: Change, part: Stored) -> bool:
-    """Whether a tensor is a stored one, under whatever name."""
-    return change.stored is not None and change.stored.name == part.name
-
-
-_Experts = list[tuple[str, int]]  # a stored tensor, and the number of the expert in it
-
-
-def _experts(
-    change: Change, part: Stored, batch: tuple[int, ...]
-) -> tuple[tuple[int, ...], _Experts]:
-    """The dims of the experts of a tensor that are like those of a stored part, and their origins.
-
-    There are no experts if other dims have changed, or elements are cast, computed or moved.
+    `owners` are the codes of each part of a weight of the source, by its key and name.
     """
-    inner, outer = part.shape[len(batch) :], len(change.shape) - len(part.shape) + len(batch)
-    if outer < 0 or (part.shape[: len(batch)], change.shape[outer:]) != (batch, inner):
-        return (), []
-    return change.shape[:outer], _origins(change, prod(inner))
+    found = dict[str, object]()
+    for key, name in _needed(weight).items():
+        change = tensors.changes[name]
+        inner = change.shape[len(weight.group.batch) :]
+        found[name] = in_runs(change, prod(inner), partial(_owner, owners, key, inner))
+    first = next(iter(found.values()))
+    return next((name for name, how in found.items() if how is None or how != first), "")
 
 
-def _origins(change: Change, size: int) -> _Experts:
-    """Where the runs of `size` elements of a tensor are stored; none unless each is a run there."""
-    source, (layout, *others) = change.source, change.stages
-    seen = layout.reshape((layout.size // size, size)) if size and not others else None
-    if change.casts or seen is None or (size > 1 and seen.strides[1] != seen.bits):
-        return []
-    found: _Experts = []
-    if isinstance(source, Stored) and source.layout.contiguous:
-        found = [(source.name, k) for k in range(source.layout.size // size)]
-    elif isinstance(source, Joined) and source.axis == 0:
-        parts = [_origins(part, size) for part in source.parts]
-        if all(one or not prod(part.shape) for one, part in zip(parts, source.parts, strict=True)):
-            found = [origin for one in parts for origin in one]
-    unit, offset = size * seen.bits, seen.offset - source.layout.offset
-    begins = [offset + k * seen.strides[0] for k in range(seen.shape[0])] if found else []
-    if any(begin % unit for begin in begins):
-        return []
-    return [found[begin // unit] for begin in begins]
+def _owner(
+    owners: Mapping[tuple[str, str], str], key: str, inner: tuple[int, ...], leaf: Planned
+) -> str | None:
+    """The codes of the weight whose part a tensor is, if it has dims of an expert like these."""
+    if not isinstance(leaf, Stored) or not leaf.layout.contiguous:
+        return None
+    alike = leaf.shape[len(leaf.shape) - len(inner) :] == inner
+    return owners.get((key, leaf.name)) if alike else None
+
+
+def in_runs(x: Planned, size: int, of: Callable[[Planned], object]) -> object:
+    """How a tensor consists of whole runs of `size` elements; None if runs are cut, cast or mixed.
+
+    Equal for tensors of runs of different sizes that are moved alike. What leaves are, `of` says.
+    """
+    if isinstance(x, Joined):
+        counts = [prod(part.shape[x.axis :]) for part in x.parts]
+        found = [in_runs(part, size, of) for part in x.parts]
+        whole = None not in found and not any(count % size for count in counts)
+        return (*found, *(count // size for count in counts)) if whole else None
+    if not isinstance(x, Change):
+        return of(x)
+    steps = [_runs(layout, size) for layout in x.stages]
+    source = in_runs(x.source, size, of)
+    return None if x.casts or source is None or None in steps else (source, *steps)
+
+
+def _runs(layout: Layout, size: int) -> tuple[object, ...] | None:
+    """Offset, sizes and strides of a layout in units of runs; None unless it consists of those."""
+    if not size:
+        return None
+    unit, (*outer, (count, stride)) = size * layout.bits, layout.runs() or [(1, layout.bits)]
+    if size > 1 and (stride != layout.bits or count % size):
+        return None
+    dims = [(n, distance) for n, distance in (*outer, (count // size, stride * size)) if n > 1]
+    if any(distance % unit for distance in (layout.offset, *(d for _, d in dims))):
+        return None
+    return (layout.offset // unit, *((n, distance // unit) for n, distance in dims))

@@ -1,22 +1,29 @@
-"""Writing a folder: the whole, one part of it, or the commit after all parts."""
+"""Writing a folder: the whole, by an executor, one part of it, or the commit after all parts."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, as_completed, wait
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from threading import Lock
+from typing import Any
 
-from ..errors import FileFormatError, FormatError
+from ..errors import FileFormatError, FormatError, ShapeJitError, quoted
 from ..files import safetensors
+from ..files.ahead import read_until
 from ..files.places import places, put, send, writing
 from ..files.urls import is_url
 from ..files.writing import Progress
+from ..runtime.workers import threads
 from .changes import check_written
 from .destinations import destination
 from .folders import MAX_SHARD, Folder, Shard
+
+_EXECUTOR = re.compile(r"threads(?::([1-9][0-9]{0,3}))?|dask://([^/]+:[0-9]+)")
 
 WriteShards = Callable[[str, Sequence[Shard], Progress], None]  # to a folder
 
@@ -43,8 +50,10 @@ class Settings:
         good = isinstance(numbers, tuple) and [*map(type, numbers)] == [int, int]
         if not good or not 0 < numbers[0] <= numbers[1]:
             reason = "is not I/N with I from 1 to N (a pair of integers in Python)"
-            pair = isinstance(numbers, tuple) and len(numbers) == 2
-            given = "/".join(map(repr, numbers)) if pair else repr(numbers)  # as on command lines
+            several = isinstance(numbers, tuple)
+            given = (
+                "/".join(map(repr, numbers)) if several else repr(numbers)
+            )  # as on command lines
             raise FormatError(f"part {given} {reason}")
         if self.commit is not None and (type(self.commit) is not int or self.commit < 1):
             raise FormatError(f"commit {self.commit!r} is not a number of parts from 1 on")
@@ -81,6 +90,71 @@ def write_here(folder: str, shards: Sequence[Shard], progress: Progress) -> None
                     ended = other.submit(stack.pop_all().close)
         if ended is not None:
             ended.result()
+
+
+def written_by(
+    executor: Any, there: Callable[[str], None],
+    folder: str, shards: Sequence[Shard], progress: Progress,
+) -> None:  # fmt: skip
+    """Have shards written to a folder by an executor.
+
+    Threads share this process; other executors call `there`, which pickles, with names. The first
+    error ends the run after the current shards; errors other than ShapeJitError and OSError become
+    FormatError with the name of the shard.
+    """
+    lock, stop, begun = Lock(), Future[None](), dict[Future[None], Shard]()
+
+    def tell(count: int) -> None:
+        if stop.done():
+            raise InterruptedError("the run has stopped")
+        with lock:
+            progress(count)
+
+    def write(shard: Shard) -> None:
+        with read_until(stop), shard_written(shard, folder, tell):
+            pass
+
+    with ExitStack() as stack:
+        pool = _opened(executor, stack)
+        shared = isinstance(pool, ThreadPoolExecutor)
+        try:
+            for shard in shards:
+                call = pool.submit(write, shard) if shared else pool.submit(there, shard.name)
+                begun[call] = shard
+            for future in as_completed(begun):
+                shard, fault = begun[future], future.exception()
+                if isinstance(fault, Exception) and not isinstance(fault, ShapeJitError | OSError):
+                    raise FormatError(f"{shard.name}: {type(fault).__name__}: {fault}") from fault
+                future.result()
+                if not shared:
+                    tell(shard.nbytes)
+        except BaseException as fault:
+            stop.set_result(None)
+            # After an interrupt nothing is waited for.
+            wait([f for f in begun if not f.cancel()], None if isinstance(fault, Exception) else 0)
+            raise
+
+
+def _opened(given: Any, stack: ExitStack) -> Executor:
+    """An executor; one that is opened by its name is closed by `stack`."""
+    if isinstance(given, str):
+        name = _EXECUTOR.fullmatch(given)
+        if name is None:
+            known = "known are threads[:N], dask://HOST:PORT"
+            raise FormatError(f"unknown executor {quoted(given)}; {known}")
+        if name[2] is None:
+            return stack.enter_context(ThreadPoolExecutor(int(name[1] or threads())))
+        try:
+            from distributed import Client
+        except ImportError:
+            text = "dask needs distributed: pip install 'shapejit[distributed]'"
+            raise ImportError(text) from None
+        given = stack.enter_context(Client(f"tcp://{name[2]}"))
+    pool: Any = given.get_executor(pure=False) if hasattr(given, "get_executor") else given
+    if not hasattr(pool, "submit"):
+        raise FormatError(f"an executor has a method submit, {quoted(repr(given))} has none")
+    found: Executor = pool
+    return found
 
 
 def write_folder(

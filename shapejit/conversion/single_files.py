@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from math import prod
 
 from ..errors import FormatError, quoted, shown
 from ..files import file_formats
@@ -19,11 +18,9 @@ from ..files.writing import Progress
 from ..quantization import sizes
 from ..quantization.configuration import CONFIG
 from ..quantization.rows import BY_NAME, ROWS
-from ..shapes.layout import Layout
-from .actions import Joined
 from .changes import Change, check_written, to_write
-from .configs import described_by_config, facts_after, metadata_after, rewritten
-from .remaining import uses
+from .destination_config import described_by_config, facts_after, metadata_after, rewritten
+from .remaining import in_runs, leaves, uses
 from .tensors import Tensors
 from .weights import PartOf
 
@@ -96,13 +93,14 @@ def write(path: Path, tensors: Tensors, progress: Progress, verify: bool) -> Non
                        types=types, check=look if verify else None)  # fmt: skip
 
 
-def results(tensors: Tensors) -> Mapping[str, Change]:
+def results(tensors: Tensors) -> Mapping[str, Planned]:
     """The tensors of the destination as `schemes.detect` takes them, without writing them."""
     types = file_types(tensors)
 
-    def typed(name: str, change: Change) -> Change:
+    def typed(name: str, change: Change) -> Planned:
         kind = types.get(name)
-        return change if kind is None else replace(change, tensor_type=FileType(kind))
+        changed = change if kind is None else replace(change, tensor_type=FileType(kind))
+        return changed if change.stored is None else change.stored
 
     return LazyMapping(tensors.changes, typed, tensors.path, tensors.weight_nodes)
 
@@ -111,33 +109,21 @@ _TYPES = {row.file_type: row for row in ROWS if row.file_type is not None}
 
 
 def file_types(tensors: Tensors) -> dict[str, str]:
-    """The GGUF types of tensors of blocks, by their names in the destination."""
+    """The GGUF types of tensors of whole blocks, by their names in the destination."""
     known = tensors.checkpoint.types
-    found = ((name, _type(change, known)) for name, change in tensors.changes.items())
-    return {name: kind for name, kind in found if kind is not None}
 
+    def type_of(leaf: Planned) -> str | None:
+        if isinstance(leaf, PartOf):
+            return BY_NAME[leaf.whole.scheme].file_type if leaf.dtype.name == "uint8" else None
+        return known.get(leaf.name) if isinstance(leaf, Stored) else None
 
-def _type(change: Change, known: Mapping[str, str]) -> str | None:
-    """The GGUF type of a tensor of bytes; None for others, and if blocks were cut or permuted."""
-    kind = None if change.casts else _of_source(change.source, known)
-    if kind not in _TYPES:
-        return None
-    return kind if all(_in_blocks(each, 8 * _nbytes(kind)) for each in change.stages) else None
-
-
-def _of_source(source: Planned, known: Mapping[str, str]) -> str | None:
-    if isinstance(source, Stored):
-        return known.get(source.name)
-    if isinstance(source, PartOf):
-        return BY_NAME[source.whole.scheme].file_type if source.dtype.name == "uint8" else None
-    if not isinstance(source, Joined):
-        return None
-    kinds = set[str | None]()
-    for part in source.parts:
-        kind = _type(part, known)
-        apart = kind is None or prod(part.shape[source.axis :]) % _nbytes(kind)
-        kinds.add(None if apart else kind)
-    return kinds.pop() if len(kinds) == 1 else None
+    made = dict[str, str]()
+    for name, change in tensors.changes.items():
+        kinds = {*map(type_of, leaves(change))}
+        kind = kinds.pop() if len(kinds) == 1 else None
+        if kind in _TYPES and in_runs(change, _nbytes(kind), type_of) is not None:
+            made[name] = kind
+    return made
 
 
 def _nbytes(kind: str) -> int:
@@ -146,16 +132,3 @@ def _nbytes(kind: str) -> int:
     (size,) = form.part(form.codes.part).dims.split()[1:]
     (elements,) = sizes.divisors(size)
     return sizes.value(size, {"K": int(elements)}) or 1
-
-
-def _in_blocks(layout: Layout, size: int) -> bool:
-    """Whether elements lie in runs of `size` bits, each from a multiple of them on."""
-    run = layout.bits
-    for count, stride in reversed([*zip(layout.shape, layout.strides, strict=True)]):
-        if count > 1 and run % size == 0 and stride % size:
-            return False
-        if count > 1 and run % size:
-            if stride != run:
-                return False
-            run *= count
-    return run % size == 0 and layout.offset % size == 0

@@ -15,12 +15,10 @@ from ..errors import DTypeError, FormatError, ReshapeError, quoted, shown
 from ..files.checkpoint import Checkpoint
 from ..files.configuration import Config
 from ..operations.casts import cast as cast_to
-from ..operations.views import reshape
 from ..quantization.detection import Detected, detected
 from ..quantization.parts import Found, WeightNode
 from ..runtime.ndarrays import MOST_DIMS
 from .changes import Change
-from .weights import PartOf
 
 
 @dataclass(frozen=True)
@@ -43,11 +41,9 @@ class Tensors:
     """A conversion: the tensors of a destination, `changes` by name, in order, after the rules.
 
     `config` has the source's facts about weights, `dialect` is the reshape of `--spec`, `saturate`
-    that of all casts. `became` are the weights that were decoded or converted, `encoded` tells
-    whether others were quantised; `scheme_parts` one part of each weight that is stored in a scheme
-    now; `left_out` the weights that were left out, with the reasons. `kept` are the tensors of the
-    source that `--keep` accepts as they are, `exceptions` the regular expressions of names that
-    rules for all tensors skip.
+    that of all casts. `became` are the weights that were decoded or converted, `left_out` those
+    that were left out, with the reasons. `kept` are the tensors of the source that `--keep` accepts
+    as they are, `exceptions` the regular expressions of names that rules for all tensors skip.
     """
 
     def __init__(
@@ -61,8 +57,6 @@ class Tensors:
         self.checkpoint, self.config, self.saturate = checkpoint, config, saturate
         self.dialect, self.rules = reshape, rules
         self.became: list[Found] = []
-        self.encoded = False
-        self.scheme_parts: list[PartOf] = []
         self.left_out: dict[str, str] = {}
         self.exceptions = [r.pattern for r in rules if r.option == "keep"]
         self.kept = set[str]()
@@ -165,31 +159,21 @@ Dialect = Callable[[Tensor, tuple[int, ...]], Tensor]
 
 
 class Spec(NamedTuple):
-    """A specification that `--spec` can name: its flag, and its reshape under that flag."""
+    """A specification that `--spec` can name: its reshape, by module and name, and its flag.
 
+    Most conversions need none of the modules, and all of them take 30 ms to import.
+    """
+
+    module: str
+    function: str
     flag: str | None
-    reshape: Callable[[Tensor, tuple[int, ...], bool], Tensor]
-
-
-def _dialect(name: str) -> Any:
-    """A module of dialects; most conversions need none, and all of them take 30 ms to import."""
-    return import_module(f"..dialects.{name}", __package__)
 
 
 SPECS = {
-    "array": Spec(None, lambda t, shape, _: reshape(t, shape)),
-    "onnx": Spec(
-        "allowzero",
-        lambda t, shape, flag: _dialect("onnx").reshape(t, shape, allowzero=int(flag)),
-    ),
-    "openvino": Spec(
-        "special_zero",
-        lambda t, shape, flag: _dialect("openvino").reshape(t, shape, special_zero=flag),
-    ),
-    "onednn": Spec(
-        "special_zero",
-        lambda t, shape, flag: _dialect("onednn").static_reshape(t, shape=shape, special_zero=flag),
-    ),
+    "array": Spec("..operations.views", "reshape", None),
+    "onnx": Spec("..dialects.onnx", "reshape", "allowzero"),
+    "openvino": Spec("..dialects.openvino", "reshape", "special_zero"),
+    "onednn": Spec("..dialects.onednn", "static_reshape", "special_zero"),
 }
 
 
@@ -205,11 +189,18 @@ def dialect(spec: str = "array", *, special_zero: bool = False, allowzero: bool 
     """
     if spec not in SPECS:
         raise ReshapeError(f"unknown specification {quoted(spec)}; known are {', '.join(SPECS)}")
-    own, function = SPECS[spec]
-    flags = {"special_zero": special_zero, "allowzero": allowzero}
+    own = SPECS[spec]
+    flags = {"special_zero": special_zero, "allowzero": int(allowzero)}
     for name, value in flags.items():
-        if value and name != own:
+        if value and name != own.flag:
             option = name.replace("_", "-")
             raise ReshapeError(f"--{option} is not an attribute of --spec {spec}")
-    flag = own is not None and flags[own]
-    return lambda tensor, shape: function(tensor, shape, flag)
+    given = {own.flag: flags[own.flag]} if own.flag else {}
+
+    def reshape(t: Tensor, shape: tuple[int, ...]) -> Tensor:
+        made: Tensor = getattr(import_module(own.module, __package__), own.function)(
+            t, shape=shape, **given
+        )
+        return made
+
+    return reshape

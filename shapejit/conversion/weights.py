@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from math import prod
 from threading import local
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..arrays.tensor import Tensor
 from ..dtypes.table import DType
@@ -16,9 +16,11 @@ from ..files.pieces import new_memory
 from ..files.planned import Planned
 from ..files.stored import Stored
 from ..quantization.bands import APART, Band, Slice, bands, cut
+from ..quantization.naming import part_name
 from ..quantization.parts import Found
 from ..quantization.table import schemes
 from ..quantization.transcoding import UNPACKED, transcode
+from .changes import Change
 
 BAND = 1 << 22  # elements that are decoded at a time, if the scheme allows it
 
@@ -144,10 +146,34 @@ def converted(weight: Found, scheme: str) -> Whole:
     return Whole(scheme, weight.parts.weight, weight.scheme, [*stored(weight).values()], held, make)
 
 
-def settings_of(parts: Mapping[str, Tensor]) -> dict[str, Any]:
-    """The settings of such parts, for the config."""
-    settings = {"zero_points": "weight_zero_point" in parts, **getattr(parts, "settings", {})}
-    return {name: value for name, value in settings.items() if name != "K"}
+class PlannedParts(NamedTuple):
+    """The dtypes and shapes of the parts that a weight will have, and its settings."""
+
+    parts: Mapping[str, tuple[DType, tuple[int, ...]]]
+    settings: Mapping[str, Any]
+
+    @staticmethod
+    def like(
+        sample: Mapping[str, Tensor], shape: Callable[[str, Tensor], tuple[int, ...]]
+    ) -> PlannedParts:
+        """Parts like those of a sample, of the shapes that a function of key and part returns."""
+        settings = {"zero_points": "weight_zero_point" in sample, **getattr(sample, "settings", {})}
+        settings.pop("K", None)
+        return PlannedParts({k: (t.dtype, shape(k, t)) for k, t in sample.items()}, settings)
+
+    def of(self, whole: Whole, name: str) -> list[Change]:
+        """The parts of a weight of this name as tensors of a destination."""
+        row, made = schemes[whole.scheme].row, list[Change]()
+        for key, (kind, shape) in self.parts.items():
+            part = PartOf(kind, shape, whole, key, self.settings)
+            change = Change.of(part_name(row, name, key), part)
+            alone = not shape and row.arrays and not whole.origin
+            made.append(change.then(_in_array) if alone else change)
+        return made
+
+
+def _in_array(t: Tensor) -> Tensor:
+    return t.reshape((1,))
 
 
 @dataclass(frozen=True, eq=False)

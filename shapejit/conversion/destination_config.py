@@ -19,7 +19,7 @@ from ..quantization.configuration import (
 from ..quantization.declaring import declaration, left_out, of_dtype, without
 from .changes import Change
 from .quantizing import unquantised
-from .remaining import staying
+from .remaining import encoded, staying, uses
 from .tensors import Tensors
 from .weights import Decoded, PartOf
 
@@ -30,28 +30,28 @@ _PLAIN = ("bfloat16", "float16", "float32")
 
 def rewritten(tensors: Tensors) -> dict[str, Any]:
     """The config after the rules. Raises FormatError for weights that it cannot describe."""
-    config = tensors.config
+    config, parts = tensors.config, encoded(tensors)
     made = dict(config.content)
-    if tensors.became or tensors.encoded:
+    if tensors.became or parts:
         left = {weight.scheme for weight in staying(tensors)}
         if left and config.beside and not any(sections(made).values()):
             names = ", ".join(config.beside)
             raise FormatError(
                 f"{names} cannot describe only some of the weights: apply --to to all"
             )
-        schemes = {part.whole.scheme for part in tensors.scheme_parts}
+        schemes = {part.whole.scheme for part in parts}
         decoded = [c.name for c in tensors.changes.values() if isinstance(c.source, Decoded)]
         if len(schemes) + bool(left - schemes) > 1:
             both = ", ".join(sorted(schemes | left))
             raise FormatError(f"{CONFIG} cannot describe weights of several schemes: {both}")
         for scheme in schemes:
-            made = declaration(scheme, _settings(tensors, scheme), made)
+            made = declaration(scheme, _settings(scheme, parts), made)
         if not schemes and not left:
             made = without(made)
         elif decoded:
             modules = [name.removesuffix(".weight") for name in decoded]
             made = left_out(made, modules, config.facts)
-        if tensors.encoded:
+        if not all(part.whole.origin for part in parts):
             made = left_out(made, unquantised(tensors), {})
     if any(isinstance(c.source, Decoded) or c.casts for c in tensors.changes.values()):
         name = _most(tensors.changes.values())
@@ -67,14 +67,21 @@ def facts_after(content: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:
 
 
 def metadata_after(metadata: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:
-    """A file's metadata, without facts about weights that are stored differently now."""
-    if not (tensors.became or tensors.encoded):
-        return dict(metadata)
-    made = {key: value for key, value in metadata.items() if key not in _TELLING}
-    kept = {weight.codes.rpartition(".")[0] for weight in staying(tensors)}
-    layers = {name: how for name, how in comfy_layers(metadata).items() if name in kept}
-    if layers:
-        made[COMFY] = json.dumps({**json.loads(metadata[COMFY]), "layers": layers})
+    """A file's metadata, without facts about weights that are stored differently now.
+
+    ComfyUI's have the names of layers: those that stay quantised, as rules have renamed them.
+    """
+    layers = comfy_layers(metadata)
+    used = uses(tensors) if layers else {}
+    now = {
+        change.name.rpartition(".")[0]: how
+        for name, how in layers.items()
+        for change in used.get(f"{name}.weight", ())
+    }
+    gone = _TELLING if tensors.became or encoded(tensors) else (COMFY,) if now != layers else ()
+    made = {key: value for key, value in metadata.items() if key not in gone}
+    if now and gone:
+        made[COMFY] = json.dumps({**json.loads(metadata[COMFY]), "layers": now})
     return made
 
 
@@ -82,15 +89,15 @@ def described_by_config(facts: Mapping[str, Any], tensors: Tensors) -> list[str]
     """The schemes of a destination's weights that only the config next to it describes."""
     if not declared({key: fact for key, fact in facts.items() if key != COMFY}).tells:
         return []
-    made = {c.source.whole.scheme for c in tensors.changes.values() if isinstance(c.source, PartOf)}
+    made = {part.whole.scheme for part in encoded(tensors)}
     return sorted(made | {weight.scheme for weight in staying(tensors)})
 
 
-def _settings(tensors: Tensors, scheme: str) -> dict[str, Any]:
+def _settings(scheme: str, parts: Iterable[PartOf]) -> dict[str, Any]:
     """The settings of a scheme's weights. Raises FormatError if they differ."""
     found: list[dict[str, Any]] = []
-    for part in tensors.scheme_parts:
-        if part.whole.scheme == scheme and part.settings not in found:
+    for part in parts:
+        if part.settings not in found:
             found.append(dict(part.settings))
     if len(found) > 1:
         raise FormatError(f"{CONFIG} cannot describe several settings of {scheme}: {found[:2]}")
