@@ -132,6 +132,27 @@ def test_specifications(words, shape, folder, capsys):
     assert safetensors.read(folder / "out").tensors["x.weight"].shape == shape
 
 
+@pytest.mark.parametrize(
+    ("before", "behind", "shape"),
+    [
+        (("--spec", "onnx"), (), (2, 12)),
+        (("--special-zero",), ("--spec", "openvino"), (2, 12)),
+        (("--spec=openvino", "--special-zero"), (), (2, 12)),
+        (("--spec", "torch"), ("--spec", "onnx"), (2, 12)),  # the last one counts
+        (("--spec=onnx", "--allowzero"), (), None),
+        ((), (), None),
+    ],
+)
+def test_what_rules_mean_may_stand_before_the_command(before, behind, shape, folder, capsys):
+    source, out = folder / "in.safetensors", folder / "out"
+    words = (*before, "convert", source, out, "--reshape", "x.*=0,-1", *behind)
+    if shape is None:
+        refused(*words, words="cannot reshape (2, 3, 4) into [0, -1]", capsys=capsys)
+    else:
+        run(*words, capsys=capsys)
+        assert safetensors.read(out).tensors["x.weight"].shape == shape
+
+
 def test_json_may_stand_before_the_command(folder, capsys):
     source = folder / "in.safetensors"
     for words in (("inspect", source), ("dtypes",)):
@@ -146,6 +167,8 @@ def test_json_may_stand_before_the_command(folder, capsys):
 
 @pytest.mark.parametrize("option", ["--spec=onnx", "--special-zero", "--allowzero"])
 def test_commands_without_rules_take_no_meaning_of_rules(option, folder, capsys):
+    words = f"{option.split('=')[0]} is for commands with rules"
+    refused(option, "inspect", folder / "in.safetensors", words=words, capsys=capsys)
     refused("dtypes", option, words=f"unknown option '{option.split('=')[0]}'", capsys=capsys)
 
 

@@ -21,11 +21,12 @@ class Command(NamedTuple):
 
     Its module has the same name, and is imported when the command is called. There `run` returns
     the exit code, and `options` adds options and arguments to a parser. `text` is the one-line
-    help.
+    help; with `rules` a command also takes `--spec` and its flags.
     """
 
     name: str
     text: str
+    rules: bool = False
 
     @property
     def module(self) -> Any:
@@ -41,7 +42,6 @@ def add_spec_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--spec",
         metavar="SPEC",
-        default="array",
         help="the specification that defines 0 and -1 in --reshape: array (the default), onnx, "
         "openvino or onednn",
     )

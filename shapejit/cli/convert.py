@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 import sys
 from argparse import ArgumentParser, BooleanOptionalAction, Namespace
+from collections.abc import Callable
 from contextlib import closing
-from functools import partial
 from typing import Any
 
 from .. import conversion, files
 from ..conversion import Report
 from ..errors import redacted_url, shown
 from . import progress
-from .command import DONE, SPEC_OPTIONS, add_spec_options
+from .command import DONE, SPEC_OPTIONS
 from .output import Columns, collapsed, grouped, print_json, print_table, times
 
 _COLUMNS: Columns = {
@@ -70,7 +70,7 @@ def options(parser: ArgumentParser) -> None:
             dest="rules",
             action="append",
             default=[],
-            type=partial(_pair, option),
+            type=_pair_with(option),
             metavar=kind.form,
             help=kind.text,
         )
@@ -78,12 +78,11 @@ def options(parser: ArgumentParser) -> None:
         "--rules",
         dest="rules",
         action="append",
-        type=partial(_pair, "rules"),
+        type=_pair_with("rules"),
         metavar="FILE",
         help="read rules from a TOML file of [[rule]] tables with one key each, such as "
         'to = "bf16"',
     )
-    add_spec_options(parser)
     add = parser.add_argument
     add(
         "--max-shard-size",
@@ -150,8 +149,8 @@ def _part(text: str) -> tuple[int | str, ...]:
     return tuple(int(n) if re.fullmatch("-?[0-9]{1,9}", n) else n for n in text.split("/"))
 
 
-def _pair(option: str, text: str) -> tuple[str, str]:
-    return option, text
+def _pair_with(option: str) -> Callable[[str], tuple[str, str]]:
+    return lambda text: (option, text)
 
 
 _SAME = ("executor", "strict", "saturate", "resume", "proof", "verify", "dry_run", "part", "commit",

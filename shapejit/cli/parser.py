@@ -9,12 +9,12 @@ from typing import Any, NoReturn
 
 from .. import __version__
 from ..errors import did_you_mean, escaped, quoted
-from .command import ArgumentError, Command
+from .command import SPEC_OPTIONS, ArgumentError, Command, add_spec_options
 
 COMMANDS = (
-    Command("convert", "apply rules to the tensors of a checkpoint"),
+    Command("convert", "apply rules to the tensors of a checkpoint", rules=True),
     Command("inspect", "list the tensors of a checkpoint, and how they are quantised"),
-    Command("verify", "compare two checkpoints bit for bit"),
+    Command("verify", "compare two checkpoints bit for bit", rules=True),
     Command("demo", "convert and verify a generated checkpoint, and compare copies with NumPy's"),
     Command("dtypes", "print the dtype table"),
     Command("formats", "print the table of packing formats"),
@@ -78,18 +78,15 @@ def parse(argv: list[str] | None) -> argparse.Namespace | None:
     if args.command is None:
         parser.print_help(sys.stderr)
         return None
+    stray = [name for name in SPEC_OPTIONS if name in args]
+    if stray and not args.command.rules:
+        raise ArgumentError(f"--{stray[0].replace('_', '-')} is for commands with rules")
     return args
 
 
 def _parser(words: Sequence[str]) -> _Parser:
     """The parser of all commands; those that are not among the words have no options."""
-    common = _Parser(add_help=False, argument_default=argparse.SUPPRESS)
-    common.add_argument("--json", action="store_true", help="print results as JSON")
-    common.add_argument(
-        "--quiet",
-        action="store_true",
-        help="show no progress; convert prints warnings and errors only",
-    )
+    common_options, spec_options = _global_options()
     parser = _Parser(
         prog="shapejit",
         usage="shapejit COMMAND [ARGUMENTS]",
@@ -97,22 +94,45 @@ def _parser(words: Sequence[str]) -> _Parser:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
-        parents=[common],
+        parents=[common_options, spec_options],
     )
     parser.add_argument("--version", action="version", version=f"shapejit {__version__}")
     commands = parser.add_subparsers(
         prog="shapejit", metavar="COMMAND", help="`shapejit COMMAND --help` describes its options"
     )
     for command in COMMANDS:
-        text = command.text
-        own = commands.add_parser(
-            command.name,
-            help=text,
-            description=f"{text[0].upper()}{text[1:]}.",
-            parents=[common],
-            allow_abbrev=False,
-        )
-        own.set_defaults(command=command, parser=own)
+        parents = [common_options, spec_options] if command.rules else [common_options]
+        parser_of_it = _added(commands, command, parents)
         if command.name in words:
-            command.module.options(own)
+            command.module.options(parser_of_it)
     return parser
+
+
+def _added(
+    commands: argparse._SubParsersAction[_Parser], command: Command, parents: list[_Parser]
+) -> _Parser:
+    text = command.text
+    parser = commands.add_parser(
+        command.name,
+        help=text,
+        description=f"{text[0].upper()}{text[1:]}.",
+        parents=parents,
+        allow_abbrev=False,
+    )
+    parser.set_defaults(command=command, parser=parser)
+    return parser
+
+
+def _global_options() -> tuple[_Parser, _Parser]:
+    """The options that may also stand before the command: common ones, and those of `--spec`."""
+    common_options, spec_options = (
+        _Parser(add_help=False, argument_default=argparse.SUPPRESS) for _ in range(2)
+    )
+    common_options.add_argument("--json", action="store_true", help="print results as JSON")
+    common_options.add_argument(
+        "--quiet",
+        action="store_true",
+        help="show no progress; convert prints warnings and errors only",
+    )
+    add_spec_options(spec_options)
+    return common_options, spec_options

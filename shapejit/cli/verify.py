@@ -16,7 +16,7 @@ from ..errors import escaped, redacted_url
 from ..files import file_formats
 from ..files.configuration import configuration
 from ..files.open_files import release
-from .command import DONE, FAILED, SPEC_OPTIONS, add_spec_options, number
+from .command import DONE, FAILED, SPEC_OPTIONS, number
 from .output import print_json
 
 
@@ -37,7 +37,6 @@ def options(parser: ArgumentParser) -> None:
         metavar="FILE",
         help="apply the rules of a TOML file to A first, as `shapejit convert` does; repeatable",
     )
-    add_spec_options(parser)
     parser.add_argument(
         "--tolerance",
         type=number(lambda x: isfinite(x) and x >= 0, "from 0 on"),
