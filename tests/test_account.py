@@ -244,6 +244,32 @@ def test_parts_that_do_not_fit_their_config_are_refused(config, rules, text, tmp
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("rule", [".*qweight=awq:gemm->gptq:qweight", ".*qweight=awq:gemm->lsb"])
+@pytest.mark.parametrize("config", [{"quant_method": "awq"}, {}], ids=["config", "none"])
+def test_codes_are_not_repacked_without_their_weight(config, rule, tmp_path):
+    """The zero points and the config would stay another scheme's; --keep before it means that."""
+    parts = sj.schemes["awq"].encode(np.eye(128, 256, dtype=np.float32))
+    tensors = {f"fc.{part}": x for part, x in parts.items()}
+    source = folder_of(tmp_path / "in", tensors, {"quantization_config": config})
+    with pytest.raises(sj.FormatError, match=r"'fc\.qweight'.* of awq "):
+        sj.files.convert(source, tmp_path / "out", [("repack", rule)])
+    assert not (tmp_path / "out").exists()
+    rules = [("keep", ".*qweight"), ("repack", rule)]
+    assert sj.files.convert(source, tmp_path / "out", rules).changed == 1
+
+
+def test_codes_of_mlx_are_not_repacked_alone(tmp_path):
+    """What was stored are codes, whatever the elements are called once they are repacked."""
+    parts = sj.schemes["mlx"].encode(np.eye(64, 128, dtype=np.float32))
+    tensors = {f"q_proj.{part}": x for part, x in parts.items()}
+    config = {"quantization": {"bits": 4, "group_size": 64}}
+    source = folder_of(tmp_path / "in", tensors, config)
+    rule = ("repack", r".*proj\.weight=mlx->padded")
+    with pytest.raises(sj.FormatError, match=r"codes of mlx that cannot be read any more.*--keep"):
+        sj.files.convert(source, tmp_path / "out.npz", [rule])
+    assert not (tmp_path / "out.npz").exists()
+
+
 @pytest.mark.parametrize(
     "rules",
     [

@@ -81,7 +81,7 @@ def test_a_rule_is_split_at_the_last_equals_sign(text, pattern, values):
 @pytest.mark.parametrize(
     ("option", "text"),
     [("slice", ".*=0:4,::2,1"), ("permute", "x=1,0"), ("to", "bf16"), ("stack", "experts.#"),
-     ("split", r"(.*)=0:\1.a:2,\1.b:3")],
+     ("split", r"(.*)=0:\1.a:2,\1.b:3"), ("repack", "q=lsb->gptq:qweight")],
 )  # fmt: skip
 def test_a_rule_goes_to_another_process_as_it_is(option, text):
     rule = conversion.rule(option, text)

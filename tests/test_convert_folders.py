@@ -178,6 +178,9 @@ def test_rules_for_several_tensors_are_numpys(case, tmp_path):
         ([("to", "bf16")], "no quantised weight has a name that --to bf16 matches"),
         ([("to", "int3")], "unknown dtype or scheme 'int3'"),
         ([("cut", "a")], "unknown rule 'cut'"),
+        ([("repack", "l.up.w=awq")], "is not FORMAT->FORMAT"),
+        ([("repack", "l.up.w=awq->lsb")], "awq"),
+        ([("repack", "l.up.w=msb->lsb")], "tensor 'l.up.w'"),
         (["to"], "a rule is a pair of its kind and its text"),
         ([("to", 3)], "--to takes text, not '3'"),
     ],
@@ -608,6 +611,26 @@ def test_toml_that_is_no_rule(text, reason, tmp_path):
 
 
 # Schemes to other schemes, single files, GGUF
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "shape"),
+    [
+        ("awq:gemm", "gptq:qweight", (32, 48)),
+        ("gptq:qweight", "awq:gemm", (32, 48)),
+        ("gptq:qweight", "compressed-tensors", (32, 48)),
+        ("torch:x2", "torchao:tinygemm", (6, 10)),
+        ("mlx", "lsb", (6, 32)),
+    ],
+)
+def test_codes_are_repacked(source, target, shape, tmp_path):
+    raw = RNG.integers(0, 256, (*shape[:-1], shape[-1] // 2), np.uint8)
+    stored = sj.repack(raw, shape=shape, dtype="uint4", source="lsb", target=source)
+    folder = plain_folder(tmp_path / "in", {"q": np.ascontiguousarray(stored)})
+    found = converted(folder, tmp_path / "out", ("repack", f"q={source}->{target}"))
+    held = shape[::-1] if sj.formats[source].inputs_first else shape
+    wanted = sj.repack(stored, shape=held, dtype="uint4", source=source, target=target)
+    assert bits(found["q"].numpy()) == bits(wanted)
 
 
 @pytest.mark.parametrize(

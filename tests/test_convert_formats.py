@@ -22,6 +22,8 @@ def x_of(*shape):
 
 
 A, B, C = x_of(4, 6), x_of(4, 6), x_of(3, 4, 6)
+CODES = RNG.integers(-(2**31), 2**31, (32, 6)).astype(np.int32)
+REPACKED = sj.repack(CODES, shape=(32, 48), dtype="uint4", source="awq:gemm", target="gptq:qweight")
 MANY = {"a": A, "b": B, "c": C}
 # Names in ONNX belong to its graph, so it takes the rules that keep them, and NPY one tensor.
 RULES = {
@@ -33,6 +35,7 @@ RULES = {
     "casts": ([("cast", "a|b=BF16")], MANY,
               {**MANY, "a": A.astype(ml_dtypes.bfloat16), "b": B.astype(ml_dtypes.bfloat16)}),
     "slice": ([("slice", ".*=1:,::-2")], {"a": A}, {"a": A[1:, ::-2]}),
+    "repack": ([("repack", ".*=awq:gemm->gptq:qweight")], {"q": CODES}, {"q": REPACKED.view("i4")}),
     "select": ([("select", "a|b")], MANY, {"a": A, "b": B}),
     "exclude": ([("exclude", "a|b")], MANY, {"c": C}),
     "rename": ([("rename", r"s/(.)/layer.\1/")], MANY, {f"layer.{k}": x for k, x in MANY.items()}),

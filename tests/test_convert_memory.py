@@ -18,6 +18,7 @@ from shapejit.quantization import transcoding
 RNG = np.random.default_rng(9)
 X = RNG.standard_normal((24, 10, 6)).astype(np.float32)
 PLAIN = {"a": X, "b": X[::-1].copy(), "c": X[:, :, :4].copy()}
+CODES = {"q": RNG.integers(-(2**31), 2**31, (64, 8)).astype(np.int32)}
 COPIED = [("permute", ".*=1,0,2"), ("reshape", ".*=16,15,-1"), ("permute", ".*=0,2,1")]
 WEIGHTS = {
     name: scheme_fixtures.named(name).checkpoint()
@@ -36,6 +37,8 @@ CASES = {
     "stack": (PLAIN, [("select", "[ab]"), ("rename", "s/a/e.1/"), ("rename", "s/b/e.0/"),
                       ("permute", "e.1=0,2,1"), ("permute", "e.1=0,2,1"), ("stack", "e.#")]),
     "split": (PLAIN, [("interleave", "a=0:b->d"), ("split", "d=0:e,f,g"), ("permute", "f=2,0,1")]),
+    "repack": (CODES, [("repack", "q=awq:gemm->gptq:qweight")]),
+    "repack back": (CODES, [("repack", "q=gptq:qweight->awq:gemm"), ("slice", "q=8:40")]),
     **{f"{name} cut": (x, [("to", "f32"), ("slice", ".*=1:")]) for name, x in WEIGHTS.items()},
     "fp8-block-16x32 rows": (WEIGHTS["fp8-block-16x32"], [("to", "f32"), ("slice", ".*=:16")]),
     **{f"{name} turned": (x, [("to", "f32"), ("reshape", ".*=2,2,-1"), ("permute", ".*=2,0,1")])

@@ -15,6 +15,7 @@ from shapejit.engine import calls, execution
 RNG = np.random.default_rng(7)
 X = RNG.standard_normal((600, 1200)).astype(np.float32)
 PLAIN = {"a": X, "b": X[::-1].copy(), "c": X.astype(ml_dtypes.bfloat16)}
+CODES = {"q": RNG.integers(-(2**31), 2**31, (32, 6)).astype(np.int32)}
 AWQ = scheme_fixtures.named("awq-gemm").checkpoint()
 CASES = {
     "permute": (PLAIN, [("permute", "a=1,0")]),
@@ -24,6 +25,7 @@ CASES = {
     "cast twice": (PLAIN, [("cast", "a=BF16"), ("cast", "a=float8_e4m3fn")]),
     "moved and cast": (PLAIN, [("permute", "a=1,0"), ("cast", "a=BF16")]),
     "cast and joined": (PLAIN, [("cast", "[ab]=F16"), ("concat", "a=1:b->d")]),
+    "repack": (CODES, [("repack", "q=awq:gemm->gptq:qweight")]),
     "to f32": (AWQ, [("to", "f32")]),
     "to bf16": (AWQ, [("to", "bf16"), ("permute", ".*=1,0")]),
 }  # fmt: skip

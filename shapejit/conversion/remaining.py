@@ -93,12 +93,13 @@ def check(tensors: Tensors) -> None:
 
 
 def _is_meant(change: Change, described: bool) -> bool:
-    """Whether rules change the elements on purpose: casts, permuted integers.
+    """Whether rules change the elements on purpose: casts, repacked codes, permuted integers.
 
     If quantised weights are still `described` by a config, permuted integers may be codes.
     """
-    moved = not described and change.dtype.kind == "integer" and bool(change.ops)
-    return moved or bool(change.casts)
+    if change.casts or isinstance(change.source, PartOf):
+        return True
+    return not described and change.dtype.kind == "integer" and bool(change.ops)
 
 
 def check_parts(tensors: Tensors, config: Mapping[str, Any], results: Mapping[str, Any]) -> None:
@@ -218,7 +219,7 @@ def in_runs(x: Planned, size: int, of: Callable[[Planned], object]) -> object:
         whole = None not in found and not any(count % size for count in counts)
         return (*found, *(count // size for count in counts)) if whole else None
     if not isinstance(x, Change):
-        return of(x)
+        return None if x.made_of else of(x)
     steps = [_runs(layout, size) for layout in x.stages]
     source = in_runs(x.source, size, of)
     return None if x.casts or source is None or None in steps else (source, *steps)

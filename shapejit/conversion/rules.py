@@ -26,6 +26,7 @@ from ..quantization.table import schemes
 from .actions import exclude, join, keep, rename, select, split, stack, unstack
 from .decoding import to
 from .quantizing import LLAMA_CPP, cast_floats
+from .repacks import formats_of, repacked
 from .tensors import Rule, Tensors, each
 
 Given = Rule | tuple[str, str] | Mapping[str, str]
@@ -179,6 +180,9 @@ RULES: dict[str, RuleKind] = {
     "dtype": RuleKind("[REGEX=]TYPE", "cast floats to bf16, f16 or f32, except parts of quantised "
                       "weights; llama.cpp:TYPE casts vectors, norms and routers to f32",
                       cast_floats, _float),
+    "repack": RuleKind("REGEX=[DTYPE:]FORMAT->FORMAT", "convert packed codes (DTYPE is uint4 by "
+                       "default) to another packing format; see `shapejit formats`",
+                       repacked, formats_of),
     "slice": RuleKind("REGEX=SLICES", "index and slice the dims as in NumPy, such as 0:4,::2",
                       lambda r, tensors: each(r, tensors, lambda t: t[r.values]), _slices),
     "rename": RuleKind("s/REGEX/NAME/", r"rename; \1 in NAME is the first group of REGEX",

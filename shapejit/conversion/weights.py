@@ -114,7 +114,7 @@ class Whole:
     """A weight stored in `scheme`: `make` computes all parts at once, with `held` bytes of memory.
 
     `name` is that of the weight, `origin` its scheme in the source ("": plain floats), and `reads`
-    are its tensors there.
+    are its tensors there; `made_of` a tensor whose codes it keeps, in another packing format.
     """
 
     scheme: str
@@ -123,6 +123,7 @@ class Whole:
     reads: Sequence[Stored]
     held: int
     make: Callable[[], Mapping[str, Tensor]]
+    made_of: Sequence[Planned] = ()
 
     def parts(self) -> Mapping[str, Tensor]:
         """Its parts, which are cached until those of another weight are computed."""
@@ -185,6 +186,11 @@ class PartOf(Planned):
     whole: Whole
     key: str
     settings: Mapping[str, Any]
+
+    @property
+    def made_of(self) -> Sequence[Planned]:
+        """The tensor whose codes it has, in another packing format."""
+        return self.whole.made_of
 
     @property
     def reads(self) -> Sequence[Stored]:
