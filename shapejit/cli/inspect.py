@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import escaped, redacted_url, shown
 from ..files import file_formats
 from ..files.checkpoint import Checkpoint
-from ..files.configuration import configuration
+from ..files.config_files import configuration
 from ..files.places import places
 from ..files.stored import Stored
 from ..quantization.detection import Detected
