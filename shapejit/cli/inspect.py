@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import escaped, redacted_url, shown
 from ..files import file_formats
 from ..files.checkpoint import Checkpoint
-from ..files.configuration import configuration
+from ..files.config_files import configuration
 from ..files.places import places
 from ..files.stored import Stored
 from ..quantization.detection import Detected
@@ -113,7 +113,7 @@ def _text(value: Any) -> str:
 
 
 def _onnx_nodes(found: Any) -> list[dict[str, Any]]:
-    """The Reshape and Shape nodes of a model as dicts for JSON."""
+    """The Reshape nodes of a model as dicts for JSON."""
     from ..files.onnx.shapes import nodes_of  # imported late: it imports onnx
 
     return [
@@ -127,7 +127,7 @@ _NODE_COLUMNS: Columns = {
     "node": lambda row: shown(row["name"]) + times(row["count"]),
     "operator": "{0[version]}",
     "data": lambda row: _dims(row["source"]),
-    "shape": lambda row: "-" if "Reshape" not in row["version"] else _dims(row["target"]),
+    "shape": lambda row: _dims(row["target"]),
     "allowzero": "{0[allowzero]}",
     "result": lambda row: "error" if row["fault"] else _dims(row["result"]),
     "specifications": lambda row: _AGREEMENT[row["disagree"]],

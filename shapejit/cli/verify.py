@@ -14,7 +14,7 @@ from ..conversion.destination_config import facts_after, rewritten
 from ..conversion.single_files import results
 from ..errors import escaped, redacted_url
 from ..files import file_formats
-from ..files.configuration import configuration
+from ..files.config_files import configuration
 from ..files.open_files import release
 from .command import DONE, FAILED, SPEC_OPTIONS, number
 from .output import print_json

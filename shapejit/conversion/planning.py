@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import FileFormatError, FormatError
 from ..files import file_formats
 from ..files.checkpoint import Checkpoint
-from ..files.configuration import configuration
+from ..files.config_files import configuration
 from ..files.paths import Path, absolute, file_name
 from ..files.places import places
 from ..files.writing import Progress

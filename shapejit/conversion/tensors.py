@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ..arrays.tensor import Tensor
 from ..errors import DTypeError, FormatError, ReshapeError, quoted, shown
 from ..files.checkpoint import Checkpoint
-from ..files.configuration import Config
+from ..files.config_files import Config
 from ..operations.casts import cast as cast_to
 from ..quantization.detection import Detected, detected
 from ..quantization.parts import Found, WeightNode

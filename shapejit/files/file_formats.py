@@ -191,13 +191,8 @@ def save_file(
     >>> load_file(save_file({"w": np.eye(2)}, file_format="npz"))["w"].shape
     (2, 2)
     """
-    if path is None:
-        file = io.BytesIO()
-        save_file(
-            tensors, file, metadata=metadata, source=source, types=types, file_format=file_format
-        )
-        return file.getvalue()
-    name, new = _name_of(path, file_format, of_file_object), []
+    file = io.BytesIO()
+    name, new = _name_of(file if path is None else path, file_format, of_file_object), []
     try:
         named = dict(tensors)
     except (TypeError, ValueError):
@@ -210,7 +205,7 @@ def save_file(
             new.append(New.of(key, asarray(given)))
     kept = None if source is None else read(source)
     write(name, new, None if metadata is None else dict(metadata), source=kept, types=types)
-    return None
+    return file.getvalue() if path is None else None
 
 
 def _name_of(given: Any, file_format: str | None, of: Callable[[Any, str], Path]) -> Path:

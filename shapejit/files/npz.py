@@ -20,7 +20,7 @@ import numpy as np
 from ..arrays.tensor import Bytes
 from ..errors import FileFormatError, quoted
 from . import npy
-from .checkpoint import Checkpoint, is_text
+from .checkpoint import Checkpoint, check_apart, is_text
 from .open_files import File, stream
 from .paths import Path, file_name
 from .places import opened, replacing
@@ -34,7 +34,6 @@ MAX_DECOMPRESSED = 1 << 30  # bytes of all members; or 100 times the file, if th
 _RATIO = 100
 _STEP = 1 << 20  # bytes that are decompressed at a time
 _DEFLATE = 1032  # bytes that one compressed byte can become at most
-_LOCAL = 30  # bytes of a local header before its name (APPNOTE.TXT, 4.3.7)
 _ENCRYPTED = 1
 _FAULTS = (BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError)
 
@@ -91,24 +90,28 @@ def read(path: Path) -> Checkpoint:
     """
     path = file_name(path)
     file = opened(path)
+    source, members, spans = stream(file), dict[str, Stored](), list[tuple[str, int, int]]()
     try:
-        archive = ZipFile(stream(file))
+        archive = ZipFile(source)
         infos = archive.infolist()
     except (*_FAULTS, struct.error, OverflowError) as fault:
         raise FileFormatError(path, None, f"it is not a whole ZIP: {fault}") from None
     _check_bomb(file, infos)
-    begins = _begins(file, infos)
-    members: dict[str, Stored] = {}
-    for info, begin in zip(infos, begins, strict=True):
+    for info in infos:
         name = _tensor_name(path, info)
         if name in members:
             raise FileFormatError(path, name, "two members of the archive have its name")
-        if info.compress_type == ZIP_STORED:
-            members[name] = npy.member(file, name, begin, info.file_size)
-        else:
-            inflated = _Inflated(archive, info, path, name)
-            with _decompressing(path, name), archive.open(info) as head:
+        with _decompressing(path, name), archive.open(info) as head:
+            begin = source.tell()  # of the data, since the header before them has been read
+            spans.append((name, info.header_offset, begin + info.compress_size))
+            if spans[-1][2] > file.size:
+                raise FileFormatError(path, name, "its data end beyond the file")
+            if info.compress_type == ZIP_STORED:
+                members[name] = npy.member(file, name, begin, info.file_size)
+            else:
+                inflated = _Inflated(archive, info, path, name)
                 members[name] = npy.member(inflated, name, 0, info.file_size, head)
+    check_apart(path, spans)
     return Checkpoint(path, "npz", members, None)
 
 
@@ -138,22 +141,6 @@ def _check_bomb(file: File, infos: list[ZipInfo]) -> None:
     if total > limit:
         reason = f"its {file.size} bytes would decompress to {total}, more than {limit}"
         raise FileFormatError(file.path, None, reason)
-
-
-def _begins(file: File, infos: list[ZipInfo]) -> list[int]:
-    """The byte where each member's data begin; FileFormatError where members overlap."""
-    begins, ends = {}, 0
-    for i in sorted(range(len(infos)), key=lambda i: infos[i].header_offset):
-        info = infos[i]
-        at, begin = info.header_offset, 0
-        if ends <= at <= file.size - _LOCAL:
-            raw = file.bytes(at, _LOCAL)
-            begin = at + _LOCAL + sum(struct.unpack_from("<HH", raw, 26))
-        if begin == 0 or not raw.startswith(MAGIC[0]) or begin + info.compress_size > file.size:
-            reason = f"its member {quoted(info.filename)} overlaps another, or lies beyond the file"
-            raise FileFormatError(file.path, None, reason)
-        begins[i], ends = begin, begin + info.compress_size
-    return [begins[i] for i in range(len(infos))]
 
 
 def write(

@@ -10,9 +10,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from math import lcm, prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -178,14 +177,6 @@ def first_difference(
     return None
 
 
-class _Part(NamedTuple):
-    """A part of a view, and the rows of its base that it needs."""
-
-    layout: Layout
-    begin: int
-    end: int
-
-
 @dataclass(frozen=True, eq=False)
 class View(Planned):
     """A row-major copy of a view of another tensor, of Layout `seen`."""
@@ -210,21 +201,18 @@ class View(Planned):
         if self._is_whole:
             yield from self.base.pieces()
             return
-        known, row = None, self._row
-        for part in self._parts():
-            if known is None or known[1:] != part[1:]:
-                known = None  # to release its memory
-                whole = part.end - part.begin == self.base.count
-                made = self.base.tensor() if whole else self.base.rows(part.begin, part.end)
-                known = made, part.begin, part.end
-            back = part.layout.offset - part.begin * row
-            yield from pieces(known[0].with_layout(part.layout.at(back)))
+        for begin, end, found in self._rows_needed():
+            whole = end - begin == self.base.count
+            made = self.base.tensor() if whole else self.base.rows(begin, end)
+            for layout in found:
+                yield from pieces(made.with_layout(layout.at(layout.offset - begin * self._row)))
+            del made  # before the next rows are made
 
     @property
     def held(self) -> int:
         """The bytes of the rows that a part needs."""
-        found = [] if self._is_whole else self._parts()
-        rows = max((part.end - part.begin for part in found), default=0)
+        found = [] if self._is_whole else self._rows_needed()
+        rows = max((end - begin for begin, end, _ in found), default=0)
         return rows * self._row // 8 + self.base.held
 
     @property
@@ -238,15 +226,21 @@ class View(Planned):
         row: int = prod(self.base.shape[1:]) * self.base.dtype.bits
         return row
 
-    def _parts(self) -> list[_Part]:
-        """Parts that need few rows each; or all rows, if that is as fast, and memory allows it."""
-        count, found = self.base.count, list[_Part]()
-        for layout in parts(self.seen, PIECE_BYTES):
-            (low, high), unit = layout.span, self._row * max(1, self.base.unit)
-            begin = low // unit * self.base.unit if unit else 0
-            end = min(count, -(-high // unit) * self.base.unit) if unit else count
-            found.append(_Part(layout, begin, end))
-        computed = sum(end - begin for (begin, end), _ in groupby(part[1:] for part in found))
+    def _rows_needed(self) -> list[tuple[int, int, list[Layout]]]:
+        """Rows of the base, with the parts of the view that are made from these.
+
+        Few rows at a time; or all rows, if that is as fast, and memory allows it.
+        """
+        count, unit = self.base.count, max(1, self.base.unit)
+        found, cut = list[tuple[int, int, list[Layout]]](), [*parts(self.seen, PIECE_BYTES)]
+        for layout in cut:
+            (low, high), step = layout.span, self._row * unit
+            begin = low // step * unit if step else 0
+            end = min(count, -(-high // step) * unit) if step else count
+            if not found or found[-1][:2] != (begin, end):
+                found.append((begin, end, []))
+            found[-1][2].append(layout)
+        computed = sum(end - begin for begin, end, _ in found)
         if computed > (1 if 4 * self.base.nbytes <= MOST else 2) * count:
-            return [_Part(part.layout, 0, count) for part in found]
+            return [(0, count, cut)]
         return found

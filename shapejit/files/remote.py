@@ -40,11 +40,6 @@ from .temporary import Check
 from .urls import Url
 from .writing import InOrder
 
-# The packages to install, by the scheme of URLs; fsspec's own message names the others.
-_PACKAGES = {
-    "s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "hf": "huggingface_hub",
-    "http": "aiohttp", "https": "aiohttp", "abfs": "adlfs", "az": "adlfs",
-}  # fmt: skip
 # Attributes that change with a file, in file systems; the first available one is used.
 _TELLING = ("etag", "generation", "blobid", "mtime", "lastmodified", "modified", "created")
 _STATUS = {401: errno.EACCES, 403: errno.EACCES, 404: errno.ENOENT, 410: errno.ENOENT}
@@ -54,7 +49,7 @@ _KINDS = (
     (TimeoutError, errno.ETIMEDOUT),
     (NotImplementedError, errno.EROFS),
 )
-_PRECONDITION_FAILED = 412
+_RANGE_NOT_SATISFIABLE = 416
 _FIRST = 1 << 16  # bytes of the first read at a place: most headers
 _LONG = 1 << 22  # bytes of a read that is split into concurrent ones
 _open = WeakValueDictionary[tuple[str, str], File]()
@@ -104,14 +99,16 @@ def _as_ours(fault: Exception, url: str) -> Exception:
     if isinstance(fault, FileNotFoundError) and fault.__cause__ is not None:
         cause = fault.__cause__  # fsspec calls all that a web server refuses so
     status = getattr(cause, "status", 0)
-    if status == _PRECONDITION_FAILED or type(cause).__name__ == "FileExpired":
+    if status == _RANGE_NOT_SATISFIABLE or type(cause).__name__ == "FileExpired":
         return FileFormatError(url, None, CHANGED)
     known = next((code for kind, code in _KINDS if isinstance(cause, kind)), None)
     number = _STATUS.get(status) or known
     if number is not None:
         return OSError(number, os.strerror(number), redacted_url(url))
-    number = getattr(cause, "errno", None) or errno.EIO
     said = shortened(redacted(str(cause).replace(url, redacted_url(url))), 300)
+    if type(fault) is ValueError:
+        return FileFormatError(url, None, said)
+    number = getattr(cause, "errno", None) or errno.EIO
     return OSError(number, f"{type(cause).__name__}: {said}", redacted_url(url))
 
 
@@ -120,19 +117,12 @@ def _resolved(url: str) -> tuple[Any, str]:
 
     Raises ImportError if its library is missing, FileFormatError for unknown schemes.
     """
-    scheme = Url.of(url).scheme
     try:
         with _naming_url(url):
-            try:
-                found, path = fsspec.core.url_to_fs(url)
-            except ValueError as fault:
-                raise FileFormatError(
-                    url, None, redacted(str(fault).replace(url, redacted_url(url)))
-                ) from None
+            found: tuple[Any, str] = fsspec.core.url_to_fs(url)
     except ImportError as missing:
-        more = f" (pip install {_PACKAGES[scheme]})" if scheme in _PACKAGES else ""
-        raise ImportError(f"{redacted_url(url)}: {missing}{more}", name=missing.name) from None
-    return found, path
+        raise ImportError(f"{redacted_url(url)}: {missing}", name=missing.name) from None
+    return found
 
 
 def _asked(url: str, what: str, **settings: Any) -> Any:
@@ -279,10 +269,15 @@ class RemoteFile(File):
                 return system.cat_file(place, begin, end, cache_type="none")
         with self._alone:
             if self._handle is None:
-                web = "https" in system.protocol
-                more = self._conditions() if web else {}
+                more: dict[str, Any] = {}
+                if "https" in system.protocol:
+                    # aiohttp has each response checked before its bytes are read. Not by a method:
+                    # handles must not hold their file.
+                    check = partial(_check_range, self.path, self._info)
+                    headers = {"Accept-Encoding": "identity"}
+                    more = {"size": self.size, "headers": headers, "raise_for_status": check}
                 handle = system.open(place, "rb", cache_type="none", **more)
-                if not web:
+                if not more:
                     self._check_version(handle.details)
                 self._handle = handle
         try:
@@ -291,21 +286,6 @@ class RemoteFile(File):
             if "range" in str(fault):
                 raise FileFormatError(self.path, None, _NO_RANGES) from None
             raise
-
-    def _conditions(self) -> dict[str, Any]:
-        """The options of each request to a web server: the version, and no compression.
-
-        aiohttp has each response checked before its bytes are read.
-        """
-        headers = {"Accept-Encoding": "identity"}
-        tag, time = (self._info.get(key) for key in ("ETag", "Last-Modified"))
-        if tag and not tag.startswith("W/"):
-            headers["If-Match"] = tag
-        elif time:
-            headers["If-Unmodified-Since"] = time
-        # Not a method: handles must not hold their file.
-        check = partial(_check_range, self.path, self._info)
-        return {"size": self.size, "headers": headers, "raise_for_status": check}
 
     def _check_version(self, info: Mapping[str, Any]) -> None:
         if _version(info) != self.version:

@@ -36,6 +36,30 @@ VALUES = ("B", "b", "H", "h", "I", "i", "f", "?", "string", "array", "Q", "q", "
 _LEAST = {"string": 8, "array": 12}  # bytes of the shortest value
 
 
+class TensorType(NamedTuple):
+    """A type of tensors: its name and number, and the dtype of the elements.
+
+    One that is quantised is uint8: blocks of `block` elements in `nbytes` bytes; of others both
+    are 0.
+    """
+
+    name: str
+    code: int
+    dtype: DType
+    block: int = 0
+    nbytes: int = 0
+
+
+def _tensor_type(known: GGMLQuantizationType) -> TensorType:
+    try:
+        return TensorType(known.name, known.value, dtype(known.value, vocabulary="gguf"))
+    except DTypeError:
+        return TensorType(known.name, known.value, dtype("uint8"), *GGML_QUANT_SIZES[known])
+
+
+TYPES = {known.value: _tensor_type(known) for known in GGMLQuantizationType}
+
+
 class Header(NamedTuple):
     """The file, and the bytes [begin, end) of each key and value of the metadata in it."""
 
@@ -47,8 +71,7 @@ class _Info(NamedTuple):
     """A tensor's entry; `offset` counts from the start of the data."""
 
     name: str
-    type: str
-    dtype: DType
+    type: TensorType
     shape: tuple[int, ...]
     offset: int
 
@@ -142,7 +165,7 @@ def _read_one(path: Path) -> Checkpoint:
         members=members,
         metadata=metadata,
         start=start,
-        types={info.name: info.type for info in infos},
+        types={info.name: info.type.name for info in infos},
         own=Header(cursor.file, places),
     )
 
@@ -174,21 +197,15 @@ def _info(cursor: _Cursor) -> _Info:
         raise cursor.fault(f"it has {rank} dims, more than {MAX_DIMS}", name)
     dims = [cursor.number("Q") for _ in range(rank)][::-1]
     code, offset = cursor.number("I"), cursor.number("Q")
-    try:
-        known = GGMLQuantizationType(code)
-    except ValueError:
-        raise cursor.fault(f"its type {code} is unknown", name) from None
-    block, size = GGML_QUANT_SIZES[known]
-    try:
-        kind = dtype(code, vocabulary="gguf")
-    except DTypeError:
-        kind = dtype("uint8")
-        # A block is within a row.
-        if not dims or dims[-1] % block:
-            reason = f"rows of {known.name} are blocks of {block}: shape {shape_text(dims)} is none"
-            raise cursor.fault(reason, name) from None
-        dims[-1] = dims[-1] // block * size
-    return _Info(name, known.name, kind, tuple(dims), offset)
+    known = TYPES.get(code)
+    if known is None:
+        raise cursor.fault(f"its type {code} is unknown", name)
+    if known.block:
+        if not dims or dims[-1] % known.block:  # a block is within a row
+            reason = f"rows of {known.name} are blocks of {known.block}: shape "
+            raise cursor.fault(f"{reason}{shape_text(dims)} is none", name)
+        dims[-1] = dims[-1] // known.block * known.nbytes
+    return _Info(name, known, tuple(dims), offset)
 
 
 def _members(
@@ -196,7 +213,8 @@ def _members(
 ) -> dict[str, Stored]:
     """The tensors in the order of the header, checked not to overlap."""
     file, found = cursor.file, {}
-    for name, type_name, kind, shape, offset in infos:
+    for name, known, shape, offset in infos:
+        kind = known.dtype
         nbytes = size_in_bits(file.path, name, shape, kind.bits) // 8
         if name in found:
             raise cursor.fault("two tensors have this name", name)
@@ -204,7 +222,7 @@ def _members(
             reason = f"its {nbytes} bytes from byte {offset} of the data on are not in the file"
             raise cursor.fault(f"{reason}, or not aligned to {alignment}", name)
         layout = Layout.row_major(shape, kind.bits)
-        found[name] = Stored(file, name, start + offset, kind, layout, FileType(type_name))
+        found[name] = Stored(file, name, start + offset, kind, layout, FileType(known.name))
     check_apart(file.path, ((name, m.begin, m.begin + m.nbytes) for name, m in found.items()))
     return found
 

@@ -13,13 +13,11 @@ from math import inf
 from typing import Any
 
 import numpy as np
-from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
-from ...dtypes.table import dtype
 from ...errors import DTypeError, FileFormatError, quoted, shape_text
 from ..checkpoint import Checkpoint, is_text
 from ..writing import New, NewFile, names_of
-from .reader import MAGIC, MAX_DIMS, VALUES, Header, alignment_of
+from .reader import MAGIC, MAX_DIMS, TYPES, VALUES, Header, alignment_of
 
 _VERSION = 3
 _MAX_NAME = 64  # bytes of a tensor's name (gguf.md, gguf_tensor_info_t)
@@ -77,37 +75,26 @@ def _fits(name: str) -> bool:
 
 
 def _info(path: str, new: New, type_name: str | None, offset: int) -> bytes:
-    """The entry of a tensor in the header."""
-    shape, code = list(new.shape), _code(path, new, type_name)
-    block, size = GGML_QUANT_SIZES[code]
-    if new.dtype.name == "uint8":
-        if not shape or shape[-1] % size:
-            reason = f"rows of {code.name} are blocks of {size} bytes: shape "
-            raise FileFormatError(path, new.name, f"{reason}{shape_text(shape)} is none")
-        shape[-1] = shape[-1] // size * block
-    if len(shape) > MAX_DIMS:
-        raise FileFormatError(path, new.name, f"it has {len(shape)} dims, more than {MAX_DIMS}")
-    dims = struct.pack(f"<I{len(shape)}Q", len(shape), *reversed(shape))
-    return _text(new.name) + dims + struct.pack("<IQ", code, offset)
-
-
-def _code(path: str, new: New, type_name: str | None) -> GGMLQuantizationType:
-    """The GGUF type of a tensor: the given one, or else that of its dtype."""
-    type_name = type_name or new.dtype.gguf
+    """The entry of a tensor in the header; its type is the given one, or else that of its dtype."""
+    shape, type_name = list(new.shape), type_name or new.dtype.gguf
     if type_name is None:
         hint = ": types= says which blocks it holds" if new.dtype.name == "uint8" else ""
         raise FileFormatError(path, new.name, f"GGUF has no type for {new.dtype}{hint}")
-    try:
-        code = GGMLQuantizationType[type_name]
-    except KeyError:
-        raise FileFormatError(path, new.name, f"the type {quoted(type_name)} is unknown") from None
-    try:
-        plain = dtype(int(code), vocabulary="gguf")
-    except DTypeError:
-        plain = dtype("uint8")
-    if plain is not new.dtype:
-        raise FileFormatError(path, new.name, f"{code.name} is stored as {plain}, not {new.dtype}")
-    return code
+    found = next((row for row in TYPES.values() if row.name == type_name), None)
+    if found is None:
+        raise FileFormatError(path, new.name, f"the type {quoted(type_name)} is unknown")
+    if found.dtype is not new.dtype:
+        reason = f"{type_name} is stored as {found.dtype}, not {new.dtype}"
+        raise FileFormatError(path, new.name, reason)
+    if found.block:
+        if not shape or shape[-1] % found.nbytes:
+            reason = f"rows of {type_name} are blocks of {found.nbytes} bytes: shape "
+            raise FileFormatError(path, new.name, f"{reason}{shape_text(shape)} is none")
+        shape[-1] = shape[-1] // found.nbytes * found.block
+    if len(shape) > MAX_DIMS:
+        raise FileFormatError(path, new.name, f"it has {len(shape)} dims, more than {MAX_DIMS}")
+    dims = struct.pack(f"<I{len(shape)}Q", len(shape), *reversed(shape))
+    return _text(new.name) + dims + struct.pack("<IQ", found.code, offset)
 
 
 def _pair(path: str, key: str, value: Any, known: Header | None) -> bytes:
@@ -117,55 +104,51 @@ def _pair(path: str, key: str, value: Any, known: Header | None) -> bytes:
         return bytes(known.file.bytes(begin, end - begin))
     if not is_text(key) or len(key.encode()) > _MAX_KEY:
         raise FileFormatError(path, None, f"{quoted(repr(key))} cannot be a key of metadata")
-    made = _value(value)
-    if made is None:
+    try:
+        code, raw = _packed([value])
+    except DTypeError:
         reason = f"GGUF has no type for {quoted(repr(value))}, the value of {quoted(key)}"
-        raise FileFormatError(path, None, reason)
-    code, raw = made
+        raise FileFormatError(path, None, reason) from None
     return _text(key) + struct.pack("<I", VALUES.index(code)) + raw
 
 
-def _value(value: Any) -> tuple[str, bytes] | None:
-    """The type of a value and its bytes; None if it has none."""
-    if is_text(value):
-        return "string", _text(value)
-    if isinstance(value, np.ndarray):
-        value = [*value]
-    if isinstance(value, list | tuple):
-        return _array(value)
-    code = _scalar(value)
-    return None if code is None else (code, struct.pack(f"<{code}", value))
+def _packed(values: Sequence[Any]) -> tuple[str, bytes]:
+    """The one type of some values and their bytes; DTypeError if they have none.
 
-
-def _array(values: Sequence[Any]) -> tuple[str, bytes] | None:
-    """The bytes of an array of one type; for integers, the first type that holds all."""
+    Integers have the first type that holds all of them.
+    """
     if all(type(value) is int for value in values):
-        code = _integer(values)
-        made = [(code, struct.pack(f"<{code}", value)) for value in values if code is not None]
+        low, high = min(values, default=0), max(values, default=0)
+        codes = {next((c for c, least, end in _INTS if least <= low and high < end), None)}
     else:
-        made = [each for each in map(_value, values) if each is not None]
-    codes = {code for code, _ in made}
-    if len(made) < len(values) or len(codes) != 1:
-        return None
-    head = struct.pack("<IQ", VALUES.index(codes.pop()), len(made))
-    return "array", head + b"".join(raw for _, raw in made)
+        codes = {_code(value) for value in values}
+    code = codes.pop() if len(codes) == 1 else None
+    if code not in VALUES or not values:
+        raise DTypeError("GGUF has no type for these values")
+    if code == "string":
+        return code, b"".join(map(_text, values))
+    if code == "array":
+        return code, b"".join(map(_array, values))
+    return code, struct.pack(f"<{len(values)}{code}", *values)
 
 
-def _integer(values: Sequence[int]) -> str | None:
-    """The first type that holds all of some integers."""
-    low, high = min(values, default=0), max(values, default=0)
-    return next((code for code, least, end in _INTS if least <= low and high < end), None)
+def _array(values: Sequence[Any]) -> bytes:
+    code, raw = _packed([*values])
+    return struct.pack("<IQ", VALUES.index(code), len(values)) + raw
 
 
-def _scalar(value: Any) -> str | None:
-    """The type of a number, by the letters of struct."""
+def _code(value: Any) -> str | None:
+    """The type of a value, as in VALUES; None if it has none."""
+    if is_text(value):
+        return "string"
+    if isinstance(value, np.ndarray | list | tuple):
+        return "array"
     if isinstance(value, bool | np.bool_):
         return "?"
     if isinstance(value, np.generic):
-        code = value.dtype.char.replace("l", "q").replace("L", "Q")
-        return code if code in VALUES else None
+        return str(value.dtype.char.replace("l", "q").replace("L", "Q"))
     if isinstance(value, int):
-        return _integer([value])
+        return _packed([int(value)])[0]
     if isinstance(value, float):
         return "d" if _MAX_FLOAT32 < abs(value) < inf else "f"
     return None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 Graph = Any  # GraphProto or FunctionProto
+# What stands before the names of a graph's values, and of those of the graphs around it.
+Scope = tuple[str, ...]
 ONNX = ("", "ai.onnx")  # names of the domain of ONNX's own operators
 
 
@@ -29,7 +31,7 @@ def held(model: ModelProto) -> Iterator[GraphTensor]:
     Those of the graph have their own names. The names of others have a prefix: the first output of
     the node and the attribute of its subgraph, or the function, as in `y.then_branch/w`.
     """
-    for prefix, graph in graphs(model):
+    for (prefix, *_), graph, _ in graphs(model):
         if isinstance(graph, GraphProto):
             for proto in graph.initializer:
                 yield GraphTensor(f"{prefix}{proto.name}", proto.name, proto, graph)
@@ -46,34 +48,38 @@ def constant(node: NodeProto) -> Sequence[AttributeProto]:
     return node.attribute if found else ()
 
 
-def graphs(model: ModelProto) -> Iterator[tuple[str, Graph]]:
-    """The graph of a model, all subgraphs and functions, with the prefix of their names."""
-    for prefix, root, _ in roots(model):
-        yield from nested(prefix, root)
+def graphs(model: ModelProto) -> Iterator[tuple[Scope, Graph, int | None]]:
+    """The graph of a model, all subgraphs and functions, each after the one around it.
 
-
-def roots(model: ModelProto) -> Iterator[tuple[str, Graph, int | None]]:
-    """The graph of a model and its functions, each with the opset of ONNX's operators there."""
-    yield "", model.graph, _opset(model)
+    With each its scope, and the version of ONNX's operators there.
+    """
+    yield from _nested(("",), model.graph, _opset(model))
     for function in model.functions:
         words = filter(None, (function.domain, function.name, function.overload))
-        yield f"{'.'.join(words)}/", function, _opset(function)
+        yield from _nested((f"{'.'.join(words)}/",), function, _opset(function))
 
 
 def _opset(importing: ModelProto | FunctionProto) -> int | None:
     return next((each.version for each in importing.opset_import if each.domain in ONNX), None)
 
 
-def nested(prefix: str, graph: Graph) -> Iterator[tuple[str, Graph]]:
+def _nested(
+    scope: Scope, graph: Graph, opset: int | None
+) -> Iterator[tuple[Scope, Graph, int | None]]:
     """A graph, followed by its subgraphs."""
-    yield prefix, graph
+    yield scope, graph, opset
     for node in graph.node:
         for attribute in node.attribute:
-            first = next(iter(node.output), node.name)
+            first = f"{scope[0]}{next(iter(node.output), node.name)}.{attribute.name}"
             if attribute.HasField("g"):
-                yield from nested(f"{prefix}{first}.{attribute.name}/", attribute.g)
+                yield from _nested((f"{first}/", *scope), attribute.g, opset)
             for i, each in enumerate(attribute.graphs):
-                yield from nested(f"{prefix}{first}.{attribute.name}.{i}/", each)
+                yield from _nested((f"{first}.{i}/", *scope), each, opset)
+
+
+def full_name(name: str, scope: Scope, known: Container[str]) -> str | None:
+    """The full name of the known value that a name refers to, in a graph or in one around it."""
+    return next((p + name for p in scope if name and p + name in known), None)
 
 
 def protos(message: Any) -> Iterator[TensorProto]:

@@ -1,8 +1,8 @@
-"""The Reshape and Shape nodes of a model, and what each specification resolves them to."""
+"""The Reshape nodes of a model, and what each specification resolves them to."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +18,8 @@ from ...shapes.request import Request
 from ...shapes.resolver import resolve
 from ..checkpoint import Checkpoint
 from ..open_files import File
-from .graphs import ONNX, Graph, constant, nested, protos, roots
-from .tensors import from_tensorproto
+from .graphs import ONNX, constant, full_name, graphs, held, protos
+from .tensors import from_tensorproto, to_tensorproto
 from .wire import Place
 
 Dims = tuple[int | str | None, ...]  # None is an unknown size, a str a name for one
@@ -33,22 +33,21 @@ DIALECTS: dict[str, Callable[[Any, int, int], Request]] = {
 
 
 @dataclass(frozen=True)
-class ShapeNode:
-    """A Reshape or a Shape: `version` is that in force, `source` the shape of its data.
+class ReshapeNode:
+    """A Reshape: `version` is that in force, `source` the shape of its data.
 
     For an unknown, newer opset it names the opset, and there are no outcomes.
 
-    `target` is the shape that a Reshape is given, if it is constant. `outcomes` are the
-    shapes, or the faults, by specification, where source and target are known; those of
-    Shape are its elements, as ONNX has them. `inferred` is what onnx infers of the output of a
-    Reshape, and the elements of Shape where some of them are unknown, or names.
+    `target` is the shape that it is given, if that is constant. `outcomes` are the shapes, or the
+    faults, by specification, where source and target are known. `inferred` is what onnx infers of
+    its output.
     """
 
     name: str
     version: str
     source: Dims | None
     target: tuple[int, ...] | None
-    allowzero: int
+    allowzero: Any
     outcomes: Mapping[str, tuple[int, ...] | str]
     inferred: Dims | None
 
@@ -60,11 +59,9 @@ class ShapeNode:
 
     @property
     def result(self) -> Dims | None:
-        """The shape, or the elements of Shape, in ONNX; what is inferred else."""
-        found = self.outcomes.get("onnx")
-        if isinstance(found, tuple):
-            return found
-        return self.inferred if found is None else None
+        """The shape in ONNX, or else the inferred one; None if ONNX does not allow it."""
+        found = self.outcomes.get("onnx", self.inferred)
+        return None if isinstance(found, str) else found
 
     @property
     def fault(self) -> str | None:
@@ -73,16 +70,8 @@ class ShapeNode:
         return found if isinstance(found, str) else None
 
 
-@dataclass
-class _Values:
-    """The known facts about values in a graph: dims, and the elements of constants."""
-
-    dims: dict[str, Dims | None]
-    constants: dict[str, TensorProto]
-
-
-def nodes_of(found: Checkpoint) -> list[ShapeNode]:
-    """The Reshape and Shape nodes of a model, with the shapes that onnx infers.
+def nodes_of(found: Checkpoint) -> list[ReshapeNode]:
+    """The Reshape nodes of a model, with the shapes that onnx infers.
 
     >>> import tempfile, onnx
     >>> from shapejit.files.onnx import read
@@ -98,44 +87,58 @@ def nodes_of(found: Checkpoint) -> list[ShapeNode]:
         model = inferred(found.own.proto, found.own.file, strict=False)
     except (InferenceError, ValidationError):
         model = with_small_data(found.own.proto, found.own.file)
-    return [*shape_nodes(model)]
+    return [*reshape_nodes(model)]
 
 
-def shape_nodes(model: ModelProto) -> Iterator[ShapeNode]:
+def reshape_nodes(model: ModelProto) -> Iterator[ReshapeNode]:
     """The nodes of the graph, its subgraphs and the functions of a model with inferred shapes.
 
-    Constants that are shapes must have their data. Values of an outer graph are known in
-    its subgraphs.
+    Constants that are shapes must have their data.
     """
-    for start, root, opset in roots(model):
-        known: dict[str, _Values] = {}
-        for prefix, graph in nested(start, root):
-            outer = max((p for p in known if prefix.startswith(p)), key=len, default=None)
-            values = known[prefix] = _values(graph, known[outer] if outer is not None else None)
-            for node in graph.node:
-                read = _OPERATORS.get(node.op_type)
-                if read is not None and node.domain in ONNX and opset is not None and node.output:
-                    if opset > NEWEST:
-                        read = _unknown
-                    yield read(prefix + node.output[0], node, opset, values)
+    constants = {each.name: each.proto for each in held(model)}
+    dims: dict[str, Dims | None] = {}
+    for (prefix, *_), graph, _ in graphs(model):
+        if isinstance(graph, GraphProto):
+            for value in (*graph.input, *graph.value_info, *graph.output):
+                dims[prefix + value.name] = _dims(value.type)
+        for node in graph.node:
+            for attribute in constant(node):
+                if attribute.name == "value_ints":
+                    ints = np.array(attribute.ints, np.int64)
+                    constants[prefix + node.output[0]] = to_tensorproto(ints)
+    dims |= {name: tuple(proto.dims) for name, proto in constants.items()}
+    for scope, graph, opset in graphs(model):
+        for node in graph.node:
+            reshape = node.op_type == "Reshape" and node.domain in ONNX
+            if reshape and opset is not None and node.output:
+                data, shape = (full_name(x, scope, dims) or "" for x in (*node.input, "", "")[:2])
+                output = scope[0] + node.output[0]
+                target = _constant(constants.get(shape))
+                yield _reshape(output, node, opset, dims.get(data), target, dims.get(output))
 
 
-def _values(graph: Graph, outer: _Values | None) -> _Values:
-    made = _Values({}, {}) if outer is None else _Values({**outer.dims}, {**outer.constants})
-    if isinstance(graph, GraphProto):
-        for value in (*graph.input, *graph.value_info, *graph.output):
-            made.dims[value.name] = _dims(value.type)
-        made.constants |= {proto.name: proto for proto in graph.initializer}
-    for node in graph.node:
-        for attribute in constant(node):
-            if attribute.name == "value":
-                made.constants[node.output[0]] = attribute.t
-            elif attribute.name == "value_ints":
-                proto = TensorProto(data_type=TensorProto.INT64, dims=[len(attribute.ints)])
-                proto.int64_data.extend(attribute.ints)
-                made.constants[node.output[0]] = proto
-    made.dims |= {name: tuple(proto.dims) for name, proto in made.constants.items()}
-    return made
+def _reshape(
+    name: str, node: NodeProto, opset: int, source: Dims | None, target: Any, inferred: Dims | None
+) -> ReshapeNode:
+    """A node, given the shape of its data, and its second input, where they are known."""
+    outcomes = dict[str, tuple[int, ...] | str]()
+    if opset > NEWEST:
+        version = f"onnx.Reshape, opset {opset}"
+        return ReshapeNode(name, version, source, target, 0, outcomes, inferred)
+    row = dialect.version("Reshape", opset)
+    given = {each.name: _value(each) for each in node.attribute if each.name in row.attributes}
+    zero = given.get("allowzero", 0)
+    if "shape" in row.attributes:
+        target = given.get("shape", ())
+    target = target if isinstance(target, tuple) else None
+    sizes = [size for size in source or () if isinstance(size, int) and size >= 0]
+    if target is not None and source is not None and len(sizes) == len(source):
+        for specification, request in DIALECTS.items():
+            try:
+                outcomes[specification] = resolve(sizes, request(target, zero, opset))
+            except ShapeJitError as fault:
+                outcomes[specification] = str(fault)
+    return ReshapeNode(name, str(row), source, target, zero, outcomes, inferred)
 
 
 def _dims(kind: TypeProto) -> Dims | None:
@@ -147,62 +150,6 @@ def _dims(kind: TypeProto) -> Dims | None:
     )
 
 
-def _reshape(name: str, node: NodeProto, opset: int, values: _Values) -> ShapeNode:
-    row = dialect.version("Reshape", opset)
-    given, by_input = _attributes(node, row), "shape" not in row.attributes
-    target = _constant(node, values) if by_input else given.get("shape", ())
-    if not isinstance(target, tuple):
-        target = None
-    source, zero = _source(node, values), given.get("allowzero", 0)
-    readings = {
-        spec: lambda sizes, request=request: resolve(sizes, request(target, zero, opset))
-        for spec, request in (DIALECTS.items() if target is not None else ())
-    }
-    outcomes, inferred = _outcomes(source, readings), values.dims.get(node.output[0])
-    return ShapeNode(name, str(row), source, target, zero, outcomes, inferred)
-
-
-def _shape(name: str, node: NodeProto, opset: int, values: _Values) -> ShapeNode:
-    row, source = dialect.version("Shape", opset), _source(node, values)
-    given = _attributes(node, row)
-    readings = {"onnx": lambda sizes: dialect.shape_of(sizes, opset=opset, **given).tolist()}
-    # The elements of Shape are some of the dims: which, tell those of dims that count them.
-    chosen = _outcomes(None if source is None else range(len(source)), readings).get("onnx")
-    inferred = None
-    if source is not None and isinstance(chosen, tuple):
-        inferred = tuple(source[i] for i in chosen)
-    return ShapeNode(name, str(row), source, None, 0, _outcomes(source, readings), inferred)
-
-
-def _unknown(name: str, node: NodeProto, opset: int, values: _Values) -> ShapeNode:
-    """A node of an unknown, newer opset."""
-    version, inferred = f"onnx.{node.op_type}, opset {opset}", values.dims.get(node.output[0])
-    return ShapeNode(name, version, _source(node, values), _constant(node, values), 0, {}, inferred)
-
-
-_OPERATORS = {"Reshape": _reshape, "Shape": _shape}
-
-
-def _outcomes(
-    source: Sequence[int | str | None] | None,
-    readings: Mapping[str, Callable[[Sequence[int]], Sequence[int]]],
-) -> dict[str, tuple[int, ...] | str]:
-    """The result of each specification for a source shape; empty if a size is unknown."""
-    made = dict[str, tuple[int, ...] | str]()
-    sizes = [size for size in source or () if isinstance(size, int) and size >= 0]
-    for spec, read in readings.items() if len(sizes) == len(source or (None,)) else ():
-        try:
-            made[spec] = tuple(read(sizes))
-        except ShapeJitError as fault:
-            made[spec] = str(fault)
-    return made
-
-
-def _attributes(node: NodeProto, row: dialect.Version) -> dict[str, Any]:
-    """The attributes of a node that its operator has."""
-    return {each.name: _value(each) for each in node.attribute if each.name in row.attributes}
-
-
 def _value(attribute: AttributeProto) -> Any:
     """An integer, or some; the name of its type for others, which are no shapes."""
     if attribute.type == AttributeProto.INT:
@@ -212,13 +159,8 @@ def _value(attribute: AttributeProto) -> Any:
     return AttributeProto.AttributeType.Name(attribute.type)
 
 
-def _source(node: NodeProto, values: _Values) -> Dims | None:
-    return values.dims.get(node.input[0]) if node.input else None
-
-
-def _constant(node: NodeProto, values: _Values) -> tuple[int, ...] | None:
-    """The shape given by the second input, if that is constant."""
-    proto = values.constants.get(node.input[1]) if len(node.input) > 1 else None
+def _constant(proto: TensorProto | None) -> tuple[int, ...] | None:
+    """The elements of a constant shape."""
     if proto is None:
         return None
     try:

@@ -8,7 +8,7 @@ from onnx import AttributeProto, ModelProto, NodeProto
 
 from ...quantization.parts import WeightNode
 from ..stored import Stored
-from .graphs import ONNX, nested, roots
+from .graphs import ONNX, full_name, graphs
 
 _DOMAIN = "com.microsoft"  # onnxruntime, docs/ContribOperators.md
 _MATMUL = "MatMulNBits"
@@ -43,25 +43,16 @@ def _nodes(
     model: ModelProto, members: Mapping[str, Stored]
 ) -> Iterator[tuple[list[str | None], NodeProto]]:
     """The nodes of these operators, with the name of the tensor that is each input, if any."""
-    for start, root, _ in roots(model):
-        prefixes = list[str]()
-        for prefix, graph in nested(start, root):
-            prefixes.append(prefix)
-            around = sorted(filter(prefix.startswith, prefixes), key=len, reverse=True)
-            for node in graph.node:
-                if _takes_weights(node):
-                    yield [_member(name, around, members) for name in node.input], node
+    for scope, graph, _ in graphs(model):
+        for node in graph.node:
+            if _takes_weights(node):
+                yield [full_name(name, scope, members) for name in node.input], node
 
 
 def _takes_weights(node: NodeProto) -> bool:
     if node.domain in ONNX and node.op_type == "DequantizeLinear":
         return any(each.name == "block_size" and each.i for each in node.attribute)
     return node.domain == _DOMAIN and node.op_type in (_MATMUL, *_OTHERS)
-
-
-def _member(name: str, around: Sequence[str], members: Mapping[str, Stored]) -> str | None:
-    """The tensor that a name refers to, in a graph or in one around it."""
-    return next((p + name for p in around if name and p + name in members), None)
 
 
 def _matmul(node: NodeProto, names: Sequence[str | None]) -> WeightNode | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any, NamedTuple
 
 from onnx import ModelProto, TensorProto
@@ -21,7 +22,6 @@ MAX_MESSAGE = 2**31 - 1  # bytes that protobuf reads
 _MAX_NESTING = 100  # of messages; protobuf's own limit
 _VARINT, _BYTES = 0, 2
 _FIXED = {1: 8, 5: 4}  # bytes of the wire types of one width
-_TENSOR = TensorProto.DESCRIPTOR.full_name
 _RAW = TensorProto.RAW_DATA_FIELD_NUMBER
 _PLACE = struct.Struct("<qq")
 
@@ -49,35 +49,18 @@ class Place(NamedTuple):
         return _PLACE.pack(*self)
 
 
-def _holders() -> dict[str, dict[int, str]]:
-    """The fields of each message that hold tensors, at any depth, and what they are."""
-    known, todo = dict[str, Any](), [ModelProto.DESCRIPTOR]
-    while todo:
-        message = todo.pop()
-        if message.full_name not in known:
-            known[message.full_name] = message
-            todo += [field.message_type for field in message.fields if field.message_type]
-    holders = {_TENSOR}
-    while True:
-        more = {
-            name
-            for name, message in known.items()
-            if any(f.message_type and f.message_type.full_name in holders for f in message.fields)
-        }
-        if more <= holders:
-            break
-        holders |= more
-    return {
-        name: {
-            field.number: field.message_type.full_name
-            for field in known[name].fields
-            if field.message_type and field.message_type.full_name in holders
-        }
-        for name in holders
-    }
+# Messages that hold no tensors; others are walked.
+_WITHOUT_TENSORS = {
+    "TypeProto", "ValueInfoProto", "StringStringEntryProto", "OperatorSetIdProto",
+    "TensorAnnotation", "NodeDeviceConfigurationProto",
+}  # fmt: skip
 
 
-_HOLDERS = _holders()
+@cache
+def _messages(kind: Any) -> dict[int, Any]:
+    """The fields of a message that may hold tensors, and the messages that these are."""
+    found = {field.number: field.message_type for field in kind.fields if field.message_type}
+    return {n: each for n, each in found.items() if each.name not in _WITHOUT_TENSORS}
 
 
 class _Field(NamedTuple):
@@ -133,11 +116,11 @@ def _rewritten(
 ) -> tuple[list[bytes | Place], int]:
     """A model of `end` bytes with other raw data and their size, and the size of all."""
 
-    def message(name: str, begin: int, end: int, depth: int) -> tuple[list[bytes | Place], int]:
-        made, size, inner, last = list[bytes | Place](), 0, _HOLDERS[name], begin
+    def message(kind: Any, begin: int, end: int, depth: int) -> tuple[list[bytes | Place], int]:
+        made, size, inner, last = list[bytes | Place](), 0, _messages(kind), begin
         for field in fields.of(begin, end, depth):
             more: list[bytes | Place]
-            if field.wire == _BYTES and name == _TENSOR and field.number == _RAW:
+            if field.wire == _BYTES and kind is TensorProto.DESCRIPTOR and field.number == _RAW:
                 raw, nbytes = of_raw(field)
                 more = [raw]
             elif field.wire == _BYTES and field.number in inner:
@@ -151,7 +134,7 @@ def _rewritten(
         made.append(fields.take(last, end - last))
         return made, size + end - last
 
-    return message(ModelProto.DESCRIPTOR.full_name, 0, end, 0)
+    return message(ModelProto.DESCRIPTOR, 0, end, 0)
 
 
 def skeleton(file: File) -> bytes:

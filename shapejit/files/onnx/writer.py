@@ -25,7 +25,7 @@ from ..temporary import Check
 from ..writing import New, NewFile, Progress, Written, names_of
 from .graphs import GraphTensor, graphs, held, protos
 from .reader import Model, read
-from .shapes import inferred, shape_nodes
+from .shapes import inferred, reshape_nodes
 from .wire import MAX_MESSAGE, Place, expanded
 
 _BYTES = dtype("uint8")
@@ -142,14 +142,14 @@ def _clear(proto: TensorProto) -> None:
 def _infer(path: str, model: ModelProto, file: File) -> None:
     """Check new dtypes and shapes, and update those of intermediate results."""
     had = {value.name for value in model.graph.value_info}
-    for _, graph in graphs(model):
+    for _, graph, _ in graphs(model):
         del graph.value_info[:]
     try:
         made = inferred(model, file, strict=True)
     except (InferenceError, ValidationError) as wrong:
         fault: str | None = str(wrong)
     else:
-        fault = next((node.fault for node in shape_nodes(made) if node.fault), None)
+        fault = next((node.fault for node in reshape_nodes(made) if node.fault), None)
     if fault is not None:
         reason = (
             f"the graph does not allow these dtypes and shapes: {fault}; nodes, inputs and outputs "
