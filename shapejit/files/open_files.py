@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import mmap
 import os
+from functools import cached_property
 from typing import Any
 from weakref import WeakValueDictionary, finalize
 
@@ -106,7 +107,6 @@ class OpenFile(File):
         finalize(self, os.close, self.descriptor)
         self._state = self._state_now()
         self.size = self._state[2]
-        self._memory: Bytes | None = None
 
     @property
     def version(self) -> str:
@@ -139,20 +139,23 @@ class OpenFile(File):
         if memory:
             raise FileFormatError(self.path, tensor, f"it ends after {self.size} bytes")
 
+    @cached_property
+    def _memory(self) -> Bytes:
+        """The file's memory map."""
+        if self.size == 0:
+            return np.frombuffer(b"", np.uint8)
+        memory = _maps.get(self._state)
+        if memory is None:
+            try:
+                memory = mmap.mmap(self.descriptor, self.size, access=mmap.ACCESS_READ)
+            except ValueError:
+                reason = "it was truncated while it was read"
+                raise FileFormatError(self.path, None, reason) from None
+            _maps[self._state] = memory
+        return np.frombuffer(memory, np.uint8)
+
     def part(self, begin: int, end: int, tensor: str | None) -> Bytes:
         """Bytes of the file's memory map, which is created by the first call."""
-        if self._memory is None and self.size == 0:
-            self._memory = np.frombuffer(b"", np.uint8)
-        if self._memory is None:
-            memory = _maps.get(self._state)
-            if memory is None:
-                try:
-                    memory = mmap.mmap(self.descriptor, self.size, access=mmap.ACCESS_READ)
-                except ValueError:
-                    reason = "it was truncated while it was read"
-                    raise FileFormatError(self.path, None, reason) from None
-                _maps[self._state] = memory
-            self._memory = np.frombuffer(memory, np.uint8)
         return self._memory[begin:end]
 
 

@@ -38,6 +38,11 @@ class Stored(Planned):
     layout: Layout
     tensor_type: FileType | None = None
 
+    @staticmethod
+    def row_major(file: File, name: str, begin: int, kind: DType, shape: tuple[int, ...]) -> Stored:
+        """A whole tensor, from byte `begin` of a file."""
+        return Stored(file, name, begin, kind, Layout.row_major(shape, kind.bits))
+
     @property
     def shape(self) -> tuple[int, ...]:
         """That of the view."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import chain
 from typing import Any, NamedTuple
@@ -67,13 +67,8 @@ class Header(NamedTuple):
     pairs: dict[str, tuple[int, int]]
 
 
-class _Info(NamedTuple):
-    """A tensor's entry; `offset` counts from the start of the data."""
-
-    name: str
-    type: TensorType
-    shape: tuple[int, ...]
-    offset: int
+# The type of a tensor, its shape, and where it begins, from the start of the data on.
+_Info = tuple[TensorType, tuple[int, ...], int]
 
 
 class _Cursor:
@@ -155,17 +150,21 @@ def _read_one(path: Path) -> Checkpoint:
             raise cursor.fault(f"{quoted(key)} stands twice in its metadata")
         metadata[key] = cursor.value(cursor.code())
         places[key] = begin, cursor.at
-    infos = [_info(cursor) for _ in range(tensors)]
+    infos = dict[str, _Info]()
+    for _ in range(tensors):
+        tensor, info = _info(cursor)
+        if tensor in infos:
+            raise cursor.fault("two tensors have this name", tensor)
+        infos[tensor] = info
     alignment = alignment_of(name, metadata)
     start = -(-cursor.at // alignment) * alignment
-    members = _members(cursor, infos, start, alignment)
     return Checkpoint(
         path=name,
         format="gguf",
-        members=members,
+        members=_members(cursor, infos, start, alignment),
         metadata=metadata,
         start=start,
-        types={info.name: info.type.name for info in infos},
+        types={tensor: known.name for tensor, (known, *_) in infos.items()},
         own=Header(cursor.file, places),
     )
 
@@ -190,7 +189,8 @@ def _counts(cursor: _Cursor) -> tuple[int, int]:
     return cursor.count("tensors", 24), cursor.count("metadata", 13)
 
 
-def _info(cursor: _Cursor) -> _Info:
+def _info(cursor: _Cursor) -> tuple[str, _Info]:
+    """The entry of a tensor, by its name."""
     name = cursor.text()
     rank = cursor.number("I")
     if rank > MAX_DIMS:
@@ -205,24 +205,22 @@ def _info(cursor: _Cursor) -> _Info:
             reason = f"rows of {known.name} are blocks of {known.block}: shape "
             raise cursor.fault(f"{reason}{shape_text(dims)} is none", name)
         dims[-1] = dims[-1] // known.block * known.nbytes
-    return _Info(name, known, tuple(dims), offset)
+    return name, (known, tuple(dims), offset)
 
 
 def _members(
-    cursor: _Cursor, infos: Iterable[_Info], start: int, alignment: int
+    cursor: _Cursor, infos: Mapping[str, _Info], start: int, alignment: int
 ) -> dict[str, Stored]:
     """The tensors in the order of the header, checked not to overlap."""
     file, found = cursor.file, {}
-    for name, known, shape, offset in infos:
-        kind = known.dtype
-        nbytes = size_in_bits(file.path, name, shape, kind.bits) // 8
-        if name in found:
-            raise cursor.fault("two tensors have this name", name)
+    for name, (known, shape, offset) in infos.items():
+        nbytes = size_in_bits(file.path, name, shape, known.dtype.bits) // 8
         if offset % alignment or start + offset + nbytes > max(file.size, start):
             reason = f"its {nbytes} bytes from byte {offset} of the data on are not in the file"
             raise cursor.fault(f"{reason}, or not aligned to {alignment}", name)
-        layout = Layout.row_major(shape, kind.bits)
-        found[name] = Stored(file, name, start + offset, kind, layout, FileType(known.name))
+        layout = Layout.row_major(shape, known.dtype.bits)
+        tensor_type = FileType(known.name)
+        found[name] = Stored(file, name, start + offset, known.dtype, layout, tensor_type)
     check_apart(file.path, ((name, m.begin, m.begin + m.nbytes) for name, m in found.items()))
     return found
 

@@ -8,9 +8,7 @@ from google.protobuf.message import DecodeError
 from onnx import ModelProto, TensorProto
 
 from ...arrays.tensor import Tensor
-from ...dtypes.table import DType
 from ...errors import DTypeError, FileFormatError, FormatError, ReshapeError
-from ...shapes.layout import Layout
 from ..checkpoint import Checkpoint, is_text, size_in_bits
 from ..in_memory import MemoryFile
 from ..open_files import File
@@ -87,17 +85,14 @@ def _stored(each: GraphTensor, file: File, files: dict[str, File]) -> Stored:
         place = places(file.path)
         folder = place.parent(file.path)
         other, begin = external(each.proto, place, folder, nbytes, each.name, files)
-        return _at(other, each.name, begin, kind, shape)
+        return Stored.row_major(other, each.name, begin, kind, shape)
     if field == "raw_data":
         begin, found_bytes = Place.of(each.proto.raw_data)
         if found_bytes != nbytes:
             reason = f"its elements of {kind} are {nbytes} bytes, but its raw_data has"
             raise FileFormatError(file.path, each.name, f"{reason} {found_bytes}")
-        return _at(file, each.name, begin, kind, shape)
+        return Stored.row_major(file, each.name, begin, kind, shape)
     tensor = from_tensorproto(each.proto)
     assert isinstance(tensor, Tensor)
-    return _at(MemoryFile(file.path, tensor.buffer[:nbytes]), each.name, 0, kind, shape)
-
-
-def _at(file: File, name: str, begin: int, kind: DType, shape: tuple[int, ...]) -> Stored:
-    return Stored(file, name, begin, kind, Layout.row_major(shape, kind.bits))
+    memory = MemoryFile(file.path, tensor.buffer[:nbytes])
+    return Stored.row_major(memory, each.name, 0, kind, shape)

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from itertools import accumulate
 
 from ...errors import FileFormatError
-from ...shapes.layout import Layout
 from ..checkpoint import Checkpoint, LazyMapping
 from ..paths import Path, file_name
 from ..places import opened
@@ -39,8 +38,7 @@ def read(path: Path) -> Checkpoint:
     header.check_cover(name, entries, file.size - start)
 
     def stored(name: str, entry: Entry) -> Stored:
-        layout = Layout.row_major(entry.shape, entry.dtype.bits)
-        return Stored(file, name, start + entry.begin, entry.dtype, layout)
+        return Stored.row_major(file, name, start + entry.begin, entry.dtype, entry.shape)
 
     return Checkpoint(
         path=name,
