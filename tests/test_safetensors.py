@@ -193,7 +193,7 @@ BROKEN = {
     "closed nesting": (header(b'{"a":' + b"[" * 900 + b"]" * 900 + b"}"), "'a'.*not a JSON object"),
     "names twice, the first with a fault": (
         header(b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,0]},"a":%s}' % EMPTY),
-        "tensor 'a': 1 element of float32 .* are 4 bytes, but",
+        "'a' stands twice in its header",
     ),
     "names twice": (header(b'{"a":%s,"a":%s}' % (EMPTY, EMPTY)), "'a' stands twice in its header"),
     "metadata twice": (header(b'{"__metadata__":{},"__metadata__":{}}'), "'__metadata__' stands"),

@@ -111,20 +111,15 @@ def decode(path: str, raw: bytearray) -> tuple[dict[str, str] | None, dict[str, 
         return tuple(pairs)
 
     pairs = parsed(path, raw, "its header", object_pairs_hook=compact, **numbers)
-    if type(pairs) is not tuple:
+    if isinstance(pairs, Entry):
         raise FileFormatError(path, None, "its header is the entry of one tensor, without a name")
-    entries, metadata = dict[str, Entry](), list[dict[str, str] | None]()
-    for name, value in pairs:
+    entries = json_object(path, None, pairs, "its header")
+    metadata = _metadata_value(path, entries.pop(_METADATA, None))
+    for name, value in entries.items():
         _check_text(path, name)
-        if name in entries or (name == _METADATA and metadata):
-            raise _twice(path, None, name, "its header")
-        if name == _METADATA:
-            metadata.append(_metadata_value(path, value))
-        elif isinstance(value, Entry):
-            entries[name] = value
-        else:
+        if not isinstance(value, Entry):
             entries[name] = _entry(path, name, json_object(path, name, value, "its entry"))
-    return metadata[0] if metadata else None, entries
+    return metadata, entries
 
 
 def parsed(path: str, raw: bytes | bytearray, what: str, **hooks: Any) -> Any:
@@ -147,13 +142,9 @@ def json_object(path: str, tensor: str | None, value: Any, what: str) -> dict[st
     found = dict[str, Any]()
     for key, item in value:
         if key in found:
-            raise _twice(path, tensor, key, what)
+            raise FileFormatError(path, tensor, f"{quoted(key)} stands twice in {what}")
         found[key] = item
     return found
-
-
-def _twice(path: str, tensor: str | None, key: str, what: str) -> FileFormatError:
-    return FileFormatError(path, tensor, f"{quoted(key)} stands twice in {what}")
 
 
 def _check_text(path: str, word: str) -> None:
