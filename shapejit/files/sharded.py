@@ -150,9 +150,9 @@ def _index(path: str) -> tuple[dict[str, Any] | None, dict[str, str]]:
     # Objects stay tuples of pairs, so that duplicate keys are found.
     value = parsed(path, small_file(path, _MAX_INDEX), "it", object_pairs_hook=tuple)
     fields = json_object(path, None, value, "the index")
-    places = json_object(path, None, fields.get("weight_map"), "its weight_map")
-    for tensor, location in places.items():
+    shards = json_object(path, None, fields.get("weight_map"), "its weight_map")
+    for tensor, location in shards.items():
         if not isinstance(location, str):
             raise FileFormatError(path, tensor, "its shard is not the name of a file")
     metadata = fields.get("metadata")
-    return None if metadata is None else json_object(path, None, metadata, "its metadata"), places
+    return None if metadata is None else json_object(path, None, metadata, "its metadata"), shards

@@ -143,13 +143,13 @@ def _read_one(path: Path) -> Checkpoint:
     cursor = _Cursor(opened(name))
     tensors, pairs = _counts(cursor)
     metadata: dict[str, Any] = {}
-    places: dict[str, tuple[int, int]] = {}
+    ranges: dict[str, tuple[int, int]] = {}
     for _ in range(pairs):
         begin, key = cursor.at, cursor.text()
         if key in metadata:
             raise cursor.fault(f"{quoted(key)} stands twice in its metadata")
         metadata[key] = cursor.value(cursor.code())
-        places[key] = begin, cursor.at
+        ranges[key] = begin, cursor.at
     infos = dict[str, _Info]()
     for _ in range(tensors):
         tensor, info = _info(cursor)
@@ -165,7 +165,7 @@ def _read_one(path: Path) -> Checkpoint:
         metadata=metadata,
         start=start,
         types={tensor: known.name for tensor, (known, *_) in infos.items()},
-        own=Header(cursor.file, places),
+        own=Header(cursor.file, ranges),
     )
 
 
