@@ -5,27 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import foreign
+from ..arrays.tensor import is_array
 from ..dtypes.promotion import AnyDtype
 from ..dtypes.table import DType
 from ..engine import array_structs, outputs
-from ..engine.addresses import layout_of
+from ..engine.addresses import BitAddresses, layout_of
 from ..engine.array_structs import kind_of
 from ..engine.execution import Work
-from ..engine.routes import ENTRY
+from ..engine.numpy_fallback import STACK_BYTES
+from ..engine.patience import by_numpy
+from ..engine.routes import ENTRY, Route
 from ..planning import thresholds
 from ..runtime.kernels import called
-from ..runtime.launches import Addresses
+from ..runtime.launches import Addresses, address_of
 from ..runtime.ndarrays import MOST_DIMS
 from ..shapes.arithmetic import MAX_SIZE
 from ..shapes.layout import Layout
-from .bulk_checks import are_alike
+from .bulk_checks import are_alike, may_fill
+from .sources import rows_of
 from .specialization import Specialization
+
+STACKED_MAX_BYTES = 2 * 1024  # of an array that is copied to a stack though NumPy can move it
+
 
 Groups = Sequence[tuple[Specialization, NDArray[np.intp]]]  # and the indices of arrays, ascending
 
@@ -37,6 +44,40 @@ def wanted_results(groups: Groups) -> list[tuple[AnyDtype, tuple[int, ...]]]:
         return [*kinds]
     each = {i: special.result for special, which in groups for i in which.tolist()}
     return [each[i] for i in range(len(each))]
+
+
+class Mapped(NamedTuple):
+    """The checked arrays of a call at `sources`, in groups of equal Layouts, and their outputs.
+
+    With an `out` the results begin at `targets`; `outs` are these, one array of all or a list: a
+    sequence may create its arrays on access.
+    """
+
+    items: Sequence[Any]
+    sources: BitAddresses
+    groups: Groups
+    out: Any = None
+    targets: BitAddresses | None = None
+    outs: Any = None
+
+    def results(self) -> Any:
+        """The results: a list of new arrays, or `out`."""
+        results, rows = [None] * len(self.items), self.outs
+        if is_array(rows) and (len(self.groups) > 1 or rows.ndim == 1):
+            rows = [*rows_of(rows)]  # those of one dim would be scalars
+        for special, which in self.groups:
+            own, begins = _chosen(self.items, which), self.sources.begins(which)
+            if self.targets is not None:
+                special.fill(begins, self.targets.begins(which), own, _chosen(rows, which))
+            else:
+                for i, x in zip(which.tolist(), special.results(own, begins), strict=True):
+                    results[i] = x
+        return results if self.targets is None else self.out
+
+
+def _chosen(arrays: Sequence[Any], which: NDArray[np.intp]) -> Sequence[Any]:
+    """The arrays with these indices."""
+    return arrays if len(which) == len(arrays) else [arrays[i] for i in which.tolist()]
 
 
 def in_chunks(
@@ -82,8 +123,11 @@ def in_chunks(
     yield from results()
 
 
+Specialize = Callable[[Layout, bool], Specialization]
+
+
 def later_map(
-    special: Specialization, x: Any, count: int, new: bool
+    special: Specialization, x: Any, count: int, new: bool, specialize: Specialize
 ) -> Callable[[tuple[Any, ...], Any], Any] | None:
     """What makes the results of later calls with as many ndarrays like `x`, if anything does.
 
@@ -91,67 +135,116 @@ def later_map(
     array is not like `x`.
     """
     if special.fused.fresh or not new:
-        return MapRoute.of(special, x, count, new)
+        return MapRoute.of(special, x, count, new, specialize)
     like, view = (x.dtype, x.shape, x.strides), special.view
     return lambda items, _: list(map(view, items)) if are_alike(items, *like) else None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class MapRoute:
-    """The kernel that makes the results of a number of ndarrays of one kind, in one launch.
+    """How a program makes the results of a number of ndarrays of one kind, known by `like`.
 
-    `kinds` and `alive` contain the addresses of dtypes, and these.
+    One launch does it; until its kernel is ready, NumPy does. `kinds` contain the addresses of
+    dtypes. `specialize` returns what makes the results of a row-major stack.
     """
 
-    work: Work
-    dtype: np.dtype[Any]
+    way: Work | Route
+    special: Specialization
+    made: np.dtype[Any]
+    specialize: Specialize
+    like: tuple[np.dtype[Any], tuple[int, ...], tuple[int, ...]]  # dtype, shape, strides
     shape: tuple[int, ...]  # of all results
     kinds: Sequence[Addresses]  # of a source, of a result, and of all results as one array
     span: Addresses  # see `kernels.maps.locate`
-    alive: object
 
     @property
     def weight(self) -> int:
         """A bound on the bytes of its tables."""
-        return ENTRY + self.work.weight
+        return ENTRY + self.way.weight + self.special.weight
 
     @classmethod
-    def of(cls, special: Specialization, x: Any, count: int, new: bool) -> MapRoute | None:
-        """The Route into `new` results or outputs, if these take one small launch."""
+    def of(
+        cls, special: Specialization, x: Any, count: int, new: bool, specialize: Specialize
+    ) -> MapRoute | None:
+        """The Route into `new` results or outputs, if these take one small launch, or NumPy."""
         shape, one = (count, *special.shape), special.one_pass(new)
         if one is None or not 2 <= len(shape) <= MOST_DIMS or 0 in shape or not x.ndim:
             return None
         made: Any = special.kind
-        nbytes, route = prod(special.shape) * made.itemsize, one.route(count, True)
-        if count * nbytes >= thresholds.STREAM_FROM or not route.ready:
-            return None
-        if not array_structs.kernel(array_structs.LOCATE):
-            return None
-        work = route.work_for(count, fresh=True)
-        work = work.with_operands(*one.at) if one.scales is not None else work
-        kinds = (
-            kind_of(x.dtype, x.shape, x.strides),
-            _row_major_kind(made, shape[1:]),
-            _row_major_kind(made, shape),
-        )
-        (low, high), shift = layout_of(x).span, 3 if work.launch.bits else 0
-        begins = work.source >> 3 - shift, work.target >> 3 - shift
-        span = np.array([low // 8, (high + 7) // 8, nbytes, shift, *begins])
-        return cls(work, made, shape, kinds, span, (x.dtype, special))
+        nbytes = prod(special.shape) * made.itemsize
+        way: Work | Route = one.route(count, True)
+        if isinstance(way, Route) and way.ready:
+            large = count * nbytes >= thresholds.STREAM_FROM
+            if large or not array_structs.kernel(array_structs.LOCATE):
+                return None
+            way = way.work_for(count, fresh=True)
+            way = way.with_operands(*one.at) if one.scales is not None else way
+        like = x.dtype, x.shape, x.strides
+        kinds = kind_of(*like), _row_major_kind(made, shape[1:]), _row_major_kind(made, shape)
+        low, high = layout_of(x).span
+        shift, source, target = 0, 0, 0
+        if isinstance(way, Work):
+            shift = 3 if way.launch.bits else 0
+            source, target = way.source >> 3 - shift, way.target >> 3 - shift
+        span = np.array([low // 8, (high + 7) // 8, nbytes, shift, source, target])
+        return cls(way, special, made, specialize, like, shape, kinds, span)
 
     def __call__(self, items: tuple[Any, ...], out: Any) -> Any:
-        """The results, or `out`; None if an array is unfit, or NumPy does all work."""
-        count = len(items)
-        rows, fresh = (out, False) if out is not None else outputs.new_array(self.dtype, self.shape)
+        """The results, or `out`; None if an array is unfit, or the way is another now."""
+        way, count = self.way, len(items)
+        if isinstance(way, Route):
+            changed = way.kind and way.kind.kernels_ready(way.names)
+            return None if changed else self._by_numpy(items, out, way)
+        rows, fresh = (out, False) if out is not None else outputs.new_array(self.made, self.shape)
         slab, addresses = type(rows) is np.ndarray, np.empty((3, count), np.int64)
         outs = rows if slab else tuple(rows)  # another thread may change the list
-        if not self.work.kind.ready or (not slab and len(outs) != count):
+        if not way.kind.ready or (not slab and len(outs) != count):
             return None
         given = count, self.kinds[0], self.kinds[1 + slab], self.span, addresses
         if not called(array_structs.LOCATE)(items, outs, *given):
             return None
-        self.work.run(addresses[:2], count, fresh)
+        way.run(addresses[:2], count, fresh)
         return list(rows) if out is None else out
+
+    def _by_numpy(self, items: tuple[Any, ...], out: Any, way: Route) -> Any:
+        if not are_alike(items, *self.like):
+            return None
+        slab, rows = type(out) is np.ndarray, out
+        if out is None:
+            rows, _ = outputs.new_array(self.made, self.shape)
+        else:
+            outs, shape = ((out,), self.shape) if slab else (tuple(out), self.shape[1:])
+            fit = (slab or len(outs) == len(items)) and are_alike(outs, self.made, shape)
+            if not fit or not may_fill(items, outs):
+                return None
+            rows = out if slab else outs
+        with by_numpy(*filter(None, (way.kind,))):
+            move, small = self.special.move_each, items[0].nbytes <= STACKED_MAX_BYTES
+            if move is None or (small and type(rows) is np.ndarray):
+                self._by_stack(items, rows)
+            else:
+                move(items, rows)
+        return list(rows) if out is None else out
+
+    def _by_stack(self, items: tuple[Any, ...], rows: Any) -> None:
+        """Copy the arrays to stacks, whose results NumPy makes as those of one array."""
+        dtype, shape, _ = self.like
+        count = max(1, STACK_BYTES // max(1, prod(shape) * dtype.itemsize))
+        for begin in range(0, len(items), count):
+            some, into = items[begin : begin + count], rows[begin : begin + count]
+            stack = np.empty((len(some) * shape[0], *shape[1:]), dtype)  # else its order is theirs
+            np.concatenate(some, out=stack)  # a sixth of the time of a loop
+            layout = Layout.row_major((len(some), *shape), 8 * dtype.itemsize)
+            special, target = self.specialize(layout, False), into
+            if type(rows) is not np.ndarray:
+                target = np.empty((len(some), *self.shape[1:]), self.made)
+            if special.move_each:
+                special.move_each((stack.reshape(len(some), *shape),), (target,))
+            else:
+                special.fill(*(np.array([8 * address_of(x)]) for x in (stack, target)))
+            if target is not into:
+                for x, made in zip(into, target, strict=True):
+                    x[...] = made
 
 
 def _row_major_kind(dtype: np.dtype[Any], shape: tuple[int, ...]) -> Addresses:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,8 +68,17 @@ class Pass(NamedTuple):
         given = self.layout, self.unit, into, self.scales, routes.rounded(count)
         return routes.casts(*given, self.conversion, fresh)
 
-    def run(self, sources: Addresses, targets: Addresses, fresh: bool) -> routes.Done | None:
-        """Run it from every source to its target, bit addresses; returns what did the last ones."""
+    def run(
+        self,
+        sources: Addresses,
+        targets: Addresses,
+        fresh: bool,
+        instead: Callable[[], object] | None = None,
+    ) -> routes.Done | None:
+        """Run it from every source to its target; these are bit addresses.
+
+        NumPy may copy the elements `instead`. Returns what did the last ones.
+        """
         if self.conversion is not None and not self.layout.size:
             return None
         operands, within_bytes, done = self.at, low_bits(targets), None
@@ -82,7 +91,7 @@ class Pass(NamedTuple):
                 src = src & ~7
             into = Layout.row_major(self.layout.shape, self.unit).at(bit) if bit else None
             made = self.route(len(src), fresh, into)
-            by = routes.run(made, src, dst, fresh, operands)
+            by = routes.run(made, src, dst, fresh, operands, instead)
             done = routes.Done(by, None, operands, self.operands)
         return done
 

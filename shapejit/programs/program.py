@@ -29,7 +29,7 @@ from ..shapes.layout import Layout, checked_shape
 from ..shapes.request import integer
 from .columns import map_batches
 from .fuse import Fused, fused
-from .mapped import Groups, in_chunks, later_map, wanted_results
+from .mapped import Mapped, in_chunks, later_map, wanted_results
 from .ops import Op, checked_ops
 from .sources import check_source, checked_stack, fits, free_text, rows_of
 from .specialization import Specialization
@@ -409,9 +409,16 @@ class Program:
             if len(out):
                 raise ReshapeError(f"out= holds {len(out)} arrays for 0 tensors")
             return out
-        results, groups = self._grouped(items, out, range(first, first + len(items)))
-        if len(groups) == 1 and len(items) > 1 and key is not None:
-            later = later_map(groups[0][0], x, len(items), out is None)
+        names = range(first, first + len(items))
+        job = self._mapped(items, out, names)
+        if job.targets is not None:
+            spans = job.sources.spans(), job.targets.spans()
+            outputs.check_all_apart(*spans, job.sources.locate, names)
+        results, groups = job.results(), job.groups
+        if len(groups) == 1 and len(items) > 1 and type(items[0]) is np.ndarray:
+            x = items[0]
+            key = self._key, len(items), out is None, x.dtype, x.shape, x.strides
+            later = later_map(groups[0][0], x, len(items), out is None, self._specialized)
             if later is not None:
                 FOUND.put(key, later)
         return results
@@ -437,12 +444,10 @@ class Program:
         """
         return map_batches(self, batch, columns)
 
-    def _grouped(
-        self, items: Sequence[Any], out: Any, names: Sequence[object]
-    ) -> tuple[Any, Groups]:
-        """The results for the named arrays, or `out`, and the groups of arrays of equal Layouts.
+    def _mapped(self, items: Sequence[Any], out: Any, names: Sequence[object]) -> Mapped:
+        """A checked call for the named arrays; only overlaps with outputs are not checked yet.
 
-        Raises ReshapeError, DTypeError, which name the array, before the first one is written.
+        Raises ReshapeError, DTypeError, which name the array.
         """
         # No arrays count as Tensors: NumPy may lack the dtype.
         as_tensors = is_a(items[0], Tensor) if items else not is_a(out, np.ndarray)
@@ -453,21 +458,9 @@ class Program:
             with about(f"tensor {names[which[0]]}"):
                 groups.append((self._specialized(layout, as_tensors), which))
         if out is None:
-            results = [None] * len(items)
-            for special, which in groups:
-                own = items if len(groups) == 1 else [items[i] for i in which.tolist()]
-                made = special.results(own, sources.begins(which))
-                for i, x in zip(which.tolist(), made, strict=True):
-                    results[i] = x
-            return results, groups
+            return Mapped(items, sources, groups)
         wanted = wanted_results(groups) or [(self._kind(as_tensors), self._shape)]
-        # A sequence may create its arrays on access: `alive` are those that are filled.
-        targets, alive = outputs.given(out, wanted, names)
-        outputs.check_all_apart(sources.spans(), targets.spans(), sources.locate, names)
-        for special, which in groups:
-            special.fill(sources.begins(which), targets.begins(which))
-        del alive
-        return out, groups
+        return Mapped(items, sources, groups, out, *outputs.given(out, wanted, names))
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
         # What is found as the program runs makes no other tasks of it.

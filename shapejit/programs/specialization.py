@@ -17,7 +17,10 @@ from ..dtypes.promotion import AnyDtype
 from ..engine import outputs
 from ..engine.addresses import bit_address_of, byte_of
 from ..engine.calls import keep, key_of
+from ..engine.numpy_fallback import assignment
 from ..engine.routes import ENTRY, FOUND
+from ..kernels.constants import MAX_RANK
+from ..operations.codes import numpy
 from ..runtime.launches import Addresses, address_of
 from ..runtime.lazy import cached_property
 from ..runtime.ndarrays import MOST_DIMS, check_possible
@@ -28,6 +31,7 @@ from .passes import Pass
 SCRATCH_MAX_BYTES = 4 * 1024 * 1024  # between two copies of many tensors: it stays in a cache
 
 View = Callable[[NDArray[Any]], NDArray[Any]]
+MoveEach = Callable[[Iterable[Any], Iterable[Any]], object]
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,8 +93,11 @@ class Specialization:
         if one is None:
             self.fill(*addresses)
         elif target.size:
-            done = one.run(*addresses, fresh)
+            own = self.move_each
+            done = one.run(*addresses, fresh, own and partial(own, (x,), (target,)))
             if done is not None:
+                if own is not None and isinstance(self.kind, np.dtype):  # else it takes Tensors
+                    done = done._replace(move=partial(_one, own))
                 keep(key, done, x, target, fresh, asked, self.one_pass(True) is not None)
         return target if out is None else out
 
@@ -108,32 +115,83 @@ class Specialization:
         else:
             given = kind, self.fused.result, self.fused.read_only
             made = [outputs.array_over(row, *given) for row in slab]
-        self._copy(addresses, targets, self.fused.copies, fresh)
+        outs = made if self.one_pass(True) else None
+        self._copy(addresses, targets, self.fused.copies, fresh, items, outs)
         return made
 
-    def fill(self, sources: Addresses, targets: Addresses) -> None:
-        """Write the results for the tensors at these addresses to `targets`."""
-        self._copy(sources, targets, self.fused.fills, False)
+    def fill(
+        self, sources: Addresses, targets: Addresses, items: Iterable[Any] = (), outs: Any = None
+    ) -> None:
+        """Write the results for the tensors at these addresses to `targets`.
+
+        If `items` and `outs` are given, these are the arrays there.
+        """
+        self._copy(sources, targets, self.fused.fills, False, items, outs)
+
+    @cached_property
+    def move_each(self) -> MoveEach | None:
+        """What NumPy does to arrays and results of whole bytes; None if no assignment does it."""
+        one, *others = self.fused.fills
+        most = max(one.layout.ndim, self.source.ndim, len(self.shape))
+        if (
+            others
+            or one.scales is not None
+            or one.unit % 8
+            or self.source.bits % 8
+            or most > MAX_RANK
+        ):
+            return None
+        tensors, convert = not isinstance(self.kind, np.dtype), None
+        if one.conversion is not None:
+            numbers = one.layout.bits == self.source.bits  # not the parts of complex ones
+            convert = assignment(one.conversion) if numbers else None
+            if convert is None:
+                return None
+        see, shape = view_of(self.source, one.layout), one.layout.shape
+        turn = None if shape == self.shape else methodcaller("reshape", shape)
+
+        def each(items: Iterable[Any], outs: Iterable[Any]) -> None:
+            if tensors:
+                items, outs = map(numpy, items), map(numpy, outs)
+            outs = map(turn, outs) if turn else outs
+            if convert is None:
+                for x, into in zip(map(see, items), outs, strict=True):
+                    into[...] = x
+            else:
+                for x, into in zip(map(see, items), outs, strict=True):
+                    convert(x, into)
+
+        return each
 
     def _copy(
-        self, sources: Addresses, targets: Addresses, steps: Sequence[Pass], fresh: bool
+        self,
+        sources: Addresses,
+        targets: Addresses,
+        steps: Sequence[Pass],
+        fresh: bool,
+        items: Iterable[Any] = (),
+        outs: Any = None,
     ) -> None:
         """Run `steps` from every source to its target; a step of many tensors is one launch."""
-        *before, last = steps
-        if not before:
-            last.run(sources, targets, fresh)
+        if len(steps) == 1:
+            move = None if outs is None else self.move_each
+            steps[0].run(sources, targets, fresh, move and partial(move, items, outs))
             return
-        count, most = len(sources), max(step.nbytes for step in before)
+        count, most = len(sources), max(step.nbytes for step in steps[:-1])
         chunk = max(1, min(count, SCRATCH_MAX_BYTES // max(most, 1)))
-        memory, _ = outputs.new_bytes(8 * chunk * most * min(2, len(before)))
+        memory, _ = outputs.new_bytes(8 * chunk * most * min(2, len(steps) - 1))
         rows = 8 * (address_of(memory) + most * np.arange(2 * chunk)).reshape(2, chunk)
         for start in range(0, count, chunk):
             src = sources[start : start + chunk]
-            for k, step in enumerate(before):
+            for k, step in enumerate(steps[:-1]):
                 dst = rows[k % 2][: len(src)]
                 step.run(src, dst, fresh=False)
                 src = dst
-            last.run(src, targets[start : start + chunk], fresh)
+            steps[-1].run(src, targets[start : start + chunk], fresh)
+
+
+def _one(move: MoveEach, x: Any, into: Any) -> None:
+    move((x,), (into,))
 
 
 def view_of(source: Layout, seen: Layout) -> View:
