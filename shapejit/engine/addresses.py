@@ -6,12 +6,12 @@ A bit address is 8 times the address of a byte, plus the bit at which an element
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays.buffers import Lent
 from ..arrays.tensor import Tensor
 from ..errors import about
 from ..runtime.launches import Addresses, address_of
@@ -184,30 +184,60 @@ def overlap(
     if not len(near):
         return None
     order = np.argsort(starts, kind="stable")
-    starts, ends = starts[order], ends[order]
+    starts, ends = starts[order], np.maximum.accumulate(ends[order])
     gaps = starts[1:] > ends[:-1]  # ranges without gaps between them are one
     starts, ends = starts[np.append(True, gaps)], ends[np.append(gaps, True)]
     first = np.searchsorted(ends, lows[near], "right")
-    last = np.searchsorted(starts, highs[near], "left")
-    ranges = list(zip(starts.tolist(), ends.tolist(), strict=True))
-    for i, *among in zip(near.tolist(), first, last, strict=True):
-        if any(meets(*locate(i), *one) for one in ranges[slice(*among)]):
-            return int(i)
-    return None
+    near = near[first < np.searchsorted(starts, highs[near], "left")]
+    return next((i for i in near.tolist() if meets(*locate(i), starts, ends)), None)
 
 
-MOST_WORK = 1 << 22  # steps that are spent on one pair of arrays, about 0.1 s
+def meets(address: int, layout: Layout, starts: Addresses, ends: Addresses) -> bool:
+    """Whether an element has a bit of one of the ranges of bytes, which are disjoint and ascend."""
+    return _runs_meet(*_dense_runs(address, layout), starts, ends)
 
 
-def meets(address: int, layout: Layout, start: int, end: int) -> bool:
-    """Whether an element at a bit address has a bit of the bytes from `start` to `end`.
+RUNS = 1 << 16  # looked up at a time
 
-    Bits have the addresses of bytes, which are not read. Where windows overlap in so many ways that
-    it takes too long to find out, they may.
+
+def _dense_runs(address: int, layout: Layout) -> tuple[int, int, list[tuple[int, int]]]:
+    """The first bit of the elements, the length of each contiguous run, and the loops over runs.
+
+    Loops are (stride, size), the one with the greatest stride first; strides are positive.
     """
-    runs = [(size, stride) for size, stride in layout.runs() if stride]
-    shape, strides = zip(*runs, (layout.bits, 1), strict=True)
-    bits = np.asarray(Lent(address + layout.offset, shape, strides))
-    others = np.asarray(Lent(8 * start, (8 * (end - start),)))
-    search: Any = np.may_share_memory  # NumPy's stubs know two numbers of steps only
-    return bool(search(bits, others, max_work=MOST_WORK))
+    low, _ = layout.span
+    nbits, loops = layout.bits, sorted((abs(stride), size) for size, stride in layout.runs())
+    while loops and loops[0][0] <= nbits:
+        stride, size = loops.pop(0)
+        nbits += (size - 1) * stride
+    return address + low, nbits, loops[::-1]
+
+
+def _runs_meet(
+    begin: int, nbits: int, loops: list[tuple[int, int]], starts: Addresses, ends: Addresses
+) -> bool:
+    """Whether a run meets a range of bytes; ranges are disjoint and ascend."""
+    end = begin + nbits + sum(stride * (size - 1) for stride, size in loops)
+    first = int(ends.searchsorted(begin >> 3, "right"))
+    last = int(starts.searchsorted((end + 7) >> 3)) - 1
+    if last < first:
+        return False
+    if not loops:
+        return True
+    (stride, size), *inner = loops
+    own = end - begin - stride * (size - 1)  # bits that one step spans
+    low = max(0, (8 * int(starts[first]) - begin - own) // stride)
+    size = min(size, (8 * int(ends[last]) - begin) // stride + 1) - low
+    begin += low * stride
+    if size * prod([n for _, n in inner]) > RUNS:
+        half = size // 2
+        return any(
+            _runs_meet(begin + at * stride, nbits, [(stride, n), *inner][n == 1 :], starts, ends)
+            for at, n in ((0, half), (half, size - half))
+            if n
+        )
+    runs = np.array([begin])
+    for step, n in ((stride, size), *inner):
+        runs = np.add.outer(runs, step * np.arange(n)).reshape(-1)
+    met = ends.searchsorted(runs >> 3, "right") < starts.searchsorted((runs + nbits + 7) >> 3)
+    return bool(met.any())

@@ -117,7 +117,10 @@ def check_apart(
 ) -> None:
     """Raise for an `out` that shares a byte with an element of an operand."""
     read, written = (a.buffer if isinstance(a, Tensor) else a for a in (x, out))
-    if np.may_share_memory(read, written) and meets(*bit_address_of(x), *span_of(out)):
+    if not np.may_share_memory(read, written):
+        return
+    start, end = np.array([span_of(out)]).T
+    if meets(*bit_address_of(x), start, end):
         raise ReshapeError(f"out= overlaps {what}")
 
 
