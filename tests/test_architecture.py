@@ -192,6 +192,7 @@ def test_constants_are_defined_once():
 # What planning and the engine compare with beside `planning.thresholds`: sizes of blocks, vectors,
 # tables and caches, and how NumPy and Python do their part.
 SIZES = {
+    "engine/addresses": {"RUNS"},
     "engine/patience": {"LOOKED_FOR", "_forced"},
     "planning/box_tables": {"MOST_STEP", "SHORT_RUN"},
     "planning/boxes": {"LEAST_CODES"},
