@@ -592,6 +592,18 @@ def test_transposed_sources(source, target, kernels):
             assert (memory[-65:] == 0xAB).all()
 
 
+@pytest.mark.parametrize("target", ["int8", "float8_e4m3fn", "float16"])
+@pytest.mark.parametrize("last", [2, 3, 5])
+def test_short_rows_in_another_order(last, target, kernels):
+    """Boxes hold whole rows, however many of them they hold."""
+    sizes = (256, 4096, last) if COMPILED else (16, 8, last)
+    x = np.random.default_rng(last).integers(0, 100, sizes, np.uint8)
+    view = x.transpose(1, 0, 2)
+    made = sj.cast(view, target)
+    assert made.shape == view.shape
+    assert made.tobytes() == sj.cast(view.copy(), target).tobytes()
+
+
 @pytest.mark.parametrize("name", ["uint4", "uint2", "uint1"])
 def test_packed_elements_in_other_orders(name, kernels):
     """Boxes of packed elements, some of which reach back, with a scale per block or without."""

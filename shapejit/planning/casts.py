@@ -124,7 +124,8 @@ def _parts(dims: Sequence[Dim], bits: int, unit: int) -> list[int]:
     if dims[last].source == bits and all(part == 1 for part in parts[:-1]):
         parts[last] = dims[last].size
     else:
-        parts[last] = min(dims[last].size, BOX_ELEMENTS // prod(parts[:-1]))
+        longest = min(dims[last].size, BOX_ELEMENTS // prod(parts[:-1]))
+        parts[last] = max(parts[last], longest)
     if parts[last] > RUN:
         steps = -(-dims[last].size // RUN)
         parts[last] = min(RUN, -(-dims[last].size // steps // LINE) * LINE)
