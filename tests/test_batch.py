@@ -426,7 +426,9 @@ def test_without_array_structs_all_is_the_same(monkeypatch):
 
 @pytest.mark.skipif(not COMPILED, reason="nothing is read with the JIT off")
 def test_array_structs_are_read_as_they_are():
-    survey = array_structs.kernel(array_structs.SURVEY)
+    read_alike, survey = (
+        array_structs.kernel(call) for call in (array_structs.READ_ALIKE, array_structs.SURVEY)
+    )
     assert array_structs.verified()
     a = np.arange(60, dtype=np.int16).reshape(3, 4, 5)
     arrays = a, a.T, a[::-1, :, ::-2], a[1:, None], np.zeros(()), np.zeros((0, 7)), "text", 3
@@ -435,6 +437,15 @@ def test_array_structs_are_read_as_they_are():
     survey(arrays, np.ndarray, 8, groups, descrs, firsts, places, totals)
     assert (totals[0], groups.tolist()) == (2, [0, 0, 0, 0, 1, 1, -1, -1])
     assert descrs[:2].tolist() == [id(a.dtype), id(np.zeros(()).dtype)]
+    for x in arrays[:6]:
+        one, address = (x,), np.zeros(1, np.int64)
+        kind = array_structs.kind_of(x.dtype, x.shape, x.strides)
+        flags = 0x0001 * x.flags.c_contiguous | 0x0400
+        assert read_alike(one, 1, kind, flags, address) == 1
+        assert address[0] == x.__array_interface__["data"][0]
+        wrong = array_structs.kind_of(x.dtype, x.shape, tuple(s + 1 for s in x.strides))
+        expected = int(max(x.shape, default=1) == 1)
+        assert read_alike(one, 1, wrong, flags, address) == expected
     rows = ((1, 2, 3), [4, 0, -1], (), [-(2**30) + 1, 2**30 - 1])
     tokens, starts = array_structs.read_ints(rows)
     assert tokens.tolist() == [1, 2, 3, 4, 0, -1, -(2**30) + 1, 2**30 - 1]

@@ -449,12 +449,12 @@ def test_numpys_orders():
     for axes in permutations(range(4)):
         for seen in (x.transpose(axes), np.flip(x.transpose(axes), (0, 2))[:, ::2]):
             t, shape = sj.asarray(seen), seen.shape[::-1]
-            for order in ("C", "F", "f", None):
+            for order in ("C", "F", "A", "a", None):
                 want = np.reshape(seen, shape, order=order)
                 made = np.reshape(t, shape, order=order)
                 assert np.array_equal(made, want)
                 assert np.shares_memory(made.buffer, x) == np.shares_memory(want, x)
-            for order in ("C", "F"):
+            for order in ("C", "F", "A", "K"):
                 made, want = np.ravel(t, order=order), np.ravel(seen, order=order)
                 assert np.array_equal(made, want)
                 assert np.shares_memory(made.buffer, x) == np.shares_memory(want, x)

@@ -80,6 +80,7 @@ BAD = [
     (("permute", ((1, 2),)),),  # no such axis
     (("permute", (1,)),),
     (("flip", (None,)),),
+    (("narrow", (0, 0, 1 << 27, (0,))),),  # 1 GiB if it were repeated
     (("flip", ((2,),)),),
     (("flip", ((0, 0),)),),
     (("squeeze", ((0,),)),),

@@ -1,5 +1,6 @@
 """Work is NumPy's until kernels are there that do it; the results do not tell which."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from compiled import COMPILED
 from hypothesis import given, strategies as st
 
 import shapejit as sj
-from shapejit.engine import numpy_fallback
+from shapejit.engine import numpy_fallback, patience
 from shapejit.engine.converting import cast_conversion
 from shapejit.kernels.plain_conversions import converted
 from shapejit.runtime.launches import address_of
@@ -341,3 +342,20 @@ def late():
 """
     assert run(code + "late()", folder, "0") == (0, "")  # now they are on disk
     assert run(code + "atexit.register(late)", folder, "0") == (0, "")
+
+
+def test_scales_live_as_long_as_calls_that_compiled_code_repeats():
+    """They are copied for later calls; NumPy's work in between replaces what did the last one."""
+    x = np.arange(256, dtype=np.int64).astype(np.int8).reshape(16, 16)
+    scale = (np.arange(16) + 1).astype(np.float32).reshape(16, 1)
+    want = x.astype(np.float32) * scale
+    with patience.force_kernels():
+        for _ in range(3):
+            assert (sj.dequantize(x, scale) == want).all()
+    with patience.force_numpy():
+        assert (sj.dequantize(x, scale) == want).all()
+    gc.collect()
+    others = []
+    for k in range(200):
+        others += [np.full(16, k, np.float32), np.full((16, 1), 7, np.float32)]
+        assert (sj.dequantize(x, scale) == want).all()

@@ -1428,3 +1428,16 @@ def test_outputs_without_elements_overlap_nothing():
 def test_arithmetic_on_a_traced_tensor_says_what_to_write(fn):
     with pytest.raises(TypeError, match=r"a traced tensor has no .*t\.dequantize\(1 / 255\)"):
         sj.plan((2, 3), "uint8", fn)
+
+
+@pytest.mark.parametrize("into", [True, False])
+def test_arrays_of_other_kinds_are_refused_wherever_they_are(into):
+    memory = np.full((3, 64 * 64 // 2 + 64), 0xA5, np.uint8)
+    outs = [sj.Tensor.frombuffer(row[:2048], "int4", (64, 64)) for row in memory]
+    tensor = sj.cast(sj.asarray(np.ones((64, 64), np.int8)), "int4")
+    array = np.ones((64, 64), ml_dtypes.int4)
+    program = sj.plan((64, 64), "int4", lambda t: t.T)
+    for items in ([tensor, array, tensor], [array, tensor, array]):
+        with pytest.raises(sj.DTypeError, match="tensor 1"):
+            program.map(items, out=outs if into else None)
+    assert (memory == 0xA5).all()

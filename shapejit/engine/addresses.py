@@ -14,9 +14,12 @@ from numpy.typing import NDArray
 
 from ..arrays.tensor import Tensor
 from ..errors import about
+from ..kernels.object_layouts import CONTIGUOUS_WRITEABLE
 from ..runtime.launches import Addresses, address_of
 from ..runtime.ndarrays import unwrapped
 from ..shapes.layout import Layout
+from . import array_structs
+from .patience import by_numpy
 
 Spans = tuple[Addresses, Addresses]  # the first byte of each, and the byte past its last
 
@@ -106,6 +109,9 @@ def span_of(x: NDArray[Any] | Tensor) -> tuple[int, int]:
 
 def bit_addresses_of(items: Sequence[NDArray[Any] | Tensor]) -> BitAddresses:
     """The BitAddresses of exact ndarrays and Tensors of any dtypes and shapes."""
+    found = alike(items) if items else None
+    if found is not None:
+        return found
     known: dict[object, int] = {}
     layouts: list[Layout] = []
     which: list[int] = []
@@ -131,20 +137,17 @@ def located(
 ) -> tuple[Sequence[Any], BitAddresses]:
     """The named arrays as exact ndarrays or Tensors, and their BitAddresses.
 
-    `check` raises for bad ones, and is called once for each dtype and shape.
+    `check` raises for bad ones. Arrays that are like the first one are not checked again.
     """
-    if items and type(items[0]) is Tensor:
+    if items and type(items[0]) in (np.ndarray, Tensor):
         with about(f"tensor {names[0]!r}"):
             check(items[0])
-        found = _tensors_alike(items)
+        found = alike(items)
         if found is not None:
             return items, found
-    arrays, checked, last = list(items), set[Any](), None
+    arrays, checked = list(items), set[Any]()
     for i, x in enumerate(items):
-        kind = (x.dtype, x.shape) if type(x) in (np.ndarray, Tensor) else None
-        if kind is not None and kind == last:
-            continue
-        last = kind
+        kind = (x.dtype, x.shape) if type(x) is np.ndarray else None
         if kind is None or kind not in checked:
             with about(f"tensor {names[i]!r}"):
                 arrays[i] = unwrapped(x)
@@ -153,16 +156,65 @@ def located(
     return arrays, bit_addresses_of(arrays)
 
 
-def _tensors_alike(items: Sequence[Any]) -> BitAddresses | None:
-    """The BitAddresses of Tensors of one dtype and Layout; None if they are not alike."""
-    dtype, layout = items[0].dtype, items[0].layout
-    for x in items:
-        if type(x) is not Tensor or x.dtype is not dtype:
-            return None
-        if x.layout is not layout and x.layout != layout:
-            return None
-    addresses = np.array([address_of(x.buffer) for x in items], np.int64)
-    return BitAddresses.alike(8 * addresses + layout.offset, layout.at(0))
+def alike(items: Sequence[Any]) -> BitAddresses | None:
+    """The BitAddresses of ndarrays or Tensors, if all are like the first; else None."""
+    first: Any = items[0]
+    if type(first) is np.ndarray:
+        layout, begin = layout_of(first), 0
+        addresses, count = read_alike(tuple(items), first.dtype, first.shape, first.strides)
+    else:
+        kind, layout = first.dtype, first.layout
+        for x in items:
+            if type(x) is not Tensor or x.dtype is not kind:
+                return None
+            if x.layout is not layout and x.layout != layout:
+                return None
+        layout, begin, count = layout.at(0), layout.offset, len(items)
+        addresses = addresses_of([x.buffer for x in items])
+    if count < len(items):
+        return None
+    addresses <<= 3
+    if begin:
+        addresses += begin
+    return BitAddresses.alike(addresses, layout)
+
+
+def addresses_of(arrays: Sequence[NDArray[Any]]) -> Addresses:
+    """The byte addresses of the first elements."""
+    if not arrays:
+        return np.empty(0, np.int64)
+    one = arrays[0]
+    addresses, alike = read_alike(tuple(arrays), one.dtype, one.shape, one.strides)
+    addresses[alike:] = [address_of(x) for x in arrays[alike:]]
+    return addresses
+
+
+def read_alike(
+    items: tuple[Any, ...],
+    dtype: np.dtype[Any],
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    to_fill: bool = False,
+) -> tuple[Addresses, int]:
+    """The byte addresses of exact ndarrays of one kind, and their number.
+
+    Reading stops at the first item of another kind. Arrays `to_fill` must be C-contiguous and
+    writable.
+    """
+    addresses = np.empty(len(items), np.int64)
+    flags = CONTIGUOUS_WRITEABLE if to_fill else 0
+    expected = array_structs.kind_of(dtype, shape, strides)
+    read = array_structs.kernel(array_structs.READ_ALIKE)
+    if read is not None:
+        return addresses, read(items, len(items), expected, flags, addresses)
+    with by_numpy(array_structs.work_of(array_structs.READ_ALIKE)):
+        for i, x in enumerate(items):
+            like = type(x) is np.ndarray and x.dtype == dtype and x.shape == shape
+            same = like and (x.strides == strides or x.size <= 1)
+            if not same or (to_fill and not x.flags.carray):
+                return addresses, i
+            addresses[i] = address_of(x)
+    return addresses, len(items)
 
 
 def overlap(

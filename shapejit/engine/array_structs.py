@@ -39,6 +39,7 @@ from ..runtime.kernels import address, called, compiled
 from ..runtime.launches import Addresses
 from .patience import Kind, kind_named
 
+READ_ALIKE = Call("array_structs.read_alike", ("o", "i", "a", "i", "a"), "i", held=True)
 READ_SHAPES = Call("array_structs.read_shapes", ("o", "i", "a", "a", "a"), "i", held=True)
 RUN_ROUTE = Call("array_structs.run_route", ("o", "o", "o", "o"), "o", held=True)
 RUN_FOUND = Call("array_structs.run_found", ("o", "o", "o", "o"), "o", held=True)
@@ -54,8 +55,9 @@ MATCH = Call("shapes.match", ("o", "o", *"aaaaa"), "", held=True)
 # Kernels that are used together are one kind of work.
 SMALL_NAMES = (PLAN_WHOLE, COPY_PLANNED, RUN_ROUTE, RUN_FOUND, SLOT_OF, PLANE_MOVER)
 _BATCHES = (RESOLVE_ALL, SURVEY, MATCH)
+_MAPS = (READ_ALIKE, LOCATE)
 _GROUP: dict[Call | Function, tuple[Call | Function, ...]] = {
-    name: group for group in (SMALL_NAMES, _BATCHES) for name in group
+    name: group for group in (SMALL_NAMES, _BATCHES, _MAPS) for name in group
 }
 
 

@@ -164,10 +164,12 @@ def keep(
         seen, source, bits = x.layout, x.layout.offset & ~7, made.dtype.bits
     else:
         seen, source, bits = layout_of(x), 0, 8 * made.itemsize
-    call: CheckedCall | None = FOUND.get(key)
-    if call is None or call.dtype is not made.dtype:
-        layout = Layout.row_major(made.shape, bits)
-        call = CheckedCall(seen, source, made.dtype, layout, made.nbytes, asked)
+    # A new object: compiled code may know addresses that what was done before keeps alive.
+    layout = Layout.row_major(made.shape, bits)
+    call = CheckedCall(seen, source, made.dtype, layout, made.nbytes, asked)
+    before: CheckedCall | None = FOUND.get(key)
+    if before is not None:
+        call.done[:] = before.done
     both = made.nbytes < thresholds.STREAM_FROM  # else the kernel differs
     for kind in (False, True) if both else (fresh,):
         if new or not kind:

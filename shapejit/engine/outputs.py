@@ -33,6 +33,7 @@ from .addresses import (
     bit_addresses_of,
     meets,
     overlap,
+    read_alike,
     span_of,
 )
 
@@ -189,12 +190,18 @@ def given(
     outs = list(out)
     if len(outs) != count:
         raise ReshapeError(f"out= holds {len(outs)} {name}s for {count} tensors")
-    for i, x in enumerate(outs):
+    fit, addresses = 0, np.empty(0, np.int64)
+    if alike and not isinstance(dtype, DType):
+        strides = tuple(s // 8 for s in layout.strides)
+        addresses, fit = read_alike(tuple(outs), dtype, shape, strides, to_fill=True)
+    for i in range(fit, count):
         own = wanted[0 if alike else i]
-        if not _fits(x, *own):
+        if not _fits(outs[i], *own):
             with about(f"out {names[i]!r}"):
-                outs[i] = checked(x, *own)
+                outs[i] = checked(outs[i], *own)
     targets = bit_addresses_of(outs)
+    if fit == count:
+        targets = BitAddresses.alike(8 * addresses, layout)
     check_disjoint(targets.spans(), names)
     return targets, outs
 

@@ -107,6 +107,20 @@ def is_like(x: Address, kind: Address, flags: int) -> bool:
     return bool(half(x + FLAGS) & flags == flags)
 
 
+@kernel
+def read_alike(items: Address, count: int, kind: Numbers, flags: int, addresses: Numbers) -> int:
+    """Write the data addresses of a tuple's ndarrays of one kind; return how many there are.
+
+    `items` is the address of the tuple.
+    """
+    for i in range(count):
+        x = load_address(items + ITEMS + 8 * i)
+        if not is_like(x, address_of(kind), flags):
+            return i
+        addresses[i] = word(x + DATA)
+    return count
+
+
 @inlined
 def hash_of(x: Address, asked: Address, routes: Address) -> int:
     """The slot (of a power of two) of the Route for arrays like `x`, or its neighbour's."""

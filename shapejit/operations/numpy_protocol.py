@@ -80,9 +80,17 @@ def _order(order: Any, orders: str) -> str:
     return given
 
 
-def _in_order(t: Tensor, order: Any) -> Tensor:
+def _in_order(t: Tensor, order: str) -> Tensor:
     """The view of `t` whose elements, read in row-major order, are those of `t` in `order`."""
-    return manipulation.transpose(t) if _order(order, "CF") == "F" else t
+    if order == "K":  # as they lie in memory, but never backwards
+        if any(size > 1 and stride == 0 for size, stride in zip(t.shape, t.strides, strict=True)):
+            raise ReshapeError("order='K' of elements that repeat in memory is not supported")
+        axes = sorted(range(t.ndim), key=lambda axis: -abs(t.strides[axis]))
+        return views.permute_dims(t, axes)
+    if order == "C" or (order == "A" and t.contiguous):
+        return t
+    turned = manipulation.transpose(t)
+    return turned if order == "F" or turned.contiguous else t
 
 
 def _joining(join: Callable[..., Any]) -> Callable[..., Any]:
@@ -98,7 +106,7 @@ def _joining(join: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _reshape(a: Any, /, shape: Any, order: str = "C", *, copy: Any = None) -> Any:
-    seen = _in_order(a, order)
+    seen = _in_order(a, _order(order, "CFA"))
     if seen is a:
         return views.reshape(a, shape, copy=copy)
     sizes = plain_shape(shape, "the target shape", "numpy.reshape")
@@ -106,7 +114,8 @@ def _reshape(a: Any, /, shape: Any, order: str = "C", *, copy: Any = None) -> An
 
 
 def _ravel(a: Any, order: str = "C") -> Any:
-    return views.ascontiguous(views.reshape(_in_order(a, order), -1))
+    made = views.reshape(_in_order(a, _order(order, "CFAK")), -1)
+    return made if made.contiguous else views.ascontiguous(made)
 
 
 def _squeeze(a: Any, axis: Any = None) -> Any:

@@ -120,7 +120,7 @@ def _view(name: str) -> Operation:
     view: Callable[..., Layout] = getattr(Layout, name)
 
     def check(shape: Shape, *given: Any) -> Shape:
-        for value in given:
+        for value in (given,) if name in _IN_BOUNDS else given:
             _check_ints(value if type(value) is tuple else (value,))
         if name in _IN_BOUNDS and not _IN_BOUNDS[name](shape, *given):
             raise FormatError(f"{given} is out of bounds")

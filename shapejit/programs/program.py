@@ -410,7 +410,7 @@ class Program:
                 raise ReshapeError(f"out= holds {len(out)} arrays for 0 tensors")
             return out
         names = range(first, first + len(items))
-        job = self._mapped(items, out, names)
+        job = self.mapped(items, out, names)
         if job.targets is not None:
             spans = job.sources.spans(), job.targets.spans()
             outputs.check_all_apart(*spans, job.sources.locate, names)
@@ -444,10 +444,16 @@ class Program:
         """
         return map_batches(self, batch, columns)
 
-    def _mapped(self, items: Sequence[Any], out: Any, names: Sequence[object]) -> Mapped:
+    def mapped(self, items: Sequence[Any], out: Any, names: Sequence[object]) -> Mapped:
         """A checked call for the named arrays; only overlaps with outputs are not checked yet.
 
         Raises ReshapeError, DTypeError, which name the array.
+
+        >>> from shapejit import plan
+        >>> plan((2,), "int8", lambda t: t).mapped([np.zeros(3, np.int8)], None, ["x"])
+        Traceback (most recent call last):
+            ...
+        shapejit.errors.ReshapeError: tensor 'x': the shape is (3,), the program's (2,)
         """
         # No arrays count as Tensors: NumPy may lack the dtype.
         as_tensors = is_a(items[0], Tensor) if items else not is_a(out, np.ndarray)

@@ -103,9 +103,10 @@ def run_launch(
     work = np.zeros(WORK, np.int64)
     work[UNITS], work[TOTAL], work[STREAMED] = count, units, streamed
     stage_bytes = launch.stage if streamed or launch.staged else 0
-    run, (begin, table) = called(RUN), launch.begin
+    run = called(RUN)
 
     def run_shares(owner: bool) -> None:
+        begin, table = launch.begin  # a late thread keeps the launch, whose arguments kernels read
         span = np.zeros(SPAN + depth, np.int64)
         span[OWNER] = owner
         stage, at = stage_memory(stage_bytes) if stage_bytes else (None, 0)
