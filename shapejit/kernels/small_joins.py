@@ -1,4 +1,4 @@
-"""Ndarrays joined in one call, which reads their structs in scratch and makes the result.
+"""Ndarrays joined in one call, which reads their structs in place and makes the result.
 
 Each part is copied by a small plan (see `small_plans`) whose target strides are the result's.
 """
