@@ -332,6 +332,8 @@ MOVES = {
                             ("rename", r"s/a\.e\.1\.(.*)/a.\1/")], lambda a, b: a[1]),
     "experts chosen": (EXPERTS, [("slice", "a.*=::-2")], lambda a, b: a[::-2]),
     "experts chosen apart": (EXPERTS, [("slice", ".*weight=1:"), ("slice", ".*scale=:2")], None),
+    "no experts in another shape": ({name: x[None] for name, x in BLOCKS.items()},
+                                    [("slice", "a.*=1:"), ("reshape", "a.*=4,1,128,-1")], None),
     "experts in different numbers": (EXPERTS, [("slice", ".*weight=1:")], None),
     "experts joined": (EXPERTS, [("concat", JOINED)], lambda a, b: np.concatenate([a, b])),
     "experts interleaved": (EXPERTS, [("interleave", JOINED)],
