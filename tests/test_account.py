@@ -1,6 +1,7 @@
 """The account: nothing of a quantised weight is left behind, or read wrongly, without a word."""
 
 import json
+import re
 
 import ml_dtypes
 import numpy as np
@@ -289,6 +290,33 @@ def test_rules_on_whole_weights_are_meant(rules, tmp_path):
     assert found.unclear == []
 
 
+CULPRITS = {
+    "weight": ("fp8:channel", ("rename", r"s/m\.a\.weight/m.q.weight/"),
+               "'m.a.weight_scale' is not beside them"),
+    "scale": ("fp8:channel", ("rename", r"s/m\.a\.weight_scale/m.a.s/"),
+              "'m.a.weight_scale' is not beside them"),
+    "dropped": ("fp8:channel", ("exclude", ".*_scale"), "'m.a.weight_scale' is not beside them"),
+    "cast": ("gptq", ("cast", r".*\.g_idx=bfloat16"), "a rule changes 'm.a.g_idx'"),
+    "slice": ("gptq", ("slice", r"m\.a\.qzeros=0:1"), "a rule changes 'm.a.qzeros'"),
+    "repack": ("awq", ("repack", ".*qweight=awq:gemm->gptq:qweight"),
+               "a rule changes 'm.a.qweight'"),
+    "all": ("gptq", ("slice", "m.*=1:"), "no scheme has codes of this shape and name"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CULPRITS)
+def test_the_part_that_is_missing_beside_codes_is_named(case, tmp_path):
+    scheme, rule, why = CULPRITS[case]
+    parts = sj.schemes[scheme].encode(np.eye(256, 256, dtype=np.float32))
+    tensors = {f"m.a.{name}": x for name, x in parts.items()}
+    if scheme == "gptq":
+        tensors["m.a.g_idx"] = np.arange(256, dtype=np.int32) // 128
+    source, target = given("file", tmp_path, tensors)
+    with pytest.raises(sj.FormatError, match=f"since {re.escape(why)}: decode"):
+        sj.files.convert(source, target, [rule])
+    assert not target.exists()
+
+
 def test_weights_of_renamed_modules_need_not_be_detected(tmp_path, monkeypatch):
     """That takes seconds, of tens of thousands of tensors."""
 
@@ -297,13 +325,21 @@ def test_weights_of_renamed_modules_need_not_be_detected(tmp_path, monkeypatch):
 
     parts = sj.schemes["gptq"].encode(np.eye(128, 256, dtype=np.float32))
     given = {f"a.{module}.{part}": x for module in "qk" for part, x in parts.items()}
-    source = folder_of(tmp_path / "in", given, {"quantization_config": {"quant_method": "gptq"}})
+    tensors, config = {**given, "norm": ONES}, {"quantization_config": {"quant_method": "gptq"}}
+    source = folder_of(tmp_path / "in", tensors, config)
     with monkeypatch.context() as patched:
         patched.setattr("shapejit.conversion.tensors.detected", refused)
         sj.files.convert(source, tmp_path / "out", [("rename", r"s/a\.(.*)/b.c.\1/")])
         with pytest.raises(AssertionError):  # as one part is renamed alone
             sj.files.convert(source, tmp_path / "bad", [("rename", r"s/a\.q\.scales/b.scales/")])
-    assert sj.load_file(tmp_path / "out").keys() == {f"b.c.{name[2:]}" for name in given}
+        patched.undo()
+        patched.setattr("shapejit.conversion.remaining.detected", refused)  # a second time
+        rules = [("exclude", "norm"), ("rename", r"s/a\.(.*)/b.c.\1/")]
+        sj.files.convert(source, tmp_path / "less", rules)
+        with pytest.raises(AssertionError):
+            sj.files.convert(source, tmp_path / "bad", [("rename", r"s/a\.q\.scales/b.scales/")])
+    for name in ("out", "less"):
+        assert sj.load_file(tmp_path / name).keys() - {"norm"} == {f"b.c.{n[2:]}" for n in given}
 
 
 def rows_and_columns(scheme, **settings):
