@@ -644,6 +644,15 @@ def test_codes_are_repacked(source, target, shape, tmp_path):
     assert bits(found["q"].numpy()) == bits(wanted)
 
 
+def test_modules_of_repacked_codes_are_not_quantised(tmp_path):
+    tensors = {"mlp.codes": np.zeros((32, 6), np.int32), "q.weight": x_of(16, 16),
+               "mlp.stack": x_of(2, 16, 16).astype(ml_dtypes.bfloat16)}  # fmt: skip
+    folder, repack = plain_folder(tmp_path / "in", tensors), "mlp.codes=awq:gemm->gptq:qweight"
+    converted(folder, tmp_path / "out", ("repack", repack), ("to", "q.weight=fp8:channel"))
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["quantization_config"]["ignore"] == ["mlp", "lm_head"]
+
+
 @pytest.mark.parametrize(
     ("name", "target"),
     [
