@@ -815,6 +815,33 @@ def test_the_metadata_of_comfyui_go_on_to_tell_of_what_is_left(tmp_path):
 
 
 @KINDS
+@pytest.mark.parametrize(
+    ("rules", "layers"),
+    [
+        ([], ["a", "b"]),
+        ([("rename", r"s/b\.(.*)/c.\1/")], ["a", "c"]),
+        ([("exclude", r"b\..*")], ["a"]),
+        ([("keep", ".*"), ("rename", r"s/b\.weight/weight/")], ["a"]),
+        ([("to", "p.*=bf16")], ["b"]),
+        ([("to", "bf16")], []),
+    ],
+)
+def test_layers_of_comfyui_without_a_prefix_stay(rules, layers, kind, tmp_path):
+    parts = sj.schemes["fp8:tensor"].encode(np.ones((16, 16), np.float32))
+    tensors = {f"{name}.{key}": x for name in ("p.a", "b") for key, x in parts.items()}
+    stated = {"layers": {name: {"format": "float8_e4m3fn"} for name in "ab"}}
+    source, target = given(kind, tmp_path, tensors, {})
+    path, made = (
+        each / "model.safetensors" if kind == "folder" else each for each in (source, target)
+    )
+    sj.save_file(tensors, path, metadata={"_quantization_metadata": json.dumps(stated)})
+    sj.files.convert(source, target, rules)
+    with safe_open(made, "np") as file:
+        found = (file.metadata() or {}).get("_quantization_metadata", '{"layers": {}}')
+    assert [*json.loads(found)["layers"]] == layers
+
+
+@KINDS
 def test_the_metadata_of_comfyui_have_the_names_that_rules_give(kind, tmp_path):
     fixture = scheme_fixtures.named("nvfp4-comfyui")
     own = {key: x for key, x in fixture.parts.items() if key != "comfy_quant"}

@@ -50,8 +50,8 @@ class Weights(Mapping[str, Planned | Found]):
     """The tensors of a checkpoint by name, quantised ones as one group under the weight's name.
 
     `tensors` and `config` are as in `schemes.detect`, `warnings` are its warnings. Tensors of no
-    scheme stay single, and are taken from `tensors` on each access. `groups` are the quantised weights by name, `scales` those of a quantised KV
-    cache.
+    scheme stay single, and are taken from `tensors` on each access. `groups` are the quantised
+    weights by name, `scales` those of a quantised KV cache.
 
     >>> import numpy as np, shapejit as sj
     >>> codes = np.zeros((4, 8), np.float32)
