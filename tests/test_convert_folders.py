@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from random import Random
 
 import gguf
@@ -642,6 +643,25 @@ def test_codes_are_repacked(source, target, shape, tmp_path):
     held = shape[::-1] if sj.formats[source].inputs_first else shape
     wanted = sj.repack(stored, shape=held, dtype="uint4", source=source, target=target)
     assert bits(found["q"].numpy()) == bits(wanted)
+
+
+@pytest.mark.parametrize("rule", [("repack", "q.*=awq:gemm->gptq:qweight"), ("to", "fp8:channel")])
+def test_threads_keep_no_weight_after_their_shard(rule, tmp_path):
+    tensors = {"q.weight": np.zeros((32, 6), np.int32) if rule[0] == "repack" else x_of(16, 16)}
+    folder = plain_folder(tmp_path / "in", tensors)
+    with ThreadPoolExecutor(1) as pool:
+        converted(folder, tmp_path / "out", rule, executor=pool)
+        held = pool.submit(lambda: weights.LATEST._value)
+    assert held.result() is None
+
+
+def test_repacked_codes_are_not_kept(tmp_path):
+    sj.save_file({"q": np.zeros((32, 6), np.int32)}, tmp_path / "a.npz")
+    rule = conversion.rule("repack", "q=awq:gemm->gptq:qweight")
+    tensors = conversion.plan(file_formats.read(tmp_path / "a.npz"), [rule], conversion.dialect())
+    weights.LATEST.clear()
+    assert tensors.changes["q"].tensor().shape == (4, 48)
+    assert weights.LATEST._value is None
 
 
 def test_modules_of_repacked_codes_are_not_quantised(tmp_path):

@@ -144,9 +144,12 @@ def options(parser: ArgumentParser) -> None:
     )
 
 
-def _part(text: str) -> tuple[int | str, ...]:
-    """`I/N` as two numbers; `files.convert` refuses other texts."""
-    return tuple(int(n) if re.fullmatch("-?[0-9]{1,9}", n) else n for n in text.split("/"))
+def _part(text: str) -> tuple[int, int]:
+    """`I/N` as two numbers, which `files.convert` checks."""
+    found = re.fullmatch("(-?[0-9]{1,9})/(-?[0-9]{1,9})", text)
+    if found is None:
+        raise ArgumentTypeError(f"{quoted(text)} is not I/N with I from 1 to N")
+    return int(found[1]), int(found[2])
 
 
 def _pair_with(option: str) -> Callable[[str], tuple[str, str]]:
