@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
-from argparse import ArgumentParser, BooleanOptionalAction, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction, Namespace
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
 from .. import conversion, files
 from ..conversion import Report
-from ..errors import redacted_url, shown
+from ..errors import quoted, redacted_url, shown
 from . import progress
 from .command import DONE, SPEC_OPTIONS
 from .output import Columns, collapsed, grouped, print_json, print_table, times
