@@ -259,6 +259,21 @@ def test_codes_are_not_repacked_without_their_weight(config, rule, tmp_path):
     assert sj.files.convert(source, tmp_path / "out", rules).changed == 1
 
 
+@pytest.mark.parametrize("scheme", ["awq", "gptq"])
+def test_codes_of_another_scheme_are_not_repacked(scheme, tmp_path):
+    """The config would say that they are as that scheme stores them."""
+    parts = sj.schemes["awq"].encode(np.eye(128, 256, dtype=np.float32))
+    tensors = {f"fc.{part}": x for part, x in parts.items()}
+    if scheme == "awq":  # which is quantised by a rule
+        tensors = {"fc.weight": np.eye(128, 256, dtype=np.float32)}
+    source = folder_of(tmp_path / "in", tensors, {})
+    formats = {"awq": "awq:gemm->gptq:qweight", "gptq": "gptq:qweight->awq:gemm"}[scheme]
+    rules = [("to", scheme), ("repack", f".*qweight={formats}")]
+    with pytest.raises(sj.FormatError, match=rf"'fc\.qweight': an earlier .* as {scheme} \(--rep"):
+        sj.files.convert(source, tmp_path / "out", rules)
+    assert not (tmp_path / "out").exists()
+
+
 def test_codes_of_mlx_are_not_repacked_alone(tmp_path):
     """What was stored are codes, whatever the elements are called once they are repacked."""
     parts = sj.schemes["mlx"].encode(np.eye(64, 128, dtype=np.float32))
