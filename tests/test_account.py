@@ -1,6 +1,7 @@
 """The account: nothing of a quantised weight is left behind, or read wrongly, without a word."""
 
 import json
+import re
 
 import ml_dtypes
 import numpy as np
@@ -258,6 +259,21 @@ def test_codes_are_not_repacked_without_their_weight(config, rule, tmp_path):
     assert sj.files.convert(source, tmp_path / "out", rules).changed == 1
 
 
+@pytest.mark.parametrize("scheme", ["awq", "gptq"])
+def test_codes_of_another_scheme_are_not_repacked(scheme, tmp_path):
+    """The config would say that they are as that scheme stores them."""
+    parts = sj.schemes["awq"].encode(np.eye(128, 256, dtype=np.float32))
+    tensors = {f"fc.{part}": x for part, x in parts.items()}
+    if scheme == "awq":  # which is quantised by a rule
+        tensors = {"fc.weight": np.eye(128, 256, dtype=np.float32)}
+    source = folder_of(tmp_path / "in", tensors, {})
+    formats = {"awq": "awq:gemm->gptq:qweight", "gptq": "gptq:qweight->awq:gemm"}[scheme]
+    rules = [("to", scheme), ("repack", f".*qweight={formats}")]
+    with pytest.raises(sj.FormatError, match=rf"'fc\.qweight': an earlier .* as {scheme} \(--rep"):
+        sj.files.convert(source, tmp_path / "out", rules)
+    assert not (tmp_path / "out").exists()
+
+
 def test_codes_of_mlx_are_not_repacked_alone(tmp_path):
     """What was stored are codes, whatever the elements are called once they are repacked."""
     parts = sj.schemes["mlx"].encode(np.eye(64, 128, dtype=np.float32))
@@ -289,6 +305,33 @@ def test_rules_on_whole_weights_are_meant(rules, tmp_path):
     assert found.unclear == []
 
 
+CULPRITS = {
+    "weight": ("fp8:channel", ("rename", r"s/m\.a\.weight/m.q.weight/"),
+               "'m.a.weight_scale' is not beside them"),
+    "scale": ("fp8:channel", ("rename", r"s/m\.a\.weight_scale/m.a.s/"),
+              "'m.a.weight_scale' is not beside them"),
+    "dropped": ("fp8:channel", ("exclude", ".*_scale"), "'m.a.weight_scale' is not beside them"),
+    "cast": ("gptq", ("cast", r".*\.g_idx=bfloat16"), "a rule changes 'm.a.g_idx'"),
+    "slice": ("gptq", ("slice", r"m\.a\.qzeros=0:1"), "a rule changes 'm.a.qzeros'"),
+    "repack": ("awq", ("repack", ".*qweight=awq:gemm->gptq:qweight"),
+               "a rule changes 'm.a.qweight'"),
+    "all": ("gptq", ("slice", "m.*=1:"), "no scheme has codes of this shape and name"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CULPRITS)
+def test_the_part_that_is_missing_beside_codes_is_named(case, tmp_path):
+    scheme, rule, why = CULPRITS[case]
+    parts = sj.schemes[scheme].encode(np.eye(256, 256, dtype=np.float32))
+    tensors = {f"m.a.{name}": x for name, x in parts.items()}
+    if scheme == "gptq":
+        tensors["m.a.g_idx"] = np.arange(256, dtype=np.int32) // 128
+    source, target = given("file", tmp_path, tensors)
+    with pytest.raises(sj.FormatError, match=f"since {re.escape(why)}: decode"):
+        sj.files.convert(source, target, [rule])
+    assert not target.exists()
+
+
 def test_weights_of_renamed_modules_need_not_be_detected(tmp_path, monkeypatch):
     """That takes seconds, of tens of thousands of tensors."""
 
@@ -297,13 +340,21 @@ def test_weights_of_renamed_modules_need_not_be_detected(tmp_path, monkeypatch):
 
     parts = sj.schemes["gptq"].encode(np.eye(128, 256, dtype=np.float32))
     given = {f"a.{module}.{part}": x for module in "qk" for part, x in parts.items()}
-    source = folder_of(tmp_path / "in", given, {"quantization_config": {"quant_method": "gptq"}})
+    tensors, config = {**given, "norm": ONES}, {"quantization_config": {"quant_method": "gptq"}}
+    source = folder_of(tmp_path / "in", tensors, config)
     with monkeypatch.context() as patched:
         patched.setattr("shapejit.conversion.tensors.detected", refused)
         sj.files.convert(source, tmp_path / "out", [("rename", r"s/a\.(.*)/b.c.\1/")])
         with pytest.raises(AssertionError):  # as one part is renamed alone
             sj.files.convert(source, tmp_path / "bad", [("rename", r"s/a\.q\.scales/b.scales/")])
-    assert sj.load_file(tmp_path / "out").keys() == {f"b.c.{name[2:]}" for name in given}
+        patched.undo()
+        patched.setattr("shapejit.conversion.remaining.detected", refused)  # a second time
+        rules = [("exclude", "norm"), ("rename", r"s/a\.(.*)/b.c.\1/")]
+        sj.files.convert(source, tmp_path / "less", rules)
+        with pytest.raises(AssertionError):
+            sj.files.convert(source, tmp_path / "bad", [("rename", r"s/a\.q\.scales/b.scales/")])
+    for name in ("out", "less"):
+        assert sj.load_file(tmp_path / name).keys() - {"norm"} == {f"b.c.{n[2:]}" for n in given}
 
 
 def rows_and_columns(scheme, **settings):
@@ -332,6 +383,8 @@ MOVES = {
                             ("rename", r"s/a\.e\.1\.(.*)/a.\1/")], lambda a, b: a[1]),
     "experts chosen": (EXPERTS, [("slice", "a.*=::-2")], lambda a, b: a[::-2]),
     "experts chosen apart": (EXPERTS, [("slice", ".*weight=1:"), ("slice", ".*scale=:2")], None),
+    "no experts in another shape": ({name: x[None] for name, x in BLOCKS.items()},
+                                    [("slice", "a.*=1:"), ("reshape", "a.*=4,1,128,-1")], None),
     "experts in different numbers": (EXPERTS, [("slice", ".*weight=1:")], None),
     "experts joined": (EXPERTS, [("concat", JOINED)], lambda a, b: np.concatenate([a, b])),
     "experts interleaved": (EXPERTS, [("interleave", JOINED)],
@@ -774,6 +827,33 @@ def test_the_metadata_of_comfyui_go_on_to_tell_of_what_is_left(tmp_path):
     assert found["a.weight"].tobytes() == found["b.weight"].tobytes()
     with safe_open(tmp_path / "c.safetensors", "numpy") as file:
         assert not file.metadata()
+
+
+@KINDS
+@pytest.mark.parametrize(
+    ("rules", "layers"),
+    [
+        ([], ["a", "b"]),
+        ([("rename", r"s/b\.(.*)/c.\1/")], ["a", "c"]),
+        ([("exclude", r"b\..*")], ["a"]),
+        ([("keep", ".*"), ("rename", r"s/b\.weight/weight/")], ["a"]),
+        ([("to", "p.*=bf16")], ["b"]),
+        ([("to", "bf16")], []),
+    ],
+)
+def test_layers_of_comfyui_without_a_prefix_stay(rules, layers, kind, tmp_path):
+    parts = sj.schemes["fp8:tensor"].encode(np.ones((16, 16), np.float32))
+    tensors = {f"{name}.{key}": x for name in ("p.a", "b") for key, x in parts.items()}
+    stated = {"layers": {name: {"format": "float8_e4m3fn"} for name in "ab"}}
+    source, target = given(kind, tmp_path, tensors, {})
+    path, made = (
+        each / "model.safetensors" if kind == "folder" else each for each in (source, target)
+    )
+    sj.save_file(tensors, path, metadata={"_quantization_metadata": json.dumps(stated)})
+    sj.files.convert(source, target, rules)
+    with safe_open(made, "np") as file:
+        found = (file.metadata() or {}).get("_quantization_metadata", '{"layers": {}}')
+    assert [*json.loads(found)["layers"]] == layers
 
 
 @KINDS

@@ -79,6 +79,18 @@ def test_a_rule_is_split_at_the_last_equals_sign(text, pattern, values):
 
 
 @pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("a=0:x->y->z", (0, ("x",), "y->z")),
+        ("a=-1:x,y->z->w", (-1, ("x", "y"), "z->w")),
+        ("a=0:x->y,z->w", (0, ("x",), "y,z->w")),
+    ],
+)
+def test_names_of_a_join_end_at_the_first_arrow(text, values):
+    assert conversion.rule("concat", text).values == values
+
+
+@pytest.mark.parametrize(
     ("option", "text"),
     [("slice", ".*=0:4,::2,1"), ("permute", "x=1,0"), ("to", "bf16"), ("stack", "experts.#"),
      ("split", r"(.*)=0:\1.a:2,\1.b:3"), ("repack", "q=lsb->gptq:qweight")],

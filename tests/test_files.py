@@ -299,8 +299,8 @@ def test_other_compressions_are_refused(method, tmp_path):
         (24, 2**29, "bytes cannot become 536870912"),  # size
         (24, 99, "stored, but has"),
         (24, 2**31, "would decompress to 2147483648"),
-        (42, 2**31, "cannot be decompressed: .*header"),  # where it begins
-        (42, 1, "cannot be decompressed: .*header"),
+        (42, 2**31, "it cannot be read: .*header"),  # where it begins
+        (42, 1, "it cannot be read: .*header"),
     ],
 )
 def test_a_directory_that_lies_is_refused(at, value, reason, tmp_path):
@@ -690,6 +690,13 @@ def test_inspect_tells_schemes_and_what_is_odd(tmp_path, capsys):
     assert len(found["weights"]) == len(found["warnings"]) == 3
     assert found["unclear"][0]["names"] == ["layers.0.down.qzeros"]
     assert {row.get("scheme") for row in found["tensors"]} == {"nvfp4:modelopt", None}
+
+
+def test_inspect_of_no_tensors(tmp_path, capsys):
+    sj.save_file({}, tmp_path / "a.safetensors")
+    head, count = out(capsys, "inspect", tmp_path / "a.safetensors").splitlines()
+    assert head.split() == ["name", "dtype", "shape", "bytes", "begin", "end"]
+    assert count == "0 tensors, 0 bytes"
 
 
 def test_inspect_reads_no_data_of_plain_tensors(tmp_path, capsys):

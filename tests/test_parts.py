@@ -345,9 +345,13 @@ def test_parts_on_the_command_line(source, wanted, tmp_path, capsys):
              "--json"]  # fmt: skip
     assert main([*words, "--commit", "2"]) == 2
     assert "no part of this conversion was written" in capsys.readouterr().err
-    for word in ("0/2", "3/2", "2", "a/b"):
+    for word in ("0/2", "3/2"):
         assert main([*words, "--part", word]) == 2
-        assert f"{word} is not I/N with I from 1 to N" in capsys.readouterr().err.replace("'", "")
+        assert f"part {word} is not I/N with I from 1 to N" in capsys.readouterr().err
+    for word in ("2", "a/b", "/", "1/2/3"):
+        assert main([*words, f"--part={word}"]) == 2
+        said = f"argument --part: '{word}' is not I/N with I from 1 to N "
+        assert said in capsys.readouterr().err
     for word in ("0", "-1"):
         assert main([*words, f"--commit={word}"]) == 2
         assert "is not a number of parts" in capsys.readouterr().err

@@ -683,6 +683,17 @@ def test_weights_without_elements_are_decoded(shape, rounding):
     assert decoded.shape == (*lead, 32 * blocks, rows)
 
 
+def test_blocks_without_rows_do_not_fit_scales():
+    shape = (4, 1, 128, 0)
+    parts = {
+        "a.weight": np.zeros(shape, ml_dtypes.float8_e4m3fn),
+        "a.weight_scale_inv": np.zeros(shape, np.float32),
+    }
+    found = sj.schemes.detect(parts)
+    assert list(found) == []
+    assert [each.names for each in found.unclear] == [tuple(parts)]
+
+
 def test_weights_without_elements_are_converted():
     rows = sj.schemes["fp8:channel"].encode(np.zeros((0, 64), np.float32))
     assert sj.schemes["fp8:channel"].convert(rows, "fp8:block")["weight"].shape == (0, 64)

@@ -297,6 +297,14 @@ def test_a_server_that_sends_another_file_under_the_same_url_is_an_error(marks, 
         found["c"]
 
 
+def test_a_file_that_ends_before_a_range_has_changed(served, tmp_path):
+    sj.save_file(TENSORS, tmp_path / "m.safetensors")
+    found = sj.load_file(f"{served.url}/m.safetensors")
+    served.status = 416
+    with pytest.raises(sj.FileFormatError, match="tensor 'c': it was changed while it was read"):
+        found["c"]
+
+
 def test_a_server_that_sends_a_file_of_another_size_is_an_error(served, tmp_path):
     served.marks = {}
     sj.save_file(TENSORS, tmp_path / "m.safetensors")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
-from argparse import ArgumentParser, BooleanOptionalAction, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction, Namespace
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
 from .. import conversion, files
 from ..conversion import Report
-from ..errors import redacted_url, shown
+from ..errors import quoted, redacted_url, shown
 from . import progress
 from .command import DONE, SPEC_OPTIONS
 from .output import Columns, collapsed, grouped, print_json, print_table, times
@@ -144,9 +144,12 @@ def options(parser: ArgumentParser) -> None:
     )
 
 
-def _part(text: str) -> tuple[int | str, ...]:
-    """`I/N` as two numbers; `files.convert` refuses other texts."""
-    return tuple(int(n) if re.fullmatch("-?[0-9]{1,9}", n) else n for n in text.split("/"))
+def _part(text: str) -> tuple[int, int]:
+    """`I/N` as two numbers, which `files.convert` checks."""
+    found = re.fullmatch("(-?[0-9]{1,9})/(-?[0-9]{1,9})", text)
+    if found is None:
+        raise ArgumentTypeError(f"{quoted(text)} is not I/N with I from 1 to N")
+    return int(found[1]), int(found[2])
 
 
 def _pair_with(option: str) -> Callable[[str], tuple[str, str]]:

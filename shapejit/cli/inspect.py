@@ -90,7 +90,8 @@ def run(args: Namespace) -> int:
     offsets = {row["name"]: row["offsets"] for row in rows if "offsets" in row}
     for group in groups:
         group["offsets"] = offsets.get(group["name"], (None, None))
-    print_table(_COLUMNS, groups)
+    unknown = () if groups else ("type", "scheme")
+    print_table({name: c for name, c in _COLUMNS.items() if name not in unknown}, groups)
     print_nodes(nodes)
     for key, value in (found.metadata or {}).items():
         print(f"{shown(key)}: {_text(value)}")

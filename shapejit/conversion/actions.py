@@ -224,8 +224,10 @@ class Joined(Planned):
         for part in self.parts:
             first, last = (begin, end) if self.axis else (begin - at, end - at)
             first, last = max(first, 0), min(last, part.count)
-            if first < last or not self.count:
+            if first < last:
                 rows.append(part.rows(first, last))
+            elif begin == end:
+                rows.append(part.rows(0, 0))
             at += part.count
         made: Tensor = joining.concat(rows, axis=self.axis) if len(rows) > 1 else rows[0]
         return made

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -46,12 +46,12 @@ class Difference:
         return f"{shown(self.name)}{list(self.index or ())}: {values}{self.reason}"
 
 
-class Weights(dict[str, Planned | Found]):
+class Weights(Mapping[str, Planned | Found]):
     """The tensors of a checkpoint by name, quantised ones as one group under the weight's name.
 
     `tensors` and `config` are as in `schemes.detect`, `warnings` are its warnings. Tensors of no
-    scheme stay single. `groups` are the quantised weights by name, `scales` those of a quantised KV
-    cache.
+    scheme stay single, and are taken from `tensors` on each access. `groups` are the quantised
+    weights by name, `scales` those of a quantised KV cache.
 
     >>> import numpy as np, shapejit as sj
     >>> codes = np.zeros((4, 8), np.float32)
@@ -68,18 +68,32 @@ class Weights(dict[str, Planned | Found]):
         self.warnings = [*found.warnings, *map(str, found.unclear)]
         self.scales = self.declared.cache_scales(tensors) if found else set[str]()
         used = {name for each in found for name in each.named.values()}
-        super().__init__(
-            (name, _planned(name, tensors[name])) for name in tensors if name not in used
-        )
+        self._tensors = tensors
+        self._names = dict.fromkeys(name for name in tensors if name not in used)
         for each in found:
             weight, codes = each.parts.weight, each.codes
             name = codes if weight in self else weight
-            self[name] = self.groups[name] = each
+            self.groups[name] = each
+            self._names[name] = None
 
-    @property
-    def plain(self) -> dict[str, Held]:
-        """The tensors of no group; tensors of files and conversions are not loaded."""
-        return {n: Held(x.dtype, x.size) for n, x in self.items() if not isinstance(x, Found)}
+    def __getitem__(self, name: str) -> Planned | Found:
+        if name not in self:
+            raise KeyError(name)
+        return self.groups.get(name) or _planned(name, self._tensors[name])
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def held(self, names: Iterable[str]) -> dict[str, Held]:
+        """Some tensors of no group; those of files and conversions are not loaded."""
+        plain = ((name, _planned(name, self._tensors[name])) for name in names)
+        return {name: Held(x.dtype, x.size) for name, x in plain}
 
 
 def _planned(name: str, x: Any) -> Planned:
@@ -141,7 +155,7 @@ def differences(
         raise FormatError(f"a tolerance is a number from 0 on, not {tolerance}")
     a, b = (x if is_a(x, Weights) else Weights(x) for x in (a, b))
     strange = _unaccounted(a, b)
-    for name in {**a, **b}:
+    for name in dict.fromkeys((*a, *b)):
         if name in strange:
             yield Difference(name, strange[name])
         elif name in a and name in b:
@@ -168,9 +182,8 @@ def _unaccounted(a: Weights, b: Weights) -> dict[str, str]:
     for one, other in ((a, b), (b, a)):
         decoded = [x for name, x in one.groups.items() if name in other and name not in alike]
         if decoded or (one.declared.tells and one.declared != other.declared):
-            plain, there = one.plain, other.plain
-            held = {name: x for name, x in plain.items() if name in there}
-            made |= unaccounted(decoded, held, described=bool(alike))
+            plain = one.keys() & other.keys() - one.groups.keys() - other.groups.keys()
+            made |= unaccounted(decoded, one.held(plain), described=bool(alike))
     return made
 
 

@@ -69,15 +69,17 @@ def facts_after(content: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:
 def metadata_after(metadata: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:
     """A file's metadata, without facts about weights that are stored differently now.
 
-    ComfyUI's have the names of layers: those that stay quantised, as rules have renamed them.
+    ComfyUI's have the names of layers: those that stay quantised, as rules have renamed them. Names
+    of no tensors stay until weights are stored differently: they may lack a prefix.
     """
-    layers = comfy_layers(metadata)
+    layers, now = comfy_layers(metadata), dict[str, Any]()
     used = uses(tensors) if layers else {}
-    now = {
-        change.name.rpartition(".")[0]: how
-        for name, how in layers.items()
-        for change in used.get(f"{name}.weight", ())
-    }
+    for name, how in layers.items():
+        codes = f"{name}.weight"
+        if codes not in tensors.checkpoint.members and not tensors.became:
+            now[name] = how
+        modules = (change.name.rpartition(".")[0] for change in used.get(codes, ()))
+        now |= {module: how for module in modules if module}
     gone = _TELLING if tensors.became or encoded(tensors) else (COMFY,) if now != layers else ()
     made = {key: value for key, value in metadata.items() if key not in gone}
     if now and gone:

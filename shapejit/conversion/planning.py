@@ -125,7 +125,10 @@ class Job:
         """
         made = _wanted(self)
         shards = [shard for shard in made.shards if shard.name == name]
-        write_here(destination(made).folder, shards, lambda _: None)
+        try:
+            write_here(destination(made).folder, shards, lambda _: None)
+        finally:
+            LATEST.clear()
 
 
 @lru_cache(maxsize=1)

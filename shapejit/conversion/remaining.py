@@ -115,22 +115,20 @@ def check_parts(tensors: Tensors, config: Mapping[str, Any], results: Mapping[st
     used, now = uses(tensors), tensors.unchanged
     nodes = {node.codes for node in tensors.checkpoint.weight_nodes}  # which name their tensors
     moved = [
-        weight
+        (weight, why)
         for weight in tensors.detected
-        if weight.codes in used.keys() - tensors.kept
-        and not all(
-            name in now and (now[name].same or weight.codes in nodes)
-            for name in _needed(weight).values()
-        )
+        if weight.codes in used
+        and weight.codes not in tensors.kept
+        and (why := _moved(weight, now, weight.codes in nodes))
     ]
     names = {
-        c.name for weight in moved for name in weight.named.values() for c in used.get(name, ())
+        c.name for weight, _ in moved for name in weight.named.values() for c in used.get(name, ())
     }
     said = declared(config)
     made = detected({name: results[name] for name in names}, said) if names else ()
     owners = {pair: w.codes for w in tensors.detected for pair in _needed(w).items()}
     found = {weight.codes: (weight, _moved_apart(weight, tensors, owners)) for weight in made}
-    for weight in moved:
+    for weight, how in moved:
         needed = _needed(weight)
         gone = [name for name in needed.values() if name not in used]
         for change in used[weight.codes]:
@@ -140,7 +138,7 @@ def check_parts(tensors: Tensors, config: Mapping[str, Any], results: Mapping[st
             elif (
                 there is None or there.scheme != weight.scheme or needed.keys() - there.named.keys()
             ):
-                why = "no scheme has codes of this shape and name"
+                why = how
             elif apart and len(needed) > 1:
                 why = f"a rule changes {quoted(apart)}"
             else:
@@ -170,6 +168,24 @@ def _whole_modules(tensors: Tensors) -> bool:
         for old, new in modules.items()
         for name in names_from(names, old)
     )
+
+
+def _moved(weight: Found, now: Mapping[str, Change], named: bool) -> str:
+    """How the parts of a weight are moved; "" for copies that are renamed as one module at most.
+
+    `now` are the copies by their names in the source, which a node has `named` if it is True.
+    """
+    needed, old = list(_needed(weight).values()), _module(weight.codes)
+    changed = [name for name in needed if name not in now]
+    if changed and len(changed) < len(needed):
+        return f"a rule changes {quoted(changed[0])}"
+    apart = changed
+    if not changed and not named:
+        new = _module(now[weight.codes].name)
+        apart = [name for name in needed if now[name].name != new + name.removeprefix(old)]
+    if weight.codes in apart:
+        return "no scheme has codes of this shape and name"
+    return f"{quoted(apart[0])} is not beside them" if apart else ""
 
 
 def _module(name: str) -> str:

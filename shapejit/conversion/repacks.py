@@ -15,6 +15,7 @@ from ..packings.packing import Packing
 from ..packings.repacking import repack
 from ..packings.rows import formats
 from .changes import Change
+from .remaining import leaves
 from .tensors import Rule, Tensors
 from .weights import PartOf, Whole
 
@@ -28,6 +29,9 @@ def repacked(r: Rule, tensors: Tensors) -> None:
     for name, _ in tensors.matching(r):
         with tensors.named(name, r):
             base, codes = tensors.changes[name], dtype(kind)
+            for leaf in leaves(base):
+                if isinstance(leaf, PartOf):  # which the config will describe
+                    raise FormatError(f"an earlier rule stored its weight as {leaf.whole.scheme}")
             elements = _elements(given, base, codes)
             stored = wanted.stored_rows(given.rows_of(elements), codes, None)
             unit = dtype(stored.unit)

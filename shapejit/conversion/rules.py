@@ -98,7 +98,7 @@ def _slices(text: str) -> tuple[slice | int, ...]:
 
 
 def _joined(text: str) -> tuple[int, tuple[str, ...], str]:
-    found = re.fullmatch(r"([^:]*):([^:,]+(?:,[^:,]+)*)->(.+)", text)
+    found = re.fullmatch(r"([^:]*):([^:,]+?(?:,[^:,]+?)*)->(.+)", text)
     if found is None:
         raise ReshapeError(f"{quoted(text)} is not AXIS:NAME,NAME...->NAME")
     return _int(found[1]), tuple(found[2].split(",")), found[3]

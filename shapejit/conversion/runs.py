@@ -22,6 +22,7 @@ from ..runtime.workers import threads
 from .changes import check_written
 from .destinations import destination
 from .folders import MAX_SHARD, Folder, Shard
+from .weights import LATEST
 
 _EXECUTOR = re.compile(r"threads(?::([1-9][0-9]{0,3}))?|dask://([^/]+:[0-9]+)")
 
@@ -111,8 +112,11 @@ def written_by(
             progress(count)
 
     def write(shard: Shard) -> None:
-        with read_until(stop), shard_written(shard, folder, tell):
-            pass
+        try:
+            with read_until(stop), shard_written(shard, folder, tell):
+                pass
+        finally:
+            LATEST.clear()
 
     with ExitStack() as stack:
         pool = _opened(executor, stack)

@@ -126,9 +126,12 @@ class Whole:
     made_of: Sequence[Planned] = ()
 
     def parts(self) -> Mapping[str, Tensor]:
-        """Its parts, which are cached until those of another weight are computed."""
+        """Its parts, which are cached until those of another weight are computed.
+
+        Repacked codes are a single part: no other one is written after it.
+        """
         with about(f"weight {quoted(self.name)}"):
-            made: Mapping[str, Tensor] = LATEST.of(self, self.make)
+            made: Mapping[str, Tensor] = self.make() if self.made_of else LATEST.of(self, self.make)
         return made
 
 

@@ -35,6 +35,7 @@ _RATIO = 100
 _STEP = 1 << 20  # bytes that are decompressed at a time
 _DEFLATE = 1032  # bytes that one compressed byte can become at most
 _ENCRYPTED = 1
+_NO_DATA = "its data cannot be decompressed"
 _FAULTS = (BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError)
 
 
@@ -52,7 +53,8 @@ class _Inflated(File):
         known = None if self._known is None else self._known()
         if known is None:
             known, at = np.empty(self.size, np.uint8), 0
-            with _decompressing(self.path, self._name), self._archive.open(self._info) as stream:
+            reading = _reading(self.path, self._name, _NO_DATA)
+            with reading, self._archive.open(self._info) as stream:
                 while found := stream.read(_STEP):  # the last one verifies the checksum
                     known[at : at + len(found)] = np.frombuffer(found, np.uint8)
                     at += len(found)
@@ -64,14 +66,14 @@ class _Inflated(File):
 
 
 @contextmanager
-def _decompressing(path: str, tensor: str | None) -> Iterator[None]:
+def _reading(path: str, tensor: str | None, what: str) -> Iterator[None]:
+    """A context that turns errors of archives into FileFormatErrors."""
     try:
         yield
     except FileFormatError:
         raise
     except _FAULTS as fault:
-        reason = f"its data cannot be decompressed: {fault}"
-        raise FileFormatError(path, tensor, reason) from None
+        raise FileFormatError(path, tensor, f"{what}: {fault}") from None
 
 
 def read(path: Path) -> Checkpoint:
@@ -101,7 +103,8 @@ def read(path: Path) -> Checkpoint:
         name = _tensor_name(path, info)
         if name in members:
             raise FileFormatError(path, name, "two members of the archive have its name")
-        with _decompressing(path, name), archive.open(info) as head:
+        what = "it cannot be read" if info.compress_type == ZIP_STORED else _NO_DATA
+        with _reading(path, name, what), archive.open(info) as head:
             begin = source.tell()  # of the data, since the header before them has been read
             spans.append((name, info.header_offset, begin + info.compress_size))
             if spans[-1][2] > file.size:

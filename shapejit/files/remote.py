@@ -49,7 +49,6 @@ _KINDS = (
     (TimeoutError, errno.ETIMEDOUT),
     (NotImplementedError, errno.EROFS),
 )
-_RANGE_NOT_SATISFIABLE = 416
 _FIRST = 1 << 16  # bytes of the first read at a place: most headers
 _LONG = 1 << 22  # bytes of a read that is split into concurrent ones
 _open = WeakValueDictionary[tuple[str, str], File]()
@@ -99,7 +98,7 @@ def _as_ours(fault: Exception, url: str) -> Exception:
     if isinstance(fault, FileNotFoundError) and fault.__cause__ is not None:
         cause = fault.__cause__  # fsspec calls all that a web server refuses so
     status = getattr(cause, "status", 0)
-    if status == _RANGE_NOT_SATISFIABLE or type(cause).__name__ == "FileExpired":
+    if type(cause).__name__ == "FileExpired":
         return FileFormatError(url, None, CHANGED)
     known = next((code for kind, code in _KINDS if isinstance(cause, kind)), None)
     number = _STATUS.get(status) or known
@@ -256,6 +255,8 @@ class RemoteFile(File):
         """The bytes [begin, end), exactly."""
         with _naming_url(self.path):
             data: bytes = _retried(self._bytes, begin, end)
+        if begin < end and not data:  # fsspec's answer if a file ends before the range
+            raise FileFormatError(self.path, None, CHANGED)
         if len(data) != end - begin:
             reason = f"of {end - begin} bytes from byte {begin} on {len(data)} came"
             raise FileFormatError(self.path, None, reason)

@@ -14,7 +14,7 @@ _STEP = re.compile(r"([*/]?)(\w+)")
 
 
 def value(size: str, known: Mapping[str, int]) -> int | None:
-    """The size; None if a name is unknown.
+    """The size; None if a name is unknown, or a divisor is 0.
 
     >>> value("K*b/32", {"K": 40, "b": 4}), value("K/g", {"K": 40})
     (5, None)
@@ -22,7 +22,7 @@ def value(size: str, known: Mapping[str, int]) -> int | None:
     total = 1
     for sign, name in _STEP.findall(size):
         number = int(name) if name.isdigit() else known.get(name)
-        if number is None:
+        if number is None or (sign == "/" and not number):
             return None
         total = -(-total // number) if sign == "/" else total * number
     return total
@@ -43,12 +43,13 @@ def solved(size: str, found: int, known: Mapping[str, int]) -> tuple[str, int] |
     at = unknown[0]
     for sign, name in reversed(parts[at + 1 :]):
         number = int(name) if name.isdigit() else known[name]
-        if sign == "*" and found % number:
+        if sign == "*" and (not number or found % number):
             return None
         found = found * number if sign == "/" else found // number
     sign, name = parts[at]
     before = value("".join(map("".join, parts[:at])), known) if at else 1
-    assert before is not None
+    if before is None:
+        return None
     if sign != "/":
         return None if before == 0 or found % before else (name, found // before)
     return None if found == 0 or before % found else (name, before // found)
