@@ -697,6 +697,17 @@ def test_groups_that_do_not_exist_are_told_of_the_weight(rule, tmp_path):
     assert os.listdir(tmp_path) == ["in"]
 
 
+def test_stacked_experts_with_orders_of_their_own_are_refused(tmp_path, capsys):
+    parts = sj.schemes["gptq"].encode(np.ones((32, 64), np.float32), group_size=32)
+    tensors = {f"e.{key}": np.stack([x.numpy()] * 2) for key, x in parts.items()}
+    tensors["e.g_idx"][1] = tensors["e.g_idx"][1, ::-1]
+    source = plain_folder(tmp_path / "in", tensors)
+    said = run(capsys, "convert", source, tmp_path / "out", "--to", "bf16", code=2).err
+    assert "weight 'e" in said
+    assert "one g_idx for all stacked experts" in said
+    assert os.listdir(tmp_path) == ["in"]
+
+
 def test_what_is_unclear_is_refused_unless_it_is_left_out(tmp_path):
     tensors = {**scheme_fixtures.named("fp8-channel-f32").checkpoint()}
     tensors["lone.weight_scale"] = np.ones((4, 1), np.float32)

@@ -635,6 +635,31 @@ def test_stacked_experts_are_decoded_as_each_of_them():
         check_same(scheme.decode(parts), found)
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("size", [32, 64])
+@pytest.mark.parametrize(
+    ("name", "key", "alone"),
+    [
+        ("gptq", "g_idx", ""),
+        ("int8:compressed-tensors", "weight_g_idx", ""),
+        ("int4:compressed-tensors", "weight_g_idx", "weight_shape"),
+    ],
+)
+def test_stacked_experts_have_groups_in_order_or_are_refused(name, key, alone, size, count):
+    x = rng().standard_normal((count, 32, 64)).astype(np.float32)
+    scheme = sj.schemes[name]
+    experts = [dict(scheme.encode(each, group_size=size)) for each in x]
+    both = stacked([{k: t for k, t in each.items() if k not in (key, alone)} for each in experts])
+    wanted = np.stack([scheme.decode(each).numpy() for each in experts])
+    check_same(scheme.decode(both), wanted)
+    order = np.tile(np.arange(64, dtype=np.int32) // size, (count, 1))
+    check_same(scheme.decode({**both, key: order}), wanted)
+    order[-1] = order[-1, ::-1]
+    if size < 64:
+        with pytest.raises(sj.FormatError, match="one g_idx for all stacked experts"):
+            scheme.decode({**both, key: order})
+
+
 def test_bad_arguments():
     fixture = named("awq-gemm")
     scheme = sj.schemes["awq"]
