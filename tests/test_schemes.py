@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from dataclasses import replace
 
 import loops
 import ml_dtypes
@@ -17,6 +18,7 @@ from scheme_fixtures import by_scheme, named
 
 import shapejit as sj
 from shapejit.engine import patience
+from shapejit.quantization import bands, decoding
 
 BLOCKS = {  # elements and bytes of a block, and where it has float16 numbers
     "Q4_0": (32, 18, [0]),
@@ -658,6 +660,27 @@ def test_stacked_experts_have_groups_in_order_or_are_refused(name, key, alone, s
     if size < 64:
         with pytest.raises(sj.FormatError, match="one g_idx for all stacked experts"):
             scheme.decode({**both, key: order})
+
+
+def test_scales_are_products_of_all_their_factors():
+    scheme = sj.schemes["nvfp4:modelopt"]
+    group = scheme._group(scheme.encode(weights()), {})
+    factor = group.form.scales[1]
+    twice = replace(group, form=replace(group.form, scales=(*group.form.scales, factor)))
+    once = decoding.decode(group, sj.dtype("float32"), None).numpy()
+    with patience.force_kernels():
+        found = decoding.decode(twice, sj.dtype("float32"), None).numpy()
+    by = group.tensors["weight_scale_2"].numpy()
+    assert np.allclose(found, once * by, rtol=1e-6, atol=0)
+
+
+def test_bands_are_of_known_sizes():
+    scheme = sj.schemes["fp8:block"]
+    group = scheme._group(scheme.encode(np.ones((256, 256), np.float32)), {})
+    without = {name: size for name, size in group.known.items() if name != "m"}
+    assert len(bands.bands(group, 1)) == 2
+    with pytest.raises(AssertionError, match="N/m is unknown"):
+        bands.bands(replace(group, known=without), 1)
 
 
 def test_bad_arguments():

@@ -130,6 +130,8 @@ class _Program:
             source = self._stored(first)
         except UnfitError:
             return self._array(multiplied(self.group, numbers, self.order), first)
+        if len(others) > 1:
+            raise UnfitError
         return self._scaled(source, others[0]) if others else self._floats(source)
 
     def _scaled(self, source: StoredNumbers, other: Numbers) -> Operand:
