@@ -365,7 +365,7 @@ def test_converted_weights_are_the_same(name, to):
     [
         ("gptq-4bit-act-order", "awq", "act-order"),
         ("int4-ct-act-order", "gptq", "act-order"),
-        ("int8-tensor-ct", "int4:compressed-tensors", "only decoded"),
+        ("int8-tensor-ct", "int4:compressed-tensors", "has a scale for each"),
         ("gptq-4bit-v1", "gguf:q4_0", "no zero points"),
         ("gptq-4bit-symmetric", "gguf:q4_0", r"\(1, 32\) elements, not \(1, 16\)"),
         ("gptq-4bit-v1", "gguf:q4_k", "only decoded"),
