@@ -737,6 +737,35 @@ def test_groups_that_do_not_exist_are_told_of_the_weight(rule, tmp_path):
     assert os.listdir(tmp_path) == ["in"]
 
 
+def test_stacked_experts_with_orders_of_their_own_are_refused(tmp_path, capsys):
+    parts = sj.schemes["gptq"].encode(np.ones((32, 64), np.float32), group_size=32)
+    tensors = {f"e.{key}": np.stack([x.numpy()] * 2) for key, x in parts.items()}
+    tensors["e.g_idx"][1] = tensors["e.g_idx"][1, ::-1]
+    source = plain_folder(tmp_path / "in", tensors)
+    said = run(capsys, "convert", source, tmp_path / "out", "--to", "bf16", code=2).err
+    assert "weight 'e" in said
+    assert "one g_idx for all stacked experts" in said
+    assert os.listdir(tmp_path) == ["in"]
+
+
+@pytest.mark.parametrize("scheme", ["gptq", "int4:compressed-tensors"])
+def test_stacked_experts_that_a_scheme_does_not_store_are_to_be_unstacked(scheme, tmp_path, capsys):
+    x = np.random.default_rng(7).standard_normal((2, 32, 64)).astype(np.float32)
+    experts = [sj.schemes["awq"].encode(each, group_size=32) for each in x]
+    tensors = {f"m.{key}": np.stack([e[key].numpy() for e in experts]) for key in experts[0]}
+    source, target = plain_folder(tmp_path / "in", tensors), tmp_path / "out"
+    said = run(capsys, "convert", source, target, "--to", scheme, code=2).err
+    assert "; --unstack 'PART.#', in a run before this one," in said
+    assert "only decoded" not in said
+    assert "each of its forms" not in said
+    run(capsys, "convert", source, tmp_path / "apart", "--unstack", "m.#")
+    run(capsys, "convert", tmp_path / "apart", target, "--to", scheme)
+    made = sj.schemes.detect(sj.load_file(target), json.loads((target / "config.json").read_text()))
+    for found, expert in zip(made, experts, strict=True):
+        wanted = sj.schemes["awq"].decode(expert).numpy()
+        assert bits(sj.schemes[scheme].decode(found.parts).numpy()) == bits(wanted)
+
+
 def test_what_is_unclear_is_refused_unless_it_is_left_out(tmp_path):
     tensors = {**scheme_fixtures.named("fp8-channel-f32").checkpoint()}
     tensors["lone.weight_scale"] = np.ones((4, 1), np.float32)

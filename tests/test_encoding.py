@@ -14,7 +14,7 @@ from guarded import guarded
 
 import shapejit as sj
 from shapejit.engine import patience
-from shapejit.quantization import encoding
+from shapejit.quantization import encoding, rules
 
 pytestmark = pytest.mark.skipif(not COMPILED, reason="with the JIT off NumPy encodes")
 
@@ -303,3 +303,21 @@ def test_scales_of_empty_weights_change_their_dtype(to):
     parts = sj.schemes["mxfp4:gpt-oss"].encode(np.ones((0, 64), np.float32))
     made = sj.schemes["mxfp4:gpt-oss"].convert(dict(parts), to)
     assert sj.schemes[to].decode(dict(made), dtype="float32").size == 0
+
+
+def test_the_number_of_largest_magnitude_keeps_its_sign_and_the_first_of_equal_ones_counts():
+    x = rules.Blocks(np.array([[1, -3, 3, 2], [3, -3, 1, 2], [1, -4, 3, 2], [1, 4, -3, 2],
+                               [0, 0, 0, 0]], np.float32), (1, 4))  # fmt: skip
+    assert x.widest.reshape(-1).tolist() == [-3, 3, -4, 4, 0]
+
+
+def test_the_first_of_equal_ones_is_looked_for_only_where_some_are_equal(monkeypatch):
+    seen, taken = list[tuple[int, ...]](), np.take_along_axis
+    monkeypatch.setattr(
+        rules.np, "take_along_axis", lambda x, *a, **b: seen.append(x.shape) or taken(x, *a, **b)
+    )
+    x = np.random.default_rng(7).standard_normal((64, 32)).astype(np.float32)
+    x[9, 3:5] = -9, 9
+    found = rules.Blocks(x, (1, 32)).widest.reshape(-1)
+    assert found.tolist() == [row[np.abs(row).argmax()] for row in x]
+    assert seen == [(1, 32)]

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from dataclasses import replace
 
 import loops
 import ml_dtypes
@@ -17,6 +18,7 @@ from scheme_fixtures import by_scheme, named
 
 import shapejit as sj
 from shapejit.engine import patience
+from shapejit.quantization import bands, decoding
 
 BLOCKS = {  # elements and bytes of a block, and where it has float16 numbers
     "Q4_0": (32, 18, [0]),
@@ -363,7 +365,7 @@ def test_converted_weights_are_the_same(name, to):
     [
         ("gptq-4bit-act-order", "awq", "act-order"),
         ("int4-ct-act-order", "gptq", "act-order"),
-        ("int8-tensor-ct", "int4:compressed-tensors", "only decoded"),
+        ("int8-tensor-ct", "int4:compressed-tensors", "has a scale for each"),
         ("gptq-4bit-v1", "gguf:q4_0", "no zero points"),
         ("gptq-4bit-symmetric", "gguf:q4_0", r"\(1, 32\) elements, not \(1, 16\)"),
         ("gptq-4bit-v1", "gguf:q4_k", "only decoded"),
@@ -633,6 +635,52 @@ def test_stacked_experts_are_decoded_as_each_of_them():
     for found, parts in zip(both.numpy(), (one, other), strict=True):
         check_same(found, by_numpy("mxfp4:gpt-oss", parts, (1024, 544)))
         check_same(scheme.decode(parts), found)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("size", [32, 64])
+@pytest.mark.parametrize(
+    ("name", "key", "alone"),
+    [
+        ("gptq", "g_idx", ""),
+        ("int8:compressed-tensors", "weight_g_idx", ""),
+        ("int4:compressed-tensors", "weight_g_idx", "weight_shape"),
+    ],
+)
+def test_stacked_experts_have_groups_in_order_or_are_refused(name, key, alone, size, count):
+    x = rng().standard_normal((count, 32, 64)).astype(np.float32)
+    scheme = sj.schemes[name]
+    experts = [dict(scheme.encode(each, group_size=size)) for each in x]
+    both = stacked([{k: t for k, t in each.items() if k not in (key, alone)} for each in experts])
+    wanted = np.stack([scheme.decode(each).numpy() for each in experts])
+    check_same(scheme.decode(both), wanted)
+    order = np.tile(np.arange(64, dtype=np.int32) // size, (count, 1))
+    check_same(scheme.decode({**both, key: order}), wanted)
+    order[-1] = order[-1, ::-1]
+    if size < 64:
+        with pytest.raises(sj.FormatError, match="one g_idx for all stacked experts"):
+            scheme.decode({**both, key: order})
+
+
+def test_scales_are_products_of_all_their_factors():
+    scheme = sj.schemes["nvfp4:modelopt"]
+    group = scheme._group(scheme.encode(weights()), {})
+    factor = group.form.scales[1]
+    twice = replace(group, form=replace(group.form, scales=(*group.form.scales, factor)))
+    once = decoding.decode(group, sj.dtype("float32"), None).numpy()
+    with patience.force_kernels():
+        found = decoding.decode(twice, sj.dtype("float32"), None).numpy()
+    by = group.tensors["weight_scale_2"].numpy()
+    assert np.allclose(found, once * by, rtol=1e-6, atol=0)
+
+
+def test_bands_are_of_known_sizes():
+    scheme = sj.schemes["fp8:block"]
+    group = scheme._group(scheme.encode(np.ones((256, 256), np.float32)), {})
+    without = {name: size for name, size in group.known.items() if name != "m"}
+    assert len(bands.bands(group, 1)) == 2
+    with pytest.raises(AssertionError, match="N/m is unknown"):
+        bands.bands(replace(group, known=without), 1)
 
 
 def test_bad_arguments():

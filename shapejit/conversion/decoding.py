@@ -117,8 +117,10 @@ def _made(weight: Found, name: str, target: str, known: dict[Any, PlannedParts])
         try:
             known[alike] = PlannedParts.like(whole.parts(), lambda _, t: t.shape)
         except FormatError as fault:
-            if not schemes[target].encodes:
+            hint = f"--to bf16 --to {target} rounds the weight to other codes"
+            if weight.group.batch and not schemes[target].row.stacks:
+                hint = "--unstack 'PART.#', in a run before this one, makes weights of them"
+            elif not schemes[target].encodes:
                 raise
-            anew = f"--to bf16 --to {target} rounds the weight to other codes"
-            raise FormatError(f"{fault}; {anew}") from None
+            raise FormatError(f"{fault}; {hint}") from None
     return known[alike].of(whole, name)

@@ -162,7 +162,8 @@ def convert(
 def _narrowed(layout: Layout, part: Sequence[tuple[int, int]]) -> Any:
     """Some indices of each dim: the first, and how many."""
     for axis, (begin, size) in enumerate(part):
-        layout = layout.narrow(axis, begin, size, 1)
+        if size != layout.shape[axis]:
+            layout = layout.narrow(axis, begin, size, 1)
     return layout
 
 

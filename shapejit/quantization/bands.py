@@ -109,4 +109,6 @@ def unit_of(token: str, known: Mapping[str, int]) -> int:
 
 def _count(token: str, group: Group, axis: str, rows: int) -> int:
     """The size of a part's dim for `rows` rows."""
-    return sizes.value(token, {**group.known, axis: rows}) or 0
+    found = sizes.value(token, {**group.known, axis: rows})
+    assert found is not None, f"{token} is unknown"
+    return found

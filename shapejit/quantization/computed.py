@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,7 +46,8 @@ def group_index(tensors: Mapping[str, Tensor]) -> Known:
     """The elements per group, from the group of each input; only the last group may be smaller."""
     if "g_idx" not in tensors:
         return {}
-    groups = tensors["g_idx"].numpy().reshape(-1)
+    t = tensors["g_idx"]
+    groups = t.numpy().reshape(-1)[: prod(t.shape[-1:])]  # of the first of stacked experts
     if not groups.size or groups.min() < 0 or groups.max() >= groups.size:
         raise FormatError(f"g_idx holds no groups of {groups.size} inputs")
     return {"g": int(np.bincount(groups).max())}

@@ -7,11 +7,12 @@ export, nvidia-modelopt's convert_hf_config.py, mlx-lm's utils.py.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..errors import quoted
+from ..errors import quoted, shortened
 from ..runtime.ndarrays import is_mapping
 from .configuration import KEYS, QUANTIZER_CONFIG_FILES, WHOLE, Declared, groups_of, parts
 from .rows import ROWS
@@ -122,14 +123,14 @@ def malformed(said: Declared) -> list[str]:
 
     >>> from .configuration import declared
     >>> malformed(declared({"quantization_config": 7}))
-    ["quantization_config is '7', not an object: weights are read without it"]
+    ['quantization_config is 7, not an object: weights are read without it']
     """
     return [
-        f"{'.'.join((*path, key))} is {quoted(str(part[key]))}, not an object: "
-        "weights are read without it"
+        f"{'.'.join((*path, key))} is {shortened(json.dumps(part[key], default=str))}, "
+        "not an object: weights are read without it"
         for path, part in parts(said.sections[WHOLE])
         for key in (*KEYS, *QUANTIZER_CONFIG_FILES)
-        if part.get(key) and not is_mapping(part[key])
+        if part.get(key) is not None and not is_mapping(part[key])
     ]
 
 

@@ -21,8 +21,8 @@ def ordered(group: Group, numbers: Numbers, order: str, kind: DType | None = Non
     made = group.numbers(numbers).permuted(order)
     shape = (*made.sizes("*"), *(prod(made.sizes(axis)) for axis in order[1:]))
     kind = UINT8 if kind is None and made.tensor.dtype.packed else kind
-    t = made.tensor.ascontiguous() if kind is None else cast(made.tensor, kind)
-    return t.reshape(shape)
+    t = made.tensor if kind is None else cast(made.tensor, kind)
+    return t if t.shape == shape else t.reshape(shape)
 
 
 def multiplied(
@@ -46,13 +46,16 @@ def multiplied(
     return made
 
 
-def zero_points(group: Group, order: str) -> Any:
-    """Zero points, see `ordered`, or one number for all codes, or None."""
+def zero_points(group: Group, order: str, kind: DType | None = None) -> Any:
+    """Zero points, see `ordered`, or one number for all codes, or None.
+
+    Those with a bias are bytes.
+    """
     form = group.form
     if form.zeros is None or not group.has(form.zeros):
         return 1 << (group.bits(form.codes) - 1) if form.zero == "half" else form.zero
-    found = ordered(group, form.zeros, order)
     bias = group.packing(form.zeros).bias if form.zeros.format else 0
+    found = ordered(group, form.zeros, order, None if bias else kind)
     if not bias:
         return found
     top = np.uint8((1 << group.bits(form.codes)) - 1)

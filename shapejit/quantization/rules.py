@@ -54,9 +54,13 @@ class Blocks:
     @property
     def widest(self) -> Values:
         """The number of largest magnitude of each block, with its sign; the first of equal ones."""
-        last = np.moveaxis(self.x, self.axes, range(-len(self.axes), 0)).reshape(-1, self.size)
-        at = np.abs(last).argmax(axis=-1)[:, None]
-        made: Values = np.take_along_axis(last, at, axis=-1)
+        made: Values = np.where(-self.low > self.high, self.low, self.high).reshape(-1)
+        equal = (-self.low == self.high).reshape(-1)
+        if equal.any():
+            last = np.moveaxis(self.x, self.axes, range(-len(self.axes), 0))
+            rows = last.reshape(equal.size, self.size)[equal]
+            at = np.abs(rows).argmax(axis=-1)[:, None]
+            made[equal] = np.take_along_axis(rows, at, axis=-1)[:, 0]
         return made.reshape(self.low.shape)
 
 

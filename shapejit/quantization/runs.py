@@ -130,6 +130,8 @@ class _Program:
             source = self._stored(first)
         except UnfitError:
             return self._array(multiplied(self.group, numbers, self.order), first)
+        if len(others) > 1:
+            raise UnfitError
         return self._scaled(source, others[0]) if others else self._floats(source)
 
     def _scaled(self, source: StoredNumbers, other: Numbers) -> Operand:
@@ -166,7 +168,7 @@ class _Program:
 
     def _zero(self, scale: Operand) -> tuple[Operand | None, str]:
         """Zero points, and their kind in a Conversion."""
-        zero = zero_points(self.group, self.order)
+        zero = zero_points(self.group, self.order, FLOAT32)
         if zero is None:
             return None, ""
         stored = self.group.form.zeros
@@ -182,7 +184,8 @@ class _Program:
 
     def _array(self, found: Tensor, numbers: Numbers) -> Operand:
         """Computed numbers, in the order of the result, as an array of float32."""
-        made = (found if found.dtype is FLOAT32 else cast(found, FLOAT32)).numpy()
+        t = found.ascontiguous() if found.dtype is FLOAT32 else cast(found, FLOAT32)
+        made = t.numpy()
         self.kept.append(made)
         return Operand(address_of(made), 4, self._per(numbers, made.size))
 

@@ -28,7 +28,7 @@ def stored_as(row: Row, content: Content, known: Mapping[str, int]) -> Group:
     Codes that follow later are zeros.
     """
     reasons = dict[str, None]()
-    for form in row.forms:
+    for form in [*filter(is_written, row.forms)] or row.forms:
         try:
             return laid_out(_alike(row.name, form, content, known), content)
         except FormatError as wrong:
