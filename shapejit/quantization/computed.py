@@ -46,11 +46,14 @@ def group_index(tensors: Mapping[str, Tensor]) -> Known:
     """The elements per group, from the group of each input; only the last group may be smaller."""
     if "g_idx" not in tensors:
         return {}
-    t = tensors["g_idx"]
-    groups = t.numpy().reshape(-1)[: prod(t.shape[-1:])]  # of the first of stacked experts
+    own = tensors["g_idx"].numpy()
+    groups = own.reshape(-1)[: prod(own.shape[-1:])]  # of the first of stacked experts
     if not groups.size or groups.min() < 0 or groups.max() >= groups.size:
         raise FormatError(f"g_idx holds no groups of {groups.size} inputs")
-    return {"g": int(np.bincount(groups).max())}
+    size = int(np.bincount(groups).max())
+    if own.ndim > 1 and (own != np.arange(groups.size) // size).any():
+        raise FormatError("has one g_idx for all stacked experts, unless it is in order")
+    return {"g": size}
 
 
 def quant_state(tensors: Mapping[str, Tensor]) -> Known:

@@ -72,8 +72,7 @@ class Group:
     def order(self) -> NDArray[np.int64] | None:
         """The group of each input, if `g_idx` is not in order (GPTQ's act-order); else None.
 
-        Raises FormatError for groups that do not exist, and for stacked experts with orders of
-        their own.
+        Raises FormatError for groups that do not exist. Those of stacked experts are in order.
         """
         if "g_idx" not in self.tensors:
             return None
@@ -81,8 +80,6 @@ class Group:
         per, count = self.known["g"], -(-self.known["K"] // self.known["g"])
         if (order == np.arange(order.shape[-1]) // per).all():
             return None
-        if order.ndim > 1:
-            raise fault(self.scheme, "has one g_idx for all stacked experts, unless it is in order")
         if order.size and (order.min() < 0 or order.max() >= count):
             raise fault(self.scheme, f"g_idx has groups {order.min()} to {order.max()} of {count}")
         return order
