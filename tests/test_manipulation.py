@@ -433,7 +433,7 @@ def test_numpys_functions_keep_tensors_packed():
         lambda t: np.concatenate([t, np.zeros((1, 4))]), lambda t: np.concatenate([t], dtype="i1"),
         lambda t: np.reshape(t, (4, 3), order="K"), lambda t: np.take(t, [9], mode="clip"),
         lambda t: np.swapaxes(t, 0, 3), lambda t: np.swapaxes(t, 0, None),
-        lambda t: np.ravel(t, order="CF"), lambda t: np.ravel(t, order="K"),
+        lambda t: np.ravel(t, order="CF"),
         lambda t: np.copy(t, order="F"),
         lambda t: np.size(t, (0, 0)), lambda t: np.size(t, 2),
     ],

@@ -52,7 +52,7 @@ def view(shape, bits, *views):
         (view((BIG, BIG, 2), 32, ("permute", (1, 0, 2))), Strategy.TILES, 8),
         (view((BIG, BIG), 32, ("flip", (1,))), Strategy.SHUFFLE, 64),
         (view((BIG, BIG), 4, ("permute", (1, 0))), Strategy.BIT_TILES, 4),
-        (view((BIG, BIG), 4, ("permute", (1, 0)), ("flip",)), Strategy.BIT_TILES, 4),
+        (view((BIG, BIG), 4, ("permute", (1, 0)), ("flip", (0, 1))), Strategy.BIT_TILES, 4),
         (view((BIG, 20), 6, ("permute", (1, 0))), Strategy.BIT_TILES, 6),
         (view((BIG, 5), 4, ("permute", (1, 0))), Strategy.CODES, 4),
         (view((5, BIG), 4, ("permute", (1, 0))), Strategy.CODES, 4),
@@ -147,7 +147,7 @@ def test_offsets_are_those_of_the_elements(bits):
 
 def test_units_of_work():
     assert plan(view((3, 5000), 8), 8).count == 4  # pages
-    assert plan(view((9000,), 4, ("flip",)), 4).count == 3  # blocks of codes
+    assert plan(view((9000,), 4, ("flip", (0,))), 4).count == 3  # blocks of codes
     made = plan(view((1000, 130), 32, ("permute", (1, 0))), 32)
     assert made.count == -(-1000 // (tables.ROW_BYTES[4] // 4))
 

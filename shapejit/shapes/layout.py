@@ -184,11 +184,10 @@ class Layout:
 
     def expand_dims(self, axes: Sequence[int]) -> Layout:
         """The view with new dims of size 1, at `axes` in the result."""
-        ndim = self.ndim + len(axes)
-        new = normal_axes(axes, ndim, "expand_dims")
-        own = zip(self.shape, self.strides, strict=True)
-        dims = [(1, 0) if at in new else next(own) for at in range(ndim)]
-        return Layout.of([n for n, _ in dims], [by for _, by in dims], self.offset, self.bits)
+        layout = self
+        for at in sorted(normal_axes(axes, self.ndim + len(axes), "expand_dims")):
+            layout = layout.insert(at)
+        return layout
 
     def squeeze(self, axes: Sequence[int]) -> Layout:
         """The view without the dims `axes`, which must have size 1."""
