@@ -1,6 +1,6 @@
 """Elements of any Layout in memory, packed or not, read and written as NumPy arrays of codes.
 
-Places are bit addresses, from which the offsets of Layouts count. The caller has checked the
+Addresses are those of bits, from which the offsets of Layouts count. The caller has checked the
 memory, and keeps it alive. Elements of whole bytes are read as views of it. Packed elements are
 divided into units of 1, 2 or 4 bits, the widest that divide the width and all positions of
 elements, and each unit is expanded to a byte.
@@ -32,15 +32,15 @@ COLUMNS_FROM = 1024 * 1024  # bytes
 _changing = PerProcess(RLock)
 
 
-def read(place: int, layout: Layout) -> Codes:
+def read(address: int, layout: Layout) -> Codes:
     """The codes of elements, in the shape of their Layout; a view if elements are whole bytes."""
-    if whole(place, layout):
-        return _view(place, layout)
-    shift, mask = (place + layout.offset) % 8, (1 << layout.bits) - 1
+    if whole(address, layout):
+        return _view(address, layout)
+    shift, mask = (address + layout.offset) % 8, (1 << layout.bits) - 1
     if _one_a_byte(shift, layout):
-        return _view(place - shift, _in_bytes(layout)) >> np.uint8(shift) & np.uint8(mask)
-    units = _units_of(place & 7, layout)
-    some = units.elements(_unpacked(units.memory(place), units.bits))
+        return _view(address - shift, _in_bytes(layout)) >> np.uint8(shift) & np.uint8(mask)
+    units = _units_of(address & 7, layout)
+    some = units.elements(_unpacked(units.memory(address), units.bits))
     if units.each == 1:
         codes = some[..., 0]
     elif layout.bits <= 8:
@@ -56,7 +56,7 @@ def read(place: int, layout: Layout) -> Codes:
     return codes
 
 
-def preview(place: int, layout: Layout, codes: np.dtype[Any], prefix: str) -> str:
+def preview(address: int, layout: Layout, codes: np.dtype[Any], prefix: str) -> str:
     """The elements as NumPy prints arrays of this dtype after `prefix`.
 
     Of many elements only the first and last ones of each dim are read and shown.
@@ -68,7 +68,7 @@ def preview(place: int, layout: Layout, codes: np.dtype[Any], prefix: str) -> st
 
     def seen(part: Layout, axis: int) -> Codes:
         if axis == part.ndim:
-            return read(place, part)
+            return read(address, part)
         size = part.shape[axis]
         if whole or size <= 2 * edge:
             return seen(part, axis + 1)
@@ -81,13 +81,13 @@ def preview(place: int, layout: Layout, codes: np.dtype[Any], prefix: str) -> st
     return np.array2string(shown, separator=", ", prefix=prefix, threshold=threshold)
 
 
-def write(codes: Codes, place: int, layout: Layout) -> None:
+def write(codes: Codes, address: int, layout: Layout) -> None:
     """Write the codes of elements; bits between elements keep their values."""
-    if whole(place, layout):
-        assign(_view(place, layout), codes)
+    if whole(address, layout):
+        assign(_view(address, layout), codes)
         return
     with _changing.value:
-        _change(codes, place, layout)
+        _change(codes, address, layout)
 
 
 def assign(target: Codes, x: Codes) -> None:
@@ -107,15 +107,15 @@ def assign(target: Codes, x: Codes) -> None:
         target[columns] = x[columns]
 
 
-def _change(codes: Codes, place: int, layout: Layout) -> None:
-    shift, mask = (place + layout.offset) % 8, (1 << layout.bits) - 1
+def _change(codes: Codes, address: int, layout: Layout) -> None:
+    shift, mask = (address + layout.offset) % 8, (1 << layout.bits) - 1
     if _one_a_byte(shift, layout):
-        memory = _view(place - shift, _in_bytes(layout))
+        memory = _view(address - shift, _in_bytes(layout))
         memory &= np.uint8(0xFF ^ mask << shift)
         memory |= (codes & mask).astype(np.uint8, copy=False) << np.uint8(shift)
         return
-    units = _units_of(place & 7, layout)
-    memory, nbytes = units.memory(place), units.shape[-1]
+    units = _units_of(address & 7, layout)
+    memory, nbytes = units.memory(address), units.shape[-1]
     dense = units.bits * units.used == 8 * nbytes
     if dense and layout.size * units.each == units.used * prod(units.shape[:-1]):
         stage = np.empty((*units.shape[:-1], nbytes * 8 // units.bits), np.uint8)
@@ -136,9 +136,9 @@ def _change(codes: Codes, place: int, layout: Layout) -> None:
     memory[...] = _packed(stage, units.bits)
 
 
-def whole(place: int, layout: Layout) -> bool:
+def whole(address: int, layout: Layout) -> bool:
     """Whether elements begin and end on bytes, as those of an ndarray do."""
-    low = (place + layout.offset) | layout.bits
+    low = (address + layout.offset) | layout.bits
     for stride in layout.strides:
         low |= stride
     return not low & 7
@@ -158,10 +158,10 @@ def _kind(nbytes: int) -> str:
     return f"u{nbytes}" if nbytes in (1, 2, 4, 8) else f"V{nbytes}"
 
 
-def _view(place: int, layout: Layout) -> Codes:
+def _view(address: int, layout: Layout) -> Codes:
     """A view of elements of whole bytes."""
     strides = tuple([stride // 8 for stride in layout.strides])
-    begin = (place + layout.offset) // 8
+    begin = (address + layout.offset) // 8
     return np.asarray(Lent(begin, layout.shape, strides, _kind(layout.bits // 8)))
 
 
@@ -181,9 +181,9 @@ class _Units(NamedTuple):
         """Units of an element."""
         return self.layout.bits // self.bits
 
-    def memory(self, place: int) -> Bytes:
-        """The chunks of elements at a place, a row for each."""
-        first = (place + self.layout.span[0]) // 8
+    def memory(self, address: int) -> Bytes:
+        """The chunks of elements at a address, a row for each."""
+        first = (address + self.layout.span[0]) // 8
         return np.asarray(Lent(first, self.shape, self.strides))
 
     def elements(self, units: Bytes) -> Bytes:
@@ -194,7 +194,7 @@ class _Units(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _units_of(bits: int, layout: Layout) -> _Units:
-    """The units that elements consist of; `bits` are the lowest three of their place."""
+    """The units that elements consist of; `bits` are the lowest three of their address."""
     shift = (bits + layout.span[0]) & 7
     steps = [abs(stride) for stride in layout.strides]
     inner = [k for k, size in enumerate(layout.shape) if size > 1 and steps[k]]
@@ -242,7 +242,7 @@ def _packed(units: Bytes, bits: int) -> Bytes:
     if bits == 1:
         return np.packbits(units, axis=-1, bitorder="little")
     words = units.view(f"u{8 // bits}")
-    top = 8 * (words.itemsize - 1)  # where a product has the sum of all units, each in its place
+    top = 8 * (words.itemsize - 1)  # where a product has the sum of all units, each in its address
     words *= words.dtype.type(sum(1 << top - k * (8 - bits) for k in range(words.itemsize)))
     words >>= words.dtype.type(top)
     return words.astype(np.uint8)
