@@ -77,8 +77,9 @@ class Traced(Tensor, traced=True):
 
     __slots__ = ("trace",)
     _instead = (
-        "a traced tensor has no {}: for t / 255 write t.dequantize(1 / 255), for (t - zero) * "
-        "scale t.dequantize(scale, zero_point=zero), for x / scale t.quantize(scale, dtype=...)"
+        "a traced tensor has no {}, and no values to compare: for t / 255 write t.dequantize(1 / "
+        "255), for (t - zero) * scale t.dequantize(scale, zero_point=zero), for x / scale "
+        "t.quantize(scale, dtype=...)"
     )
 
     layout: Recorded
