@@ -1,4 +1,4 @@
-"""The config and metadata of a destination: how its weights are stored."""
+"""The content of a destination's config.json and metadata: how its weights are stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Aliases of dtypes, such as bf16 and half, beside canonical names and those of vocabularies.
+"""Aliases of dtypes, such as bf16 and half; torch's dtypes. Names in ONNX and others: `table`.
 
 A name that means two dtypes, here or in a vocabulary, is ambiguous, and raises.
 """

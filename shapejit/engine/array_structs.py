@@ -1,4 +1,4 @@
-"""Kernels that read the structs of Python's and NumPy's objects: see `kernels.object_layouts`.
+"""Calls of `kernels.array_structs`, once the structs of objects are verified to be as expected.
 
 `verified` compares the structs of a few objects with what Python says of these, before any kernel
 relies on their layout.

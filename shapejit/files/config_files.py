@@ -1,4 +1,4 @@
-"""The config of a checkpoint and those of quantisers next to it: reading, and writing."""
+"""config.json and the configs of quantisers beside it: read into a Config, and made text again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transpositions and the like: which strategy, and which dims a tile has. `tables` has its size."""
+"""Tiles for transpositions and the like: which dims one has. `tables` bounds its bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Units: groups of elements that repeat at even distances, and are decoded in registers."""
+"""Finds the units (see `kernels.planes`) of codes that are decoded in registers."""
 
 from __future__ import annotations
 
