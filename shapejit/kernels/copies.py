@@ -100,9 +100,9 @@ def move_ends(target: Address, source: Address, nbytes: int, width: Any) -> None
 
 
 @inlined
-def move_run(target: Address, source: Address, nbytes: int) -> None:
-    """memcpy that is fast for short runs; the last move overlaps the previous one."""
-    if nbytes > CALLED:
+def move_run(target: Address, source: Address, nbytes: int, most: int = CALLED) -> None:
+    """memcpy that is fast for runs of at most `most` bytes; the last move overlaps the previous one."""
+    if nbytes > most:
         copy(target, source, nbytes)
     elif nbytes >= LINE:
         done = 0
@@ -153,6 +153,7 @@ def rows(
     at, interleaved = span[SPAN:], size_of(turns) == 2
     sources = places.shape[1] if interleaved else 1
     staged = stage != 0 and nbytes <= PAGE
+    called = PAGE if interleaved else CALLED  # memcpy: 1.1 to 1.3 x the time of lines in turn
     # The hardware prefetcher finds scattered long rows too late.
     far = loops[loops.shape[0] - 1, 1] * -(-AHEAD // nbytes)
     prefetched = nbytes if not interleaved and nbytes >= ASKED else 0
@@ -175,7 +176,7 @@ def rows(
                     if whole:
                         move_piece(stage + staged_bytes, source)
                     else:
-                        move_run(stage + staged_bytes, source, nbytes)
+                        move_run(stage + staged_bytes, source, nbytes, called)
                     staged_bytes += nbytes
                     if staged_bytes + nbytes > STAGE:
                         next_line, staged_bytes = flush(next_line, stage, line_offset, staged_bytes)
