@@ -80,7 +80,10 @@ class _Run:
         begins = (before % nbytes == 0) & (count >= 2 * WIDEST)  # some element begins a line
         head = np.where(begins, before // nbytes, count if self.streamed else 0)
         whole = count - head & -WIDEST
-        if not self.streamed:
+        if self.streamed:  # the lines at both ends are read before they are written
+            for end in (self.target, self.target + (count * nbytes - 1)):
+                llvm.prefetch(self.builder, end.value, True)
+        else:
             with self.builder.if_then((head != 0).value):
                 self._elements(zero, WIDEST)
         with self.builder.if_then((whole != 0).value):
@@ -214,7 +217,7 @@ class _Run:
         nbytes = self.conversion.source.nbytes
         begin = self.source + index * nbytes
         codes = load(begin, f"u{nbytes}", lanes)
-        if lanes > LANES:
+        if lanes > LANES and self.conversion.source.bits >= 8:  # packed ones are on the stage
             for line in range(0, lanes * nbytes, LINE):
                 llvm.prefetch(self.builder, (begin + (AHEAD + line)).value)
         return codes

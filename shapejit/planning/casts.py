@@ -129,6 +129,14 @@ def _parts(dims: Sequence[Dim], bits: int, unit: int) -> list[int]:
     if parts[last] > RUN:
         steps = -(-dims[last].size // RUN)
         parts[last] = min(RUN, -(-dims[last].size // steps // LINE) * LINE)
+    # Dims that are contiguous with the last one, such as blocks with a scale each, belong to a run.
+    length = parts[last]
+    for k in range(last - 1, -1, -1):
+        dense = dims[k].source == bits * length and dims[k].target == unit * length
+        if not dense or parts[k + 1] < dims[k + 1].size:
+            break
+        parts[k] = max(parts[k], min(dims[k].size, RUN // length))
+        length *= parts[k]
     return parts
 
 
