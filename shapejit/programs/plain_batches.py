@@ -43,7 +43,7 @@ def reshaped(
     if not are_exact(items):
         return None
     short = out is None or len(items) <= thresholds.SHORT
-    faster = always or (short and sum(map(_SIZE, items)) < 4 * thresholds.NUMPY_BELOW)
+    faster = always or (short and _have_few(items))
     if not faster and (copy or out is not None or not all(map(_CONTIGUOUS, items))):
         return None
     plain = dict, list, tuple
@@ -69,6 +69,12 @@ def reshaped(
     for x, into in zip(items, outs, strict=True):
         into.reshape(x.shape)[...] = x
     return outs
+
+
+def _have_few(items: tuple[Any, ...]) -> bool:
+    """Whether NumPy copies their elements faster; of large batches the first tensors tell."""
+    most = 4 * thresholds.NUMPY_BELOW
+    return sum(map(_SIZE, items[:256])) < most and sum(map(_SIZE, items)) < most
 
 
 def _fit(items: Sequence[Any], shapes: Sequence[Any], outs: Sequence[Any]) -> bool:
