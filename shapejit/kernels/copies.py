@@ -101,7 +101,7 @@ def move_ends(target: Address, source: Address, nbytes: int, width: Any) -> None
 
 @inlined
 def move_run(target: Address, source: Address, nbytes: int, most: int = CALLED) -> None:
-    """memcpy that is fast for runs of at most `most` bytes; the last move overlaps the previous one."""
+    """memcpy, fast for runs of at most `most` bytes; the last move overlaps the previous one."""
     if nbytes > most:
         copy(target, source, nbytes)
     elif nbytes >= LINE:
