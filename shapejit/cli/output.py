@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -91,9 +90,14 @@ def collapsed(texts: Iterable[str]) -> Iterator[str]:
 
     >>> [*collapsed(["layers.0.q is odd", "layers.1.q is odd"])]
     ['layers.#.q is odd x 2']
+    >>> [*collapsed(["layers.0.q is odd"])]
+    ['layers.0.q is odd']
     """
-    for text, count in Counter(NUMBER.sub("#", text) for text in texts).items():
-        yield escaped(text) + times(count)
+    found: dict[str, list[str]] = {}
+    for text in texts:
+        found.setdefault(NUMBER.sub("#", text), []).append(text)
+    for alike, each in found.items():
+        yield escaped(alike if len(each) > 1 else each[0]) + times(len(each))
 
 
 def ratio(value: float | None) -> str:

@@ -69,8 +69,9 @@ class _Other(NamedTuple):
         return head.startswith(self.heads)
 
 
+_PICKLES = tuple(bytes((0x80, protocol)) for protocol in range(2, 6))
 _OTHERS = (
-    _Other(tuple(bytes((0x80, n)) for n in range(2, 6)), (".pkl",), "a pickle (PyTorch?)"),
+    _Other(_PICKLES, (".pkl",), "a pickle (of PyTorch before 1.6? torch.save writes it anew)"),
     _Other((b"\x89HDF\r\n\x1a\n",), (".h5", ".hdf5"), "HDF5 (Keras?)"),
     _Other((b"\x1f\x8b",), (".gz",), "gzip"),
     _Other((b"\x28\xb5\x2f\xfd",), (".zst",), "Zstandard"),
