@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ..errors import FormatError
+from ..errors import FormatError, shown
 from ..quantization.configuration import (
     COMFY,
     CONFIG,
@@ -45,7 +45,8 @@ def rewritten(tensors: Tensors) -> dict[str, Any]:
             both = ", ".join(sorted(schemes | left))
             raise FormatError(f"{CONFIG} cannot describe weights of several schemes: {both}")
         for scheme in schemes:
-            made = declaration(scheme, _settings(scheme, parts), made)
+            modules = {part.whole.name.removesuffix(".weight") for part in parts}
+            made = declaration(scheme, _settings(scheme, parts), made, modules)
         if not schemes and not left:
             made = without(made)
         elif decoded:
@@ -93,6 +94,16 @@ def described_by_config(facts: Mapping[str, Any], tensors: Tensors) -> list[str]
         return []
     made = {part.whole.scheme for part in encoded(tensors)}
     return sorted(made | {weight.scheme for weight in staying(tensors)})
+
+
+def undescribed(path: str, tensors: Tensors) -> Iterator[str]:
+    """A warning of quantised weights in a folder that has no config to describe them."""
+    schemes = sorted({part.whole.scheme for part in encoded(tensors)})
+    if schemes and not tensors.config.text:
+        yield (
+            f"{shown(path)}: nothing tells of its quantised weights ({', '.join(schemes)}), "
+            f"since the source has no {CONFIG}"
+        )
 
 
 def _settings(scheme: str, parts: Iterable[PartOf]) -> dict[str, Any]:

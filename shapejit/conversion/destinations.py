@@ -89,7 +89,8 @@ class LocalFolder:
                 yield
             except OSError as fault:
                 if fault.filename in (None, target) or str(fault.filename).startswith(own):
-                    raise OSError(fault.errno, fault.strerror, name) from fault
+                    missing = self._parent if not os.path.isdir(self._parent) else name
+                    raise OSError(fault.errno, fault.strerror, missing) from fault
                 raise
 
     def _clean_up(self, keep: bool) -> None:

@@ -22,7 +22,7 @@ from ..files.places import places
 from ..files.writing import Progress
 from . import single_files
 from .described import Report, described
-from .destination_config import facts_after, rewritten
+from .destination_config import facts_after, rewritten, undescribed
 from .destinations import destination
 from .folders import MAX_SHARD, Folder, nbytes_of, planned_folder
 from .proof import prove
@@ -86,6 +86,7 @@ def _report(tensors: Tensors, path: Path, folder: Folder | None, settings: Setti
         warnings += single_files.metadata_warnings(file_name(path), tensors)
     else:
         changes = [c for shard in settings.own(folder) for c in shard.changes]
+        warnings += undescribed(folder.path, tensors)
     written = sum(c.nbytes for c in changes) if settings.commit is None else 0
     return Report(
         tensors=len(changes),

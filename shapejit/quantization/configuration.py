@@ -17,6 +17,8 @@ CONFIG = "config.json"
 QUANTIZER_CONFIG_FILES = ("quant_config.json", "quantize_config.json", "hf_quant_config.json")
 _PARTS = ("_config", *QUANTIZER_CONFIG_FILES)
 WHOLE = "the config"
+# The keys under which quantisers list modules that are not quantised.
+LEFT_OUT = ("ignore", "modules_to_not_convert", "exclude_modules", "ignored_layers")
 COMFY = "_quantization_metadata"  # of ComfyUI's files: JSON in a string
 # The keys of config.json for each setting that `Scheme.decode` takes.
 _SETTINGS = {
@@ -71,6 +73,18 @@ class Declared:
         """
         found = ((where, each.get(key)) for where, each in self.sections.items())
         return {str(value).lower(): where for where, value in found if value not in (None, "")}
+
+    def left_out(self, prefix: str) -> str:
+        """The section and key that list a module as not quantised; empty if none does.
+
+        >>> declared({"quantization_config": {"ignore": ["lm_head"]}}).left_out("lm_head")
+        'quantization_config.ignore'
+        """
+        for where, section in self.sections.items():
+            for key in LEFT_OUT:
+                if is_a(listed := section.get(key), list) and prefix in listed:
+                    return f"{where}.{key}"
+        return ""
 
     def cache_scales(self, names: Iterable[str]) -> set[str]:
         """The names that are scales of a quantised KV cache, if the config declares one.

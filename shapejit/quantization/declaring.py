@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from ..errors import FormatError
-from .configuration import CONFIG, KEYS, completed, is_part, sections
+from .configuration import CONFIG, KEYS, LEFT_OUT, completed, is_part, sections
 
 __all__ = ["declaration", "left_out", "of_dtype", "without"]
 
 _DTYPE = ("torch_dtype", "dtype")
 # The configs of parts of the model that have the model's dtype.
 _NESTED = ("text_config", "language_config", "llm_config", "thinker_config")
-# The names under which quantisers list modules that are not quantised.
-_LISTS = ("ignore", "modules_to_not_convert", "exclude_modules")
 _COMPRESSED = "compressed-tensors"
 
 Settings = Mapping[str, Any]
@@ -44,42 +42,45 @@ _MX = {"group_size": 32, "scale_dtype": "torch.uint8", "zp_dtype": "torch.uint8"
 
 # One row per scheme: the key of the config, the list of modules left out, the rest.
 _ROWS: dict[str, tuple[str, str, Callable[[Settings], dict[str, Any]]]] = {
-    "fp8:block": (KEYS[0], _LISTS[1], lambda s: {
+    "fp8:block": (KEYS[0], LEFT_OUT[1], lambda s: {
         "quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
         "weight_block_size": list(s["weight_block_size"])}),
     # compressed-tensors, quantization/quant_scheme.py: FP8_DYNAMIC, INT8_W8A8, MXFP4A16, MXFP8A16
-    "fp8:channel": (KEYS[0], _LISTS[0], lambda s: _compressed(
+    "fp8:channel": (KEYS[0], LEFT_OUT[0], lambda s: _compressed(
         "float-quantized", _bytes("float", "channel"), _bytes("float", "token"))),
-    "fp8:tensor": (KEYS[0], _LISTS[0], lambda s: _compressed(
+    "fp8:tensor": (KEYS[0], LEFT_OUT[0], lambda s: _compressed(
         "float-quantized", _bytes("float", "tensor"))),
-    "int8:compressed-tensors": (KEYS[0], _LISTS[0], lambda s: _compressed(
+    "int8:compressed-tensors": (KEYS[0], LEFT_OUT[0], lambda s: _compressed(
         "int-quantized", _bytes("int", "channel"), _bytes("int", "token"))),
-    "mxfp4:compressed-tensors": (KEYS[0], _LISTS[0], lambda s: _compressed(
+    "mxfp4:compressed-tensors": (KEYS[0], LEFT_OUT[0], lambda s: _compressed(
         "mxfp4-pack-quantized", {**_bytes("float", "group", **_MX), "num_bits": 4})),
-    "mxfp8:compressed-tensors": (KEYS[0], _LISTS[0], lambda s: _compressed(
+    "mxfp8:compressed-tensors": (KEYS[0], LEFT_OUT[0], lambda s: _compressed(
         "mxfp8-quantized", _bytes("float", "group", **_MX))),
-    "mxfp4:gpt-oss": (KEYS[0], _LISTS[1], lambda s: {"quant_method": "mxfp4"}),
-    "nvfp4:modelopt": (KEYS[0], _LISTS[0], lambda s: {
+    "mxfp4:gpt-oss": (KEYS[0], LEFT_OUT[1], lambda s: {"quant_method": "mxfp4"}),
+    "nvfp4:modelopt": (KEYS[0], LEFT_OUT[0], lambda s: {
         "quant_method": "modelopt", "quant_algo": "NVFP4", "producer": {"name": "modelopt"}}),
-    "nvfp4:compressed-tensors": (KEYS[0], _LISTS[0], lambda s: _compressed(
+    "nvfp4:compressed-tensors": (KEYS[0], LEFT_OUT[0], lambda s: _compressed(
         "nvfp4-pack-quantized",
         {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16})),
-    "int4:compressed-tensors": (KEYS[0], _LISTS[0], _int4),
-    "gptq": (KEYS[0], _LISTS[1], lambda s: {
+    "int4:compressed-tensors": (KEYS[0], LEFT_OUT[0], _int4),
+    "gptq": (KEYS[0], LEFT_OUT[1], lambda s: {
         "quant_method": "gptq", "bits": s["bits"], "group_size": s["group_size"],
         "desc_act": False, "sym": False, "checkpoint_format": "gptq"}),
-    "awq": (KEYS[0], _LISTS[1], lambda s: {
+    "awq": (KEYS[0], LEFT_OUT[1], lambda s: {
         "quant_method": "awq", "bits": s["bits"], "group_size": s["group_size"],
         "zero_point": True, "version": "gemm"}),
     "mlx": (KEYS[2], "", lambda s: {"bits": s["bits"], "group_size": s["group_size"]}),
 }  # fmt: skip
 
 
-def declaration(scheme: str, settings: Settings, config: Mapping[str, Any]) -> dict[str, Any]:
+def declaration(
+    scheme: str, settings: Settings, config: Mapping[str, Any], modules: Collection[str] = ()
+) -> dict[str, Any]:
     """A config with its quantisation section replaced by that of weights in `scheme`.
 
-    `settings` are those of the weights' parts, as `Scheme.decode` takes them. Raises
-    FormatError for schemes that loaders do not find by a config.
+    `settings` are those of the weights' parts, as `Scheme.decode` takes them; `modules` have such
+    weights, and are not listed as left out any more. Raises FormatError for schemes that loaders do
+    not find by a config.
 
     >>> declaration("mxfp4:gpt-oss", {}, {"model_type": "gpt_oss"})
     {'model_type': 'gpt_oss', 'quantization_config': {'quant_method': 'mxfp4'}}
@@ -88,8 +89,9 @@ def declaration(scheme: str, settings: Settings, config: Mapping[str, Any]) -> d
         known = ", ".join(_ROWS)
         raise FormatError(f"{CONFIG} cannot describe {scheme}, only {known}")
     key, names, made = _ROWS[scheme]
-    lists = (each.get(name) for each in sections(config).values() for name in _LISTS)
-    skipped = next((given for given in lists if given and isinstance(given, list)), [])
+    lists = (each.get(name) for each in sections(config).values() for name in LEFT_OUT)
+    listed = next((given for given in lists if given and isinstance(given, list)), [])
+    skipped = [module for module in listed if module not in modules]
     try:
         said = made(settings)
     except KeyError as missing:
@@ -124,7 +126,7 @@ def left_out(
     made = dict(config)
     for path, said in sections(config).items():
         compressed = said.get("quant_method") in (_COMPRESSED, "modelopt")
-        name = next((k for k in _LISTS if k in said), _LISTS[0] if compressed else _LISTS[1])
+        name = next((k for k in LEFT_OUT if k in said), LEFT_OUT[0] if compressed else LEFT_OUT[1])
         listed = said.get(name) if isinstance(said.get(name), list) else []
         new = {**said, name: [*dict.fromkeys([*(listed or []), *modules])]}
         made = _put(made, path, completed(new, facts))
