@@ -28,7 +28,7 @@ from .kernel_names import Name
 from .system import PerProcess, register_at_fork
 
 BUILDER_IDLE = 10.0  # seconds after which a builder is no longer kept
-SILENCE = 60.0  # seconds without a sign of life after which it is ended
+SILENCE = 300.0  # seconds without a sign of life after which it is ended: cores may be busy
 WAITS = (
     12  # into which SILENCE is divided: while all processes are stopped, only one of them passes
 )
