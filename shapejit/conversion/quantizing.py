@@ -146,11 +146,7 @@ def unquantised(tensors: Tensors) -> list[str]:
 
     Stacked experts are named by their module, which readers replace as a whole.
     """
-    parts = [
-        name
-        for name, change in tensors.changes.items()
-        if isinstance(change.source, PartOf) and not change.source.made_of  # not repacked codes
-    ]
+    parts = [name for name, change in tensors.changes.items() if isinstance(change.source, PartOf)]
     made = list[str]()
     for name, change in tensors.changes.items():
         if change.dtype.kind != "float" or change.dtype.bits < 16 or len(change.shape) < 2:

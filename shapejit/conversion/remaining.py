@@ -19,23 +19,16 @@ from ..quantization.rows import ROWS
 from ..shapes.layout import Layout
 from .actions import Joined
 from .changes import Change
+from .repacks import Repacked
 from .tensors import Tensors
 from .weights import PartOf
-
-
-def leaves(x: Planned) -> Iterator[Planned]:
-    """The tensors that a tensor consists of: stored, decoded or encoded ones."""
-    if not x.made_of:
-        yield x
-    for part in x.made_of:
-        yield from leaves(part)
 
 
 def uses(tensors: Tensors) -> dict[str, list[Change]]:
     """The tensors of the destination that contain each stored one, except as a decoded weight."""
     made = dict[str, list[Change]]()
     for change in tensors.changes.values():
-        for leaf in leaves(change):
+        for leaf in change.leaves:
             if isinstance(leaf, Stored):
                 made.setdefault(leaf.name, []).append(change)
     return made
@@ -43,7 +36,7 @@ def uses(tensors: Tensors) -> dict[str, list[Change]]:
 
 def encoded(tensors: Tensors) -> list[PartOf]:
     """The parts of weights that are stored in a scheme now, as quantised or converted by rules."""
-    found = (leaf for change in tensors.changes.values() for leaf in leaves(change))
+    found = (leaf for change in tensors.changes.values() for leaf in change.leaves)
     return [leaf for leaf in found if isinstance(leaf, PartOf)]
 
 
@@ -97,7 +90,7 @@ def _is_meant(change: Change, described: bool) -> bool:
 
     If quantised weights are still `described` by a config, permuted integers may be codes.
     """
-    if change.casts or isinstance(change.source, PartOf):
+    if change.casts or isinstance(change.source, Repacked):
         return True
     return not described and change.dtype.kind == "integer" and bool(change.ops)
 

@@ -4,22 +4,61 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
+from dataclasses import dataclass
 from math import prod
 
 from ..arrays.tensor import Tensor, asarray
 from ..dtypes.table import DType, dtype
-from ..errors import FormatError, ReshapeError, quoted, shape_text
+from ..errors import FormatError, ReshapeError, about, quoted, shape_text
+from ..files.planned import Planned
 from ..operations.codes import memory
 from ..packings.packing import Packing
 from ..packings.repacking import repack
 from ..packings.rows import formats
 from .changes import Change
-from .remaining import leaves
 from .tensors import Rule, Tensors
-from .weights import PartOf, Whole
+from .weights import PartOf
 
 _PROBE = 3072  # elements of a dim that every format can store
+
+
+@dataclass(frozen=True, eq=False)
+class Repacked(Planned):
+    """The codes of a tensor in another packing format; `elements` is their shape."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+    base: Change
+    elements: tuple[int, ...]
+    codes: DType
+    formats: tuple[str, str]
+
+    @property
+    def made_of(self) -> Sequence[Planned]:
+        """The tensor whose codes they are."""
+        return (self.base,)
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """Both formats."""
+        return self.formats
+
+    @property
+    def unit(self) -> int:
+        """All rows are made at once: the codes of one may be anywhere in the other tensor."""
+        return self.count
+
+    @property
+    def held(self) -> int:
+        """Both tensors, and codes with a byte each, several times."""
+        return self.base.held + self.base.nbytes + self.nbytes + 5 * prod(self.elements)
+
+    def rows(self, begin: int, end: int) -> Tensor:
+        """All rows."""
+        raw, (source, target) = memory(self.base.tensor()).data, self.formats
+        with about(f"weight {quoted(self.base.name)}"):
+            made = repack(raw, shape=self.elements, dtype=self.codes, source=source, target=target)
+        return asarray(made)
 
 
 def repacked(r: Rule, tensors: Tensors) -> None:
@@ -29,26 +68,14 @@ def repacked(r: Rule, tensors: Tensors) -> None:
     for name, _ in tensors.matching(r):
         with tensors.named(name, r):
             base, codes = tensors.changes[name], dtype(kind)
-            for leaf in leaves(base):
+            for leaf in base.leaves:
                 if isinstance(leaf, PartOf):  # which the config will describe
                     raise FormatError(f"an earlier rule stored its weight as {leaf.whole.scheme}")
             elements = _elements(given, base, codes)
             stored = wanted.stored_rows(given.rows_of(elements), codes, None)
-            unit = dtype(stored.unit)
-            make = partial(_made, base, elements, codes, given.name, wanted.name)
-            # Both tensors, and codes with a byte each, several times.
-            nbytes = base.nbytes + unit.nbytes(prod(stored.shape))
-            held = base.held + nbytes + 5 * prod(elements)
-            whole = Whole(wanted.name, name, given.name, base.reads, held, make, (base,))
-            tensors.changes[name] = Change.of(name, PartOf(unit, stored.shape, whole, "", {}))
-
-
-def _made(
-    base: Change, elements: Sequence[int], codes: DType, source: str, target: str
-) -> dict[str, Tensor]:
-    """All codes: those of a row may be anywhere in the other tensor."""
-    raw = memory(base.tensor()).data
-    return {"": asarray(repack(raw, shape=elements, dtype=codes, source=source, target=target))}
+            unit, both = dtype(stored.unit), (given.name, wanted.name)
+            made = Repacked(unit, stored.shape, base, elements, codes, both)
+            tensors.changes[name] = Change.of(name, made)
 
 
 def _elements(row: Packing, stored: Change, codes: DType) -> tuple[int, ...]:

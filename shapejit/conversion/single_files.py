@@ -20,7 +20,7 @@ from ..quantization.configuration import CONFIG
 from ..quantization.rows import BY_NAME, ROWS
 from .changes import Change, check_written, to_write
 from .destination_config import described_by_config, facts_after, metadata_after, rewritten
-from .remaining import in_runs, leaves, uses
+from .remaining import in_runs, uses
 from .tensors import Tensors
 from .weights import PartOf
 
@@ -119,7 +119,7 @@ def file_types(tensors: Tensors) -> dict[str, str]:
 
     made = dict[str, str]()
     for name, change in tensors.changes.items():
-        kinds = {*map(type_of, leaves(change))}
+        kinds = {*map(type_of, change.leaves)}
         kind = kinds.pop() if len(kinds) == 1 else None
         if kind in _TYPES and in_runs(change, _nbytes(kind), type_of) is not None:
             made[name] = kind

@@ -114,7 +114,7 @@ class Whole:
     """A weight stored in `scheme`: `make` computes all parts at once, with `held` bytes of memory.
 
     `name` is that of the weight, `origin` its scheme in the source ("": plain floats), and `reads`
-    are its tensors there; `made_of` a tensor whose codes it keeps, in another packing format.
+    are its tensors there.
     """
 
     scheme: str
@@ -123,15 +123,11 @@ class Whole:
     reads: Sequence[Stored]
     held: int
     make: Callable[[], Mapping[str, Tensor]]
-    made_of: Sequence[Planned] = ()
 
     def parts(self) -> Mapping[str, Tensor]:
-        """Its parts, which are cached until those of another weight are computed.
-
-        Repacked codes are a single part: no other one is written after it.
-        """
+        """Its parts, which are cached until those of another weight are computed."""
         with about(f"weight {quoted(self.name)}"):
-            made: Mapping[str, Tensor] = self.make() if self.made_of else LATEST.of(self, self.make)
+            made: Mapping[str, Tensor] = LATEST.of(self, self.make)
         return made
 
 
@@ -189,11 +185,6 @@ class PartOf(Planned):
     whole: Whole
     key: str
     settings: Mapping[str, Any]
-
-    @property
-    def made_of(self) -> Sequence[Planned]:
-        """The tensor whose codes it has, in another packing format."""
-        return self.whole.made_of
 
     @property
     def reads(self) -> Sequence[Stored]:

@@ -54,7 +54,6 @@ FORMATS = (
     FileFormat("onnx", (".onnx",), lambda _: False, True, ("source",)),
 )
 _SAFETENSORS = FORMATS[1]
-_HEAD = 512  # bytes by which a format is recognised
 
 
 class _Other(NamedTuple):
@@ -294,7 +293,7 @@ def _recognised(name: str) -> tuple[FileFormat, File | None]:
     if place.is_folder(name):
         return FORMATS[0], None
     file = place.open(name)
-    head = bytes(file.bytes(0, min(file.size, _HEAD)))
+    head = bytes(file.head)
     found = next((row for row in (*FORMATS, *_OTHERS) if row.begins(head)), _of_suffix(name))
     if isinstance(found, FileFormat):
         return found, file

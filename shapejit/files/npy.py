@@ -22,7 +22,7 @@ from ..dtypes.table import DType
 from ..errors import FileFormatError, quoted, shortened
 from ..shapes.layout import Layout
 from .checkpoint import Checkpoint, size_in_bits
-from .open_files import File
+from .open_files import File, stream
 from .paths import Path, file_name
 from .pieces import whole_elements
 from .places import opened
@@ -69,18 +69,17 @@ def read(path: Path) -> Checkpoint:
     """
     name = file_name(path)
     file = opened(name)
-    found = member(file, NAME, 0, file.size)
+    found = member(file, NAME, 0, file.size, stream(file))
     return Checkpoint(name, "npy", {NAME: found}, None, found.begin)
 
 
-def member(file: File, name: str, begin: int, size: int, head: IO[bytes] | None = None) -> Stored:
+def member(file: File, name: str, begin: int, size: int, source: IO[bytes]) -> Stored:
     """The tensor whose NPY bytes are the `size` bytes from byte `begin` of a file.
 
-    `head` is where its header is read, unless that is the file.
+    `source` is read from their first byte on.
     """
-    raw = head or io.BytesIO(file.bytes(begin, min(size, _MAX_START), name))
-    shape, fortran, descr, start = _header(file.path, name, _Head(raw))
-    start += begin
+    head = _Head(source, size)
+    shape, fortran, descr = _header(file.path, name, head)
     kind = _KINDS.get(descr)
     if kind is None:
         raise FileFormatError(file.path, name, _unknown(descr))
@@ -88,11 +87,11 @@ def member(file: File, name: str, begin: int, size: int, head: IO[bytes] | None 
         raise FileFormatError(file.path, name, f"its shape {quoted(repr(shape), 60)} is invalid")
     item = 8 * _item(kind)
     need = size_in_bits(file.path, name, shape, item) // 8
-    if need != begin + size - start:
-        reason = f"its elements are {need} bytes, but {begin + size - start} follow its header"
+    if need != head.left:
+        reason = f"its elements are {need} bytes, but {head.left} follow its header"
         raise FileFormatError(file.path, name, reason)
     layout = _layout(shape, kind.bits, item, fortran)
-    return Stored(file, name, start, kind, layout)
+    return Stored(file, name, begin + size - head.left, kind, layout)
 
 
 def _layout(shape: tuple[int, ...], bits: int, item: int, fortran: bool) -> Layout:
@@ -105,28 +104,36 @@ def _layout(shape: tuple[int, ...], bits: int, item: int, fortran: bool) -> Layo
 
 
 class _Head:
-    """Reads a header, of which NumPy may take as many bytes as it says that it has."""
+    """Reads a header, of which NumPy may take as many bytes as it says that it has.
 
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file, self.tell = file, file.tell
+    `left` are the bytes of the array after what has been read.
+    """
+
+    def __init__(self, source: IO[bytes], size: int) -> None:
+        self._source, self.left = source, size
 
     def read(self, size: int = -1) -> bytes:
         if not 0 <= size <= _MAX_START:
             raise ValueError(f"it has {size} bytes")
-        return self._file.read(size)
+        found = self._source.read(min(size, self.left))
+        self.left -= len(found)
+        return found
 
 
-def _header(path: str, name: str, head: _Head) -> tuple[tuple[int, ...], bool, Any, int]:
-    """The shape, whether it is in column-major order, the dtype, and the size of the header."""
+def _header(path: str, name: str, head: _Head) -> tuple[tuple[int, ...], bool, Any]:
+    """The shape, whether it is in column-major order, and the dtype."""
     try:
         version = numpy_format.read_magic(head)
         read = _READERS.get(version)
         if read is None:
             raise ValueError("version {}.{} of the format is unknown".format(*version))
-        return *read(head), head.tell()
+        found: tuple[tuple[int, ...], bool, Any] = read(head)
+    except FileFormatError as fault:
+        raise FileFormatError(path, name, fault.reason) from None
     except _FAULTS as fault:
         reason = f"its header is not one of an NPY array: {shortened(str(fault), 200)}"
         raise FileFormatError(path, name, reason) from None
+    return found
 
 
 def _unknown(descr: Any) -> str:

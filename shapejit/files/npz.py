@@ -110,7 +110,7 @@ def read(path: Path) -> Checkpoint:
             if spans[-1][2] > file.size:
                 raise FileFormatError(path, name, "its data end beyond the file")
             if info.compress_type == ZIP_STORED:
-                members[name] = npy.member(file, name, begin, info.file_size)
+                members[name] = npy.member(file, name, begin, info.file_size, source)
             else:
                 inflated = _Inflated(archive, info, path, name)
                 members[name] = npy.member(inflated, name, 0, info.file_size, head)

@@ -25,6 +25,7 @@ CHANGED = "it was changed while it was read"
 # One map per file, however often it is opened: each map holds a descriptor. The key distinguishes a
 # changed file from the one that was mapped.
 _maps = WeakValueDictionary[tuple[int, int, int, int], mmap.mmap]()
+_HEAD = 512  # bytes by which a format is recognised
 _WINDOW = 1 << 16  # bytes of a header that are read at a time
 
 
@@ -58,6 +59,11 @@ class File:
         Compressed bytes are decompressed.
         """
         raise NotImplementedError
+
+    @property
+    def head(self) -> bytearray:
+        """The first bytes, by which formats are recognised."""
+        return self.bytes(0, min(self.size, _HEAD))
 
     def bytes(self, at: int, count: int, tensor: str | None = None) -> bytearray:
         """`count` bytes from byte `at`."""

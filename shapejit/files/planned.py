@@ -49,6 +49,14 @@ class Planned(ABC):
         return ()
 
     @property
+    def leaves(self) -> Iterator[Planned]:
+        """The tensors that it consists of in the end: stored, decoded or encoded ones."""
+        if not self.made_of:
+            yield self
+        for part in self.made_of:
+            yield from part.leaves
+
+    @property
     def reads(self) -> Sequence[Any]:
         """The tensors in files (Stored) that it is computed from."""
         return [stored for part in self.made_of for stored in part.reads]
@@ -189,12 +197,8 @@ class View(Planned):
     def rows(self, begin: int, end: int) -> Tensor:
         """Some rows, from as few rows of the base as necessary."""
         if end - begin == self.count:
-            return self.tensor()
+            return filled(self.pieces(), self.dtype, self.shape)
         return self.base.with_layout(self.seen.narrow(0, begin, end - begin, 1)).tensor()
-
-    def tensor(self) -> Tensor:
-        """All rows."""
-        return filled(self.pieces(), self.dtype, self.shape)
 
     def pieces(self) -> Iterator[Bytes]:
         """The packed elements; a view of all elements in order is not copied."""

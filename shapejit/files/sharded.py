@@ -29,7 +29,6 @@ _PICKLE = re.compile(
     r"(pytorch_model|diffusion_pytorch_model|adapter_model|consolidated|model)[^/]*\.(bin|pth?)"
 )
 _NUMBERED = re.compile(r"-[0-9]{5}-of-[0-9]{5}\.[a-z]+$")
-_HEAD = 512  # bytes by which a file is recognised
 _MAX_INDEX = 100_000_000  # bytes, as of a safetensors header
 
 
@@ -112,9 +111,8 @@ def _chosen(folder: str) -> tuple[str, list[str]]:
 
 def _file(path: str) -> Checkpoint:
     """A file with tensors, of safetensors or of PyTorch."""
-    file = opened(path)
-    head = bytes(file.bytes(0, min(file.size, _HEAD)))
-    return pytorch.read(path) if pytorch.begins(head) else safetensors.read(path)
+    by_torch = pytorch.begins(bytes(opened(path).head))
+    return pytorch.read(path) if by_torch else safetensors.read(path)
 
 
 def _file_metadata(file: Checkpoint) -> Mapping[str, str] | None:

@@ -12,8 +12,6 @@ from .naming import names_from, parted
 from .parts import Found
 from .rows import BY_NAME
 
-__all__ = ["BUFFERS", "IRRELEVANT", "Held", "holds_codes", "unaccounted"]
-
 _CODE_BITS = 32  # of the widest words of packed codes; PyTorch's indices have 64
 
 # Integer tensors that are no codes: regular expressions of whole names, and what they are.

@@ -17,8 +17,6 @@ from ..runtime.ndarrays import is_mapping
 from .configuration import KEYS, QUANTIZER_CONFIG_FILES, WHOLE, Declared, groups_of, parts
 from .rows import ROWS
 
-__all__ = ["malformed", "unknown_keys", "unknown_values"]
-
 # Keys that do not change a stored weight, or repeat facts of its tensors.
 _HARMLESS = {
     "sizes that detection reads, and what the parts of a weight show by themselves":

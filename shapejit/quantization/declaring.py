@@ -8,8 +8,6 @@ from typing import Any
 from ..errors import FormatError
 from .configuration import CONFIG, KEYS, LEFT_OUT, completed, is_part, sections
 
-__all__ = ["declaration", "left_out", "of_dtype", "without"]
-
 _DTYPE = ("torch_dtype", "dtype")
 # The configs of parts of the model that have the model's dtype.
 _NESTED = ("text_config", "language_config", "llm_config", "thinker_config")
