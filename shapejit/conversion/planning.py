@@ -63,18 +63,18 @@ def folder_of(tensors: Tensors, path: Path, settings: Settings) -> Folder | None
     apart, blocks of GGUF in a file that names no types, and codes whose sizes only a node of ONNX
     states.
     """
-    name, source = file_name(path), tensors.checkpoint.path
-    place, home = places(name), places(source)
+    name, source = file_name(path), tensors.checkpoint
+    place = places(name)
     place.fresh(name)
     suffix = file_formats.has_suffix(name)
-    if tensors.checkpoint.format != "sharded" or (suffix and not place.is_folder(name)):
+    if source.format != "sharded" or (suffix and not place.is_folder(name)):
         single_files.check(name, tensors)
         check_parts(tensors, tensors.config.facts, single_files.results(tensors))
         return None
     content = rewritten(tensors)
     check_parts(tensors, facts_after(content, tensors), single_files.results(tensors))
-    source = source if home.is_folder(source) else home.parent(source) or os.curdir
-    return planned_folder(tensors, source, name, content, settings.max_shard)
+    home = source.folder or os.curdir
+    return planned_folder(tensors, home, name, content, settings.max_shard)
 
 
 def _report(tensors: Tensors, path: Path, folder: Folder | None, settings: Settings) -> Report:

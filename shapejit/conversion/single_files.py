@@ -62,19 +62,14 @@ def metadata_warnings(path: str, tensors: Tensors) -> Iterator[str]:
     with suppress(FormatError):  # of what no config can tell
         content = rewritten(tensors)
         schemes = described_by_config(facts_after(content, tensors), tensors)
-    beside = content == tensors.config.content and _folder_of(path) == _folder_of(source.path)
-    if schemes and not beside:
+    folders = (places(path).parent(path) or os.curdir, source.folder or os.curdir)
+    beside = len({places(folder).real(folder) for folder in folders}) == 1
+    if schemes and not (beside and content == tensors.config.content):
         yield (
             f"{shown(path)}: nothing beside it tells of its quantised weights "
             f"({', '.join(schemes)}), as {CONFIG} does in a folder: convert to a folder, or "
             f"decode them (--to bf16)"
         )
-
-
-def _folder_of(path: str) -> str:
-    """The folder of a file, or a folder itself."""
-    place = places(path)
-    return place.real(path if place.is_folder(path) else place.parent(path) or os.curdir)
 
 
 def write(path: Path, tensors: Tensors, progress: Progress, verify: bool) -> None:

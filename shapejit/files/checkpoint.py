@@ -12,6 +12,7 @@ from ..errors import FileFormatError, quoted, shape_text, shown
 from ..quantization.parts import WeightNode
 from ..runtime.ndarrays import MOST_DIMS
 from ..shapes.arithmetic import MAX_SIZE
+from .places import places
 from .stored import Stored
 
 S = TypeVar("S")
@@ -72,6 +73,12 @@ class Checkpoint:
     of_files: Mapping[str, str] | None = None
     stem: str = "model"
     own: Any = None
+
+    @property
+    def folder(self) -> str:
+        """The folder that it is, or that holds it; empty for the current one."""
+        place = places(self.path)
+        return self.path if place.is_folder(self.path) else place.parent(self.path)
 
     @property
     def nbytes(self) -> int:

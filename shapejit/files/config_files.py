@@ -47,9 +47,8 @@ def configuration(checkpoint: Checkpoint) -> Config:
     FileFormatError if a file is not a JSON object, has more than 16 MB, or is a link out of the
     folder.
     """
-    path, metadata, facts = checkpoint.path, checkpoint.metadata or {}, dict[str, Any]()
-    place, sharded = places(path), checkpoint.format == "sharded"
-    folder = path if place.is_folder(path) else place.parent(path)
+    metadata, facts = checkpoint.metadata or {}, dict[str, Any]()
+    place, folder = places(checkpoint.path), checkpoint.folder
     found = {
         name: _read(place.inside(folder, name, None))
         for name in (CONFIG, *QUANTIZER_CONFIG_FILES)
@@ -60,6 +59,7 @@ def configuration(checkpoint: Checkpoint) -> Config:
     for name, (_, content) in found.items():
         facts |= content if name == CONFIG else {name: content}
     text, own = found.pop(CONFIG, ("", {}))
+    sharded = checkpoint.format == "sharded"
     return Config(facts, own, text, tuple(found)) if sharded else Config(facts, own)
 
 

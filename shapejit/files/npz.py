@@ -34,6 +34,7 @@ MAX_DECOMPRESSED = 1 << 30  # bytes of all members; or 100 times the file, if th
 _RATIO = 100
 _STEP = 1 << 20  # bytes that are decompressed at a time
 _DEFLATE = 1032  # bytes that one compressed byte can become at most
+_HEADERS = 1 << 12  # bytes that are read at a time: those of the ZIP's and the array's header
 _ENCRYPTED = 1
 _NO_DATA = "its data cannot be decompressed"
 _FAULTS = (BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError)
@@ -92,7 +93,11 @@ def read(path: Path) -> Checkpoint:
     """
     path = file_name(path)
     file = opened(path)
-    source, members, spans = stream(file), dict[str, Stored](), list[tuple[str, int, int]]()
+    source, members, spans = (
+        stream(file, _HEADERS),
+        dict[str, Stored](),
+        list[tuple[str, int, int]](),
+    )
     try:
         archive = ZipFile(source)
         infos = archive.infolist()

@@ -26,7 +26,6 @@ CHANGED = "it was changed while it was read"
 # changed file from the one that was mapped.
 _maps = WeakValueDictionary[tuple[int, int, int, int], mmap.mmap]()
 _HEAD = 512  # bytes by which a format is recognised
-_WINDOW = 1 << 16  # bytes of a header that are read at a time
 
 
 class File:
@@ -92,6 +91,9 @@ class _Raw(io.RawIOBase):
         self._at = offset
         return offset
 
+    def tell(self) -> int:
+        return self._at
+
     def readinto(self, memory: Any) -> int:
         count = min(len(memory), max(self._file.size - self._at, 0))
         self._file.read(memoryview(memory)[:count], self._at, None)
@@ -99,9 +101,9 @@ class _Raw(io.RawIOBase):
         return count
 
 
-def stream(file: File) -> io.BufferedReader:
-    """A File as a Python file, which reads 64 KiB at a time."""
-    return io.BufferedReader(_Raw(file), _WINDOW)
+def stream(file: File, window: int = 1 << 16) -> io.BufferedReader:
+    """A File as a Python file, which reads so many bytes at a time."""
+    return io.BufferedReader(_Raw(file), window)
 
 
 class OpenFile(File):
