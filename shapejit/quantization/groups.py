@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 from typing import Any, NamedTuple
 
@@ -172,6 +173,14 @@ class Group:
 
         None for numbers that are computed, or padded.
         """
+        return self._code_planes if numbers is self.form.codes else self._planes(numbers)
+
+    @cached_property
+    def _code_planes(self) -> list[tuple[Axes, int]] | None:
+        """Those of codes, which are asked for twice if they are not in the order of the result."""
+        return self._planes(self.form.codes)
+
+    def _planes(self, numbers: Numbers) -> list[tuple[Axes, int]] | None:
         if numbers.read is not None:
             return None
         if numbers.format is None:
@@ -182,7 +191,7 @@ class Group:
             layout = part.layout(stored.logical)
             if layout is None or stored.words:
                 return None
-            plane = Tensor.unchecked(data, replace(UINT8, bits=part.bits), layout)
+            plane = Tensor.unchecked(data, dtype(f"uint{part.bits}"), layout)
             made.append((Axes(plane, self._axes(numbers, part)), part.low))
         return made
 
