@@ -15,7 +15,7 @@ from ..errors import FormatError, about, quoted, shape_text
 from ..files.pieces import new_memory
 from ..files.planned import Planned
 from ..files.stored import Stored
-from ..quantization.bands import APART, Band, Slice, bands, cut
+from ..quantization.bands import APART, Slice, bands, cut
 from ..quantization.naming import part_name
 from ..quantization.parts import Found
 from ..quantization.table import schemes
@@ -89,24 +89,25 @@ class Decoded(Planned):
     @cached_property
     def unit(self) -> int:
         """The rows of the smallest band."""
-        found = self._bands(1, 0, 1)
+        with self._named():
+            found = bands(self.weight.group, 1, 0, 1)
         return found[0].end - found[0].begin if found else 1
-
-    def _bands(self, limit: int, begin: int, end: int) -> list[Band]:
-        """Some rows in bands; errors name the weight."""
-        with about(f"weight {quoted(self.weight.parts.weight)}"):
-            return bands(self.weight.group, limit, begin, end)
 
     def rows(self, begin: int, end: int) -> Tensor:
         """Some rows, decoded a band at a time."""
         shape = (end - begin, *self.shape[1:]) if self.shape else ()
         made = Tensor.frombuffer(new_memory(self.dtype.nbytes(prod(shape))), self.dtype, shape)
-        found, parts = self._bands(BAND, begin, end), self.weight.group.tensors.keys()
-        for band in found:
-            out = made if len(found) == 1 else made[band.begin - begin : band.end - begin]
-            with about(f"weight {quoted(self.weight.parts.weight)}"):
-                band.decode(read(self.weight, parts, band.slices), self.dtype, out)
+        group = self.weight.group
+        with self._named():
+            found = bands(group, BAND, begin, end)
+            for band in found:
+                out = made if len(found) == 1 else made[band.begin - begin : band.end - begin]
+                band.decode(read(self.weight, group.tensors.keys(), band.slices), self.dtype, out)
         return made
+
+    def _named(self) -> about:
+        """A context that adds the weight to errors."""
+        return about(f"weight {quoted(self.weight.parts.weight)}")
 
 
 @dataclass(frozen=True, eq=False)
