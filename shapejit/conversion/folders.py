@@ -123,12 +123,13 @@ def planned_folder(
         *(QUANTIZER_CONFIG_FILES if tensors.became else ()),
     }  # the config alone tells of them now
     own = {*texts, *(file.name for file in files), *telling}
-    read = {name for name, _ in _sources(checkpoint, home)}
+    sources = _sources(checkpoint, home)
+    read = {name for name, _ in sources}
     others = {} if home == target else _others(home, own | read | shards_of(home, index))
     gone = telling if home == target else telling | {*QUANTIZER_CONFIG_FILES}
     plan = {
         "version of shapejit": __version__,
-        "source": [*_sources(checkpoint, home), _hash(tensors.config.facts)],
+        "source": [*sources, _hash(tensors.config.facts)],
         "list of rules": [*map(str, tensors.rules), f"saturate {tensors.saturate}"],
         "set of files": {f.name: [f.file.size, _hash(f.file.head)] for f in files},
     }
