@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import lru_cache
+from itertools import repeat
+from operator import attrgetter
 from time import perf_counter
 from typing import Any
 
@@ -12,7 +14,7 @@ import numpy as np
 from ..dtypes.promotion import AnyDtype, beyond_numpy, promoted
 from ..errors import DTypeError
 from ..kernels.constants import MAX_RANK
-from ..kernels.object_layouts import JOIN_WORDS
+from ..kernels.object_layouts import JOIN_WORDS, PAIRS
 from ..kernels.small_plans import PLANE_MOVER
 from ..planning import thresholds
 from ..runtime.kernel_names import Call
@@ -21,16 +23,21 @@ from . import array_structs
 from .copying import is_numpys
 from .small_calls import TABLE
 
-JOIN = Call("small_joins.join", ("o", "o", *"iiii", "a", "i", "o"), "o", held=True)
+JOIN = Call("small_joins.join", ("o", "o", *"iiiiaai", "o"), "o", held=True)
+PAIR_SLOT = Call("small_joins.pair_slot", ("i", "i"), "i", held=True)
 KIND = array_structs.work_of(JOIN)
 
 # NumPy's own functions: for exact ndarrays it need not look for `__array_function__`.
 _concatenate: Any = getattr(np.concatenate, "_implementation", np.concatenate)
+_DTYPE = attrgetter("dtype")
 _may_share_memory: Any = getattr(np.may_share_memory, "_implementation", np.may_share_memory)
 # Bytes that one thread joins, in all and in short runs: more are streamed, or rearranged by a Plan.
 # It holds the GIL, for about 1 ms at most.
 _LIMITS = thresholds.RUNS_STREAM_FROM - 1, thresholds.PLAN_ON_FIRST_USE_FROM - 1
 _scratch = np.zeros(JOIN_WORDS, np.int64)
+# Two dtypes, and that to which NumPy casts both: their addresses, and what keeps these alive.
+_pairs = np.zeros(3 * PAIRS, np.int64)
+_pairs_kept: dict[int, tuple[object, ...]] = {}
 _mover = 0
 
 
@@ -42,23 +49,28 @@ def _run(*_: Any) -> Any:
 def join(tensors: Any, axis: Any, new: bool, out: Any) -> Any:
     """Join ndarrays along a `new` dim or one of theirs; None if that takes another way.
 
-    A kernel joins those of one dtype, NumPy small ones of several dtypes, and all while the kernel
-    is not ready. None for whatever is wrong, too.
+    A kernel joins those of one dtype, and of two that NumPy casts as `cast` does; NumPy joins small
+    ones of others, and all while the kernel is not ready. None for whatever is wrong, too.
     """
     if type(tensors) not in (list, tuple) or type(axis) is not int or abs(axis) > MAX_RANK:
         return None
     parts = tuple(tensors)
-    if KIND.ready or _becomes_ready():
-        made = _run(parts, out, axis, new, *_LIMITS, _scratch, _mover, TABLE)
+    if KIND.ready or (KIND.taken >= KIND.next_look and _becomes_ready()):
+        made = _run(parts, out, axis, new, *_LIMITS, _scratch, _pairs, _mover, TABLE)
         if made is not None:
             return made
-    return _by_numpy(parts, axis, new, out)
+        return _by_numpy(parts, axis, new, out)
+    start = perf_counter()
+    made = _by_numpy(parts, axis, new, out)
+    if made is not None:
+        KIND.taken += perf_counter() - start
+    return made
 
 
 def _becomes_ready() -> bool:
     """Whether the kernel is ready now."""
     global _run, _mover
-    if not array_structs.verified() or not KIND.kernels_ready(lambda: (JOIN, PLANE_MOVER)):
+    if not array_structs.verified() or not KIND.kernels_ready(lambda: (JOIN, PAIR_SLOT, PLANE_MOVER)):
         return False
     # The second one last: other threads may call it at once.
     _mover, _run = address(PLANE_MOVER), called(JOIN)
@@ -67,34 +79,42 @@ def _becomes_ready() -> bool:
 
 def _by_numpy(parts: tuple[Any, ...], axis: int, new: bool, out: Any) -> Any:
     """Small ndarrays joined by NumPy; None for others, and if anything is wrong."""
-    if {*map(type, parts)} != {np.ndarray}:
+    if not parts or [*map(type, parts)].count(np.ndarray) < len(parts):
         return None
     some = parts[0].nbytes + parts[-1].nbytes
     if not some or some * len(parts) >= 2 * thresholds.RUNS_STREAM_FROM:
         return None
-    kinds = tuple([x.dtype for x in parts])
-    kind: Any = kinds[0]
-    if kinds.count(kind) < len(kinds):
-        kind = _numpy_dtype(kinds)
-    elif KIND.ready and not is_numpys(kind):
-        return None  # what the kernel does not join is large, or wrong
+    kind, casting = parts[0].dtype, "no"  # of other dtypes NumPy says so in a tenth of the time
+    if KIND.ready or parts[-1].dtype is not kind:
+        kinds = tuple(dict.fromkeys(map(_DTYPE, parts)))
+        if len(kinds) > 1:
+            kind, casting = _numpy_dtype(kinds), "unsafe"
+            if KIND.ready and kind is not None and len(kinds) == 2 and not is_numpys(kind):
+                _keep_pair(*kinds, kind)
+        elif KIND.ready and not is_numpys(kind):
+            return None  # what the kernel does not join is large, or wrong
     if kind is None or not (out is None or _may_fill(out, kind, parts)):
         return None
     join: Any = np.stack if new else _concatenate
-    start = perf_counter()
     try:  # a fifth of the time of `suppress`
-        made = join(parts, axis, out, dtype=kind if out is None else None, casting="unsafe")
-    except (ValueError, IndexError, TypeError):  # other shapes, or too many dims
+        made = join(parts, axis, out, dtype=kind if out is None else None, casting=casting)
+    except (ValueError, IndexError, TypeError):  # other shapes, too many dims, or another dtype
         return None
-    if not KIND.ready:
-        KIND.taken += perf_counter() - start
     return made if made.flags.c_contiguous else made.copy()
+
+
+def _keep_pair(*kinds: np.dtype[Any]) -> None:
+    """Let the kernel join arrays of two dtypes, of which it knows the first two in a tuple."""
+    one, other, _ = addresses = [*map(id, kinds)]
+    slot = called(PAIR_SLOT)(one, other)
+    _pairs[3 * slot : 3 * slot + 3] = addresses
+    _pairs_kept[slot] = kinds
 
 
 def _may_fill(out: Any, kind: np.dtype[Any], parts: tuple[Any, ...]) -> bool:
     """Whether NumPy may join ndarrays into `out`: it writes parts before it looks at later ones."""
     fits = type(out) is np.ndarray and out.dtype is kind and out.flags.carray
-    return fits and not any(_may_share_memory(x, out) for x in parts)
+    return fits and not any(map(_may_share_memory, parts, repeat(out)))
 
 
 @lru_cache(maxsize=256)

@@ -18,6 +18,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
+from math import inf
 from threading import Lock
 from time import perf_counter
 
@@ -44,17 +45,16 @@ _lock = Lock()
 class Kind:
     """A kind of work: whether kernels do it, and how long NumPy has done it while they were not.
 
-    They do if they are `ready`: `found`, and not within `force_numpy`.
+    They do if they are `ready`: `found`, and not within `force_numpy`. They are looked for once
+    NumPy has taken `next_look` seconds; as soon as any kernel is loaded, that is at once.
     """
 
-    __slots__ = ("found", "names", "ready", "seen", "taken")
+    __slots__ = ("found", "names", "next_look", "ready", "taken")
 
     def __init__(self) -> None:
         self.ready = self.found = False
-        self.taken = 0.0  # seconds of NumPy's work
+        self.taken = self.next_look = 0.0  # seconds of NumPy's work
         self.names: tuple[Name, ...] = ()  # its kernels, once they were looked for
-        # The state when they were last looked for: kernels, and whether patience had run out.
-        self.seen: tuple[int, bool] | None = None
 
     def kernels_ready(self, needs: Needs) -> bool:
         """Whether kernels do work of this kind; `needs` returns the names of those that it takes.
@@ -63,14 +63,15 @@ class Kind:
         """
         if self.ready or _numpy_forced:
             return self.ready
+        if self.taken < self.next_look:
+            return False
         forced = _forced > 0 or not patience()
         late = self.taken >= patience()  # NumPy took longer than loading takes
         if not forced:
-            seen = kernels.loaded(), late
             early = self.taken < LOOKED_FOR and not kernels.loaded()
-            if early or self.seen == seen:
+            self.next_look = LOOKED_FOR if early else inf if late else patience()
+            if early:
                 return False
-            self.seen = seen
             if not self.names and not late:
                 start_in_safe_thread(self._look_for, needs)
                 return False
@@ -86,6 +87,7 @@ class Kind:
         """Load the kernels that are on disk. The first names that are made take 25 ms: LLVM's."""
         self.names = needs()
         kernels.find(self.names)
+        self.next_look = 0.0
 
 
 _kinds: dict[tuple[object, ...], Kind] = {}
@@ -101,13 +103,14 @@ def unready(kind: Kind, needs: Needs) -> tuple[Kind, ...]:
     return () if kind.kernels_ready(needs) else (kind,)
 
 
-def _forget() -> None:
-    """In a forked child: nothing was looked for yet."""
-    for kind in _kinds.values():
-        kind.seen = None
+def _look_again() -> None:
+    """Kernels may be ready now, or were not looked for in this process, a forked child."""
+    for kind in list(_kinds.values()):
+        kind.next_look = 0.0
 
 
-register_at_fork(after_in_child=_forget)
+kernels.when_loaded(_look_again)
+register_at_fork(after_in_child=_look_again)
 
 
 def _awaited(names: tuple[Name, ...]) -> bool:
@@ -146,6 +149,7 @@ def force_kernels() -> Iterator[None]:
     """A context in which kernels do all work; calls wait for them."""
     global _forced
     _forced += 1
+    _look_again()
     try:
         yield
     finally:

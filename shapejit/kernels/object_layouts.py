@@ -20,7 +20,8 @@ DATA, RANK, SHAPE, STRIDES, BASE, DESCR, FLAGS = 16, 24, 32, 40, 48, 56, 64
 DTYPE_FLAGS, ITEMSIZE = 32, 40  # of a dtype
 
 CONTIGUOUS = 0x0001  # NPY_ARRAY_C_CONTIGUOUS
-CONTIGUOUS_WRITEABLE = CONTIGUOUS | 0x0400  # NPY_ARRAY_WRITEABLE
+WRITEABLE = 0x0400  # NPY_ARRAY_WRITEABLE
+CONTIGUOUS_WRITEABLE = CONTIGUOUS | WRITEABLE
 HAS_OBJECTS = 0x01  # NPY_ITEM_REFCOUNT
 
 OTHER = -1  # the group of everything but exact ndarrays
@@ -28,11 +29,13 @@ GROUPS = 32  # dtypes of one batch
 PLAN = 2 + 3 * MAX_RANK  # where `array_structs.plan_whole` writes the small plan
 WHOLE_WORDS = PLAN + HEAD + 3 * MAX_RANK
 # Where the words of the scratch of `small_joins.join` begin, after the kind of its result: the
-# sizes, strides and target strides of a part, its small plan, and the positions of loops.
+# sizes, strides and target strides of a part, its small plan, the positions of loops, and whether
+# parts have two dtypes.
 JOIN_SIZES = 3 + 2 * MAX_RANK
 JOIN_STRIDES, JOIN_GAPS, JOIN_PLAN = (JOIN_SIZES + k * MAX_RANK for k in (1, 2, 3))
 JOIN_POSITIONS = JOIN_PLAN + HEAD + 3 * MAX_RANK
-JOIN_WORDS = JOIN_POSITIONS + MAX_RANK + 8
+JOIN_CASTS = JOIN_POSITIONS + MAX_RANK + 8
+JOIN_WORDS = JOIN_CASTS + 1
 # Bytes from the start of a Route, as `array_structs.run_route` reads it. The kinds of both arrays;
 # what is asked for: how many ints, and these, or -1 and an object; the dtype of a new result, or 0
 # if none is made; the bytes that the source reaches around its first element, those of the result;
@@ -48,10 +51,12 @@ JOIN_WORDS = JOIN_POSITIONS + MAX_RANK + 8
 ) = range(0, 152, 8)  # fmt: skip
 ROUTE_WORDS = 19
 # The same of a table of Routes: not 0 at this address switches all off; Python's None, the types of
-# ndarrays, tuples and ints; Py_IncRef, PyArray_NewFromDescr, PyEval_SaveThread and RestoreThread;
-# how many slots there are, each of which has a Route's address or 0.
+# ndarrays, tuples and ints; Py_IncRef and DecRef, PyArray_NewFromDescr and CopyInto,
+# PyEval_SaveThread and RestoreThread; how many slots there are, each of which has a Route's address
+# or 0.
 (
-    SWITCH, NONE, NDARRAY, TUPLE, INT, INCREF, NEW_ARRAY, SAVE_THREAD, RESTORE_THREAD, SLOT_COUNT,
-    FIRST_ROUTE,
-) = range(0, 88, 8)  # fmt: skip
+    SWITCH, NONE, NDARRAY, TUPLE, INT, INCREF, DECREF, NEW_ARRAY, COPY_INTO, SAVE_THREAD,
+    RESTORE_THREAD, SLOT_COUNT, FIRST_ROUTE,
+) = range(0, 104, 8)  # fmt: skip
+PAIRS = 64  # pairs of dtypes that `small_joins.join` knows, a slot of three words each
 AHEAD = 12  # objects ahead that are prefetched: they are scattered in memory

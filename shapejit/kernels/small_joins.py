@@ -1,6 +1,7 @@
 """Ndarrays joined in one call, which reads their structs in place and makes the result.
 
-Each part is copied by a small plan (see `small_plans`) whose target strides are the result's.
+Each part is copied by a small plan (see `small_plans`) whose target strides are the result's; parts
+of two dtypes are cast by NumPy, into a window of the result.
 """
 
 from __future__ import annotations
@@ -18,12 +19,15 @@ from .memory import (
     number_of,
     pointer,
     prefetch,
+    store_word as store,
 )
 from .object_layouts import (
     AHEAD,
     CONTIGUOUS,
     CONTIGUOUS_WRITEABLE,
+    COPY_INTO,
     DATA,
+    DECREF,
     DESCR,
     DTYPE_FLAGS,
     FLAGS,
@@ -31,6 +35,7 @@ from .object_layouts import (
     INCREF,
     ITEMS,
     ITEMSIZE,
+    JOIN_CASTS,
     JOIN_GAPS,
     JOIN_PLAN,
     JOIN_POSITIONS,
@@ -40,11 +45,13 @@ from .object_layouts import (
     NDARRAY,
     NEW_ARRAY,
     NONE,
+    PAIRS,
     RANK,
     SHAPE,
     STRIDES,
     SWITCH,
     TYPE,
+    WRITEABLE,
 )
 from .small import merge_dims, put, write_plan
 
@@ -63,13 +70,27 @@ def dims_agree(x: Address, y: Address, rank: int, axis: int) -> bool:
 
 
 @kernel
+def pair_slot(one: int, other: int) -> int:
+    """The slot of two dtypes, by their addresses: see `PAIRS`."""
+    return (one >> 4 ^ other >> 5 ^ one >> 10 ^ other >> 11) & (PAIRS - 1)
+
+
+@kernel
 def write_kind(
-    items: Address, axis: int, new: int, most: int, short: int, routes: Address, kind: Numbers
+    items: Address,
+    axis: int,
+    new: int,
+    most: int,
+    short: int,
+    routes: Address,
+    kind: Numbers,
+    pairs: Numbers,
 ) -> int:
     """Write the kind of the result of joining a tuple's ndarrays; return its bytes.
 
     UNFIT if they cannot be joined, if an element has references, and with more bytes than `most`,
     or `short` if runs are; fewer bytes than SCALAR count as many, those of a line as a line.
+    `pairs` has the addresses of two dtypes, and that of their result's; others are UNFIT.
     """
     count = word(items + LENGTH)
     if count == 0:
@@ -82,13 +103,24 @@ def write_kind(
     at = axis + after if axis < 0 else axis
     if word(pointer(descr) + DTYPE_FLAGS) & HAS_OBJECTS or not 0 <= at < after <= MAX_RANK:
         return UNFIT
-    itemsize, along, nbytes = word(pointer(descr) + ITEMSIZE), 0, 0
+    made = other = descr
+    for i in range(count):
+        if other == descr:
+            other = word(load_address(items + ITEMS + 8 * i) + DESCR)
+    if other != descr:
+        slot = 3 * pair_slot(descr, other)
+        if pairs[slot] != descr or pairs[slot + 1] != other:
+            return UNFIT
+        made = pairs[slot + 2]
+    itemsize, along, nbytes = word(pointer(made) + ITEMSIZE), 0, 0
     in_short_runs = 0
     for i in range(count):
         if i + AHEAD < count:
             prefetch(load_address(items + ITEMS + 8 * (i + AHEAD)) + DESCR)
         x = load_address(items + ITEMS + 8 * i)
-        if word(x + TYPE) != ndarray or word(x + DESCR) != descr or half(x + RANK) != rank:
+        if word(x + TYPE) != ndarray or half(x + RANK) != rank:
+            return UNFIT
+        if word(x + DESCR) != descr and word(x + DESCR) != other:
             return UNFIT
         shape, own = load_address(x + SHAPE), itemsize
         if not dims_agree(shape, model, rank, UNFIT if new else at):
@@ -111,9 +143,9 @@ def write_kind(
             spread = nearest == LINE  # each element is in a line of its own
             in_short_runs += own // run * LINE if spread else own // min(run, SCALAR) * SCALAR
         along += 1 if new else word(shape + 8 * at)
-    if not 0 < nbytes <= most or in_short_runs > short:
+    if not 0 < nbytes <= most or (in_short_runs > short and other == descr):
         return UNFIT
-    kind[0], kind[1], kind[2] = ndarray, descr, after
+    kind[0], kind[1], kind[2], kind[JOIN_CASTS] = ndarray, made, after, int(other != descr)
     stride = itemsize
     for k in range(after - 1, -1, -1):
         size = along if k == at else word(model + 8 * (k - (new if k > at else 0)))
@@ -174,6 +206,47 @@ def copy_parts(
 
 
 @kernel
+def cast_parts(
+    items: Address, target: Address, at: int, new: int, scratch: Numbers, routes: Address
+) -> int:
+    """Let NumPy cast a tuple's ndarrays into the result, whose kind is written; whether it did.
+
+    0 if it raised. UNFIT if an array has another shape now: while NumPy casts, other threads run,
+    and `scratch` may be theirs.
+    """
+    kind, after = scratch[1], scratch[2]
+    rank, left, gap = after - new, scratch[3 + at], scratch[3 + after + at]
+    sizes, gaps = scratch[JOIN_SIZES:], scratch[JOIN_GAPS:]
+    for k in range(rank):
+        dim = k + (new if k >= at else 0)
+        sizes[k], gaps[k] = scratch[3 + dim], scratch[3 + after + dim]
+    call(word(routes + INCREF), (kind,))
+    dims, steps = address_of(sizes), address_of(gaps)
+    made = word(routes + NDARRAY), kind, rank, dims, steps, target, WRITEABLE, 0
+    window, status = pointer(call(word(routes + NEW_ARRAY), made)), 1
+    if window == 0:
+        return 0
+    for i in range(word(items + LENGTH)):
+        x = load_address(items + ITEMS + 8 * i)
+        along = left + 1
+        if half(x + RANK) == rank:
+            along = 1 if new else word(load_address(x + SHAPE) + 8 * at)
+        left -= along
+        if status > 0 and left < 0:
+            status = UNFIT
+        if status > 0 and along > 0:
+            store(window + DATA, number_of(target))
+            if new == 0:
+                store(load_address(window + SHAPE) + 8 * at, along)
+            raised = call(word(routes + COPY_INTO), (window, x)) & 0xFFFFFFFF
+            target += along * gap
+            if raised != 0:
+                status = 0
+    call(word(routes + DECREF), (window,))
+    return status
+
+
+@kernel
 def join(
     items: Address,
     out: Address,
@@ -182,20 +255,21 @@ def join(
     most: int,
     short: int,
     scratch: Numbers,
+    pairs: Numbers,
     mover: int,
     table: Address,
 ) -> int:
     """Join a tuple's ndarrays along a dim of theirs, or a `new` one, into `out` or, if None, anew.
 
     Returns a new reference to the result; to None if an argument does not fit, or if `out` may
-    share bytes with a part; 0 if memory ran out (NumPy has set the exception). `most` and `short`
+    share bytes with a part; 0 if NumPy raised, or memory ran out. `most`, `short` and `pairs`
     are those of `write_kind`, `scratch` has JOIN_WORDS, `mover` is the address of the
     `PLANE_MOVER`, and `table` the ndarray of a table of Routes, whose first words are read.
     """
     routes = load_address(table + DATA)
     none, target, nbytes = int(word(routes + NONE)), out, UNFIT
     if word(load_address(routes + SWITCH)) == 0:
-        nbytes = write_kind(items, axis, new, most, short, routes, scratch)
+        nbytes = write_kind(items, axis, new, most, short, routes, scratch, pairs)
     if nbytes > 0 and out == none:
         call(word(routes + INCREF), (scratch[1],))
         dims = address_of(scratch) + 8 * 3
@@ -214,5 +288,15 @@ def join(
         call(word(routes + INCREF), (none,))
         return none
     at = axis + scratch[2] if axis < 0 else axis
-    copy_parts(items, load_address(target + DATA), at, new, scratch, mover)
-    return int(number_of(target))
+    begin = load_address(target + DATA)
+    if scratch[JOIN_CASTS] == 0:
+        copy_parts(items, begin, at, new, scratch, mover)
+        return int(number_of(target))
+    status = cast_parts(items, begin, at, new, scratch, routes)
+    if status > 0:
+        return int(number_of(target))
+    call(word(routes + DECREF), (number_of(target),))
+    if status == 0:
+        return 0
+    call(word(routes + INCREF), (none,))
+    return none

@@ -35,6 +35,7 @@ _missing: set[Name] = set()  # not on disk when this process looked
 _coming: set[Name] = set()  # that another thread is loading from disk
 _asked: set[Name] = set()
 _failed: dict[Name, str] = {}
+_told: list[Callable[[], object]] = []  # what is called when one is ready
 _files: dict[Name, str] = {}  # that kernels were loaded from
 _warned = False  # whether the warning that kernels cannot be kept was issued
 _recorded: dict[Name, None] | None = None
@@ -68,8 +69,13 @@ def ready(names: Iterable[Name]) -> bool:
 
 
 def loaded() -> int:
-    """How many kernels are ready: while it is unchanged, so are all results of `find`."""
+    """How many kernels are ready."""
     return len(_addresses)
+
+
+def when_loaded(call: Callable[[], object]) -> None:
+    """Call this whenever another kernel is ready: until then, all results of `find` are the same."""
+    _told.append(call)
 
 
 def find(names: Iterable[Name], waits: bool = True) -> bool:
@@ -205,6 +211,8 @@ def _link(name: Name, label: str, code: bytes) -> str:
         _addresses[name] = loading.linked(name, label, code)
     except Exception as fault:  # LLVM refuses it
         return f"{type(fault).__name__}: {fault}"
+    for call in _told:
+        call()
     return ""
 
 
