@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
 from itertools import repeat
@@ -14,7 +15,7 @@ import numpy as np
 from ..dtypes.promotion import AnyDtype, beyond_numpy, promoted
 from ..errors import DTypeError
 from ..kernels.constants import MAX_RANK
-from ..kernels.object_layouts import JOIN_WORDS, PAIRS
+from ..kernels.object_layouts import JOIN_MOST, JOIN_MOVER, JOIN_PAIRS, JOIN_SHORT, JOIN_WORDS
 from ..kernels.small_plans import PLANE_MOVER
 from ..planning import thresholds
 from ..runtime.kernel_names import Call
@@ -23,7 +24,7 @@ from . import array_structs
 from .copying import is_numpys
 from .small_calls import TABLE
 
-JOIN = Call("small_joins.join", ("o", "o", *"iiiiaai", "o"), "o", held=True)
+JOIN = Call("small_joins.join", ("o", "o", "o", "i", "a", "o"), "o", held=True)
 PAIR_SLOT = Call("small_joins.pair_slot", ("i", "i"), "i", held=True)
 KIND = array_structs.work_of(JOIN)
 
@@ -31,22 +32,16 @@ KIND = array_structs.work_of(JOIN)
 _concatenate: Any = getattr(np.concatenate, "_implementation", np.concatenate)
 _DTYPE = attrgetter("dtype")
 _may_share_memory: Any = getattr(np.may_share_memory, "_implementation", np.may_share_memory)
+_scratch = np.zeros(JOIN_WORDS, np.int64)
 # Bytes that one thread joins, in all and in short runs: more are streamed, or rearranged by a Plan.
 # It holds the GIL, for about 1 ms at most.
-_LIMITS = thresholds.RUNS_STREAM_FROM - 1, thresholds.PLAN_ON_FIRST_USE_FROM - 1
-_scratch = np.zeros(JOIN_WORDS, np.int64)
-# Two dtypes, and that to which NumPy casts both: their addresses, and what keeps these alive.
-_pairs = np.zeros(3 * PAIRS, np.int64)
-_pairs_kept: dict[int, tuple[object, ...]] = {}
-_mover = 0
+_scratch[JOIN_MOST] = thresholds.RUNS_STREAM_FROM - 1
+_scratch[JOIN_SHORT] = thresholds.PLAN_ON_FIRST_USE_FROM - 1
+_pairs: dict[int, tuple[np.dtype[Any], ...]] = {}  # whose addresses are in it, by their slots
+STATE = _scratch, TABLE  # the last arguments of `run`
 
 
-def _run(*_: Any) -> Any:
-    """What stands for the kernel until it is ready: None, as if an argument did not fit."""
-    return None
-
-
-def join(tensors: Any, axis: Any, new: bool, out: Any) -> Any:
+def join(tensors: Any, out: Any, axis: Any, new: bool, *_: Any) -> Any:
     """Join ndarrays along a `new` dim or one of theirs; None if that takes another way.
 
     A kernel joins those of one dtype, and of two that NumPy casts as `cast` does; NumPy joins small
@@ -56,10 +51,8 @@ def join(tensors: Any, axis: Any, new: bool, out: Any) -> Any:
         return None
     parts = tuple(tensors)
     if KIND.ready or (KIND.taken >= KIND.next_look and _becomes_ready()):
-        made = _run(parts, out, axis, new, *_LIMITS, _scratch, _pairs, _mover, TABLE)
-        if made is not None:
-            return made
-        return _by_numpy(parts, axis, new, out)
+        made = called(JOIN)(parts, out, axis, new, *STATE)
+        return _by_numpy(parts, axis, new, out) if made is None else made
     start = perf_counter()
     made = _by_numpy(parts, axis, new, out)
     if made is not None:
@@ -67,13 +60,16 @@ def join(tensors: Any, axis: Any, new: bool, out: Any) -> Any:
     return made
 
 
+run: Callable[..., Any] = join  # until the kernel is ready, which takes tuples only
+
+
 def _becomes_ready() -> bool:
     """Whether the kernel is ready now."""
-    global _run, _mover
+    global run
     if not array_structs.verified() or not KIND.kernels_ready(lambda: (JOIN, PAIR_SLOT, PLANE_MOVER)):
         return False
-    # The second one last: other threads may call it at once.
-    _mover, _run = address(PLANE_MOVER), called(JOIN)
+    _scratch[JOIN_MOVER] = address(PLANE_MOVER)
+    run = called(JOIN)
     return True
 
 
@@ -84,8 +80,9 @@ def _by_numpy(parts: tuple[Any, ...], axis: int, new: bool, out: Any) -> Any:
     some = parts[0].nbytes + parts[-1].nbytes
     if not some or some * len(parts) >= 2 * thresholds.RUNS_STREAM_FROM:
         return None
-    kind, casting = parts[0].dtype, "no"  # of other dtypes NumPy says so in a tenth of the time
-    if KIND.ready or parts[-1].dtype is not kind:
+    # NumPy finds other dtypes in a tenth of the time, but has filled some of `out` then.
+    kind, casting = parts[0].dtype, "no"
+    if KIND.ready or out is not None or parts[-1].dtype is not kind:
         kinds = tuple(dict.fromkeys(map(_DTYPE, parts)))
         if len(kinds) > 1:
             kind, casting = _numpy_dtype(kinds), "unsafe"
@@ -107,8 +104,9 @@ def _keep_pair(*kinds: np.dtype[Any]) -> None:
     """Let the kernel join arrays of two dtypes, of which it knows the first two in a tuple."""
     one, other, _ = addresses = [*map(id, kinds)]
     slot = called(PAIR_SLOT)(one, other)
-    _pairs[3 * slot : 3 * slot + 3] = addresses
-    _pairs_kept[slot] = kinds
+    begin = JOIN_PAIRS + 3 * slot
+    _scratch[begin : begin + 3] = addresses
+    _pairs[slot] = kinds
 
 
 def _may_fill(out: Any, kind: np.dtype[Any], parts: tuple[Any, ...]) -> bool:

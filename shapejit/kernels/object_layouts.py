@@ -30,12 +30,16 @@ PLAN = 2 + 3 * MAX_RANK  # where `array_structs.plan_whole` writes the small pla
 WHOLE_WORDS = PLAN + HEAD + 3 * MAX_RANK
 # Where the words of the scratch of `small_joins.join` begin, after the kind of its result: the
 # sizes, strides and target strides of a part, its small plan, the positions of loops, and whether
-# parts have two dtypes.
+# parts have two dtypes. What the caller writes once: the most bytes, in all and in short runs, the
+# address of the plane mover; and pairs of dtypes, whose slots have three words: the addresses of
+# both, and of that of the result.
 JOIN_SIZES = 3 + 2 * MAX_RANK
 JOIN_STRIDES, JOIN_GAPS, JOIN_PLAN = (JOIN_SIZES + k * MAX_RANK for k in (1, 2, 3))
 JOIN_POSITIONS = JOIN_PLAN + HEAD + 3 * MAX_RANK
 JOIN_CASTS = JOIN_POSITIONS + MAX_RANK + 8
-JOIN_WORDS = JOIN_CASTS + 1
+JOIN_MOST, JOIN_SHORT, JOIN_MOVER, JOIN_PAIRS = (JOIN_CASTS + k for k in (1, 2, 3, 4))
+PAIRS = 64
+JOIN_WORDS = JOIN_PAIRS + 3 * PAIRS
 # Bytes from the start of a Route, as `array_structs.run_route` reads it. The kinds of both arrays;
 # what is asked for: how many ints, and these, or -1 and an object; the dtype of a new result, or 0
 # if none is made; the bytes that the source reaches around its first element, those of the result;
@@ -58,5 +62,4 @@ ROUTE_WORDS = 19
     SWITCH, NONE, NDARRAY, TUPLE, INT, INCREF, DECREF, NEW_ARRAY, COPY_INTO, SAVE_THREAD,
     RESTORE_THREAD, SLOT_COUNT, FIRST_ROUTE,
 ) = range(0, 104, 8)  # fmt: skip
-PAIRS = 64  # pairs of dtypes that `small_joins.join` knows, a slot of three words each
 AHEAD = 12  # objects ahead that are prefetched: they are scattered in memory

@@ -7,7 +7,7 @@ of two dtypes are cast by NumPy, into a window of the result.
 from __future__ import annotations
 
 from ..runtime.cpu_caches import LINE
-from .array_structs import is_like
+from .array_structs import is_like, is_small, small
 from .calls import call
 from .constants import MAX_RANK
 from .jit import Address, Numbers, kernel
@@ -33,12 +33,17 @@ from .object_layouts import (
     FLAGS,
     HAS_OBJECTS,
     INCREF,
+    INT,
     ITEMS,
     ITEMSIZE,
     JOIN_CASTS,
     JOIN_GAPS,
+    JOIN_MOST,
+    JOIN_MOVER,
+    JOIN_PAIRS,
     JOIN_PLAN,
     JOIN_POSITIONS,
+    JOIN_SHORT,
     JOIN_SIZES,
     JOIN_STRIDES,
     LENGTH,
@@ -50,6 +55,7 @@ from .object_layouts import (
     SHAPE,
     STRIDES,
     SWITCH,
+    TUPLE,
     TYPE,
     WRITEABLE,
 )
@@ -71,36 +77,29 @@ def dims_agree(x: Address, y: Address, rank: int, axis: int) -> bool:
 
 @kernel
 def pair_slot(one: int, other: int) -> int:
-    """The slot of two dtypes, by their addresses: see `PAIRS`."""
+    """The slot of two dtypes, by their addresses: see JOIN_PAIRS."""
     return (one >> 4 ^ other >> 5 ^ one >> 10 ^ other >> 11) & (PAIRS - 1)
 
 
 @kernel
-def write_kind(
-    items: Address,
-    axis: int,
-    new: int,
-    most: int,
-    short: int,
-    routes: Address,
-    kind: Numbers,
-    pairs: Numbers,
-) -> int:
+def write_kind(items: Address, axis: Address, new: int, routes: Address, kind: Numbers) -> int:
     """Write the kind of the result of joining a tuple's ndarrays; return its bytes.
 
-    UNFIT if they cannot be joined, if an element has references, and with more bytes than `most`,
-    or `short` if runs are; fewer bytes than SCALAR count as many, those of a line as a line.
-    `pairs` has the addresses of two dtypes, and that of their result's; others are UNFIT.
+    `kind` is the scratch of `join`. UNFIT for other arguments, if the arrays cannot be joined, if
+    an element has references, and with more bytes than JOIN_MOST, or JOIN_SHORT if runs are; fewer
+    bytes than SCALAR count as many, those of a line as a line.
     """
+    if word(items + TYPE) != word(routes + TUPLE) or word(axis + TYPE) != word(routes + INT):
+        return UNFIT
     count = word(items + LENGTH)
-    if count == 0:
+    if count == 0 or not is_small(axis):
         return UNFIT
     first, ndarray = load_address(items + ITEMS), word(routes + NDARRAY)
     if word(first + TYPE) != ndarray:
         return UNFIT
     descr, rank, model = word(first + DESCR), half(first + RANK), load_address(first + SHAPE)
-    after = rank + new
-    at = axis + after if axis < 0 else axis
+    after, at = rank + new, small(axis)
+    at += after if at < 0 else 0
     if word(pointer(descr) + DTYPE_FLAGS) & HAS_OBJECTS or not 0 <= at < after <= MAX_RANK:
         return UNFIT
     made = other = descr
@@ -108,10 +107,10 @@ def write_kind(
         if other == descr:
             other = word(load_address(items + ITEMS + 8 * i) + DESCR)
     if other != descr:
-        slot = 3 * pair_slot(descr, other)
-        if pairs[slot] != descr or pairs[slot + 1] != other:
+        slot = JOIN_PAIRS + 3 * pair_slot(descr, other)
+        if kind[slot] != descr or kind[slot + 1] != other:
             return UNFIT
-        made = pairs[slot + 2]
+        made = kind[slot + 2]
     itemsize, along, nbytes = word(pointer(made) + ITEMSIZE), 0, 0
     in_short_runs = 0
     for i in range(count):
@@ -127,7 +126,7 @@ def write_kind(
             return UNFIT
         for k in range(rank):
             own *= word(shape + 8 * k)
-        if own > most:
+        if own > kind[JOIN_MOST]:
             return UNFIT
         run, nearest = itemsize, 0
         if half(x + FLAGS) & CONTIGUOUS:
@@ -143,7 +142,9 @@ def write_kind(
             spread = nearest == LINE  # each element is in a line of its own
             in_short_runs += own // run * LINE if spread else own // min(run, SCALAR) * SCALAR
         along += 1 if new else word(shape + 8 * at)
-    if not 0 < nbytes <= most or (in_short_runs > short and other == descr):
+    if not 0 < nbytes <= kind[JOIN_MOST]:
+        return UNFIT
+    if other == descr and in_short_runs > kind[JOIN_SHORT]:
         return UNFIT
     kind[0], kind[1], kind[2], kind[JOIN_CASTS] = ndarray, made, after, int(other != descr)
     stride = itemsize
@@ -248,28 +249,18 @@ def cast_parts(
 
 @kernel
 def join(
-    items: Address,
-    out: Address,
-    axis: int,
-    new: int,
-    most: int,
-    short: int,
-    scratch: Numbers,
-    pairs: Numbers,
-    mover: int,
-    table: Address,
+    items: Address, out: Address, axis: Address, new: int, scratch: Numbers, table: Address
 ) -> int:
     """Join a tuple's ndarrays along a dim of theirs, or a `new` one, into `out` or, if None, anew.
 
     Returns a new reference to the result; to None if an argument does not fit, or if `out` may
-    share bytes with a part; 0 if NumPy raised, or memory ran out. `most`, `short` and `pairs`
-    are those of `write_kind`, `scratch` has JOIN_WORDS, `mover` is the address of the
-    `PLANE_MOVER`, and `table` the ndarray of a table of Routes, whose first words are read.
+    share bytes with a part; 0 if NumPy raised, or memory ran out. `scratch` has JOIN_WORDS, and
+    `table` is the ndarray of a table of Routes, whose first words are read.
     """
     routes = load_address(table + DATA)
     none, target, nbytes = int(word(routes + NONE)), out, UNFIT
     if word(load_address(routes + SWITCH)) == 0:
-        nbytes = write_kind(items, axis, new, most, short, routes, scratch, pairs)
+        nbytes = write_kind(items, axis, new, routes, scratch)
     if nbytes > 0 and out == none:
         call(word(routes + INCREF), (scratch[1],))
         dims = address_of(scratch) + 8 * 3
@@ -287,10 +278,10 @@ def join(
     if nbytes < 0:
         call(word(routes + INCREF), (none,))
         return none
-    at = axis + scratch[2] if axis < 0 else axis
-    begin = load_address(target + DATA)
+    begin, at = load_address(target + DATA), small(axis)
+    at += scratch[2] if at < 0 else 0
     if scratch[JOIN_CASTS] == 0:
-        copy_parts(items, begin, at, new, scratch, mover)
+        copy_parts(items, begin, at, new, scratch, scratch[JOIN_MOVER])
         return int(number_of(target))
     status = cast_parts(items, begin, at, new, scratch, routes)
     if status > 0:

@@ -16,6 +16,7 @@ from ..dtypes.promotion import promoted
 from ..engine import fast_joins, outputs, routes
 from ..engine.addresses import BitAddresses, bit_address_of, bit_addresses_of
 from ..engine.copying import copy, is_numpys
+from ..engine.fast_joins import STATE
 from ..engine.patience import Kind, by_numpy
 from ..errors import DTypeError, ReshapeError
 from ..planning import thresholds
@@ -41,7 +42,8 @@ def concat(tensors: Sequence[Array], axis: int | None = 0, *, out: Array | None 
     >>> concat([np.zeros((2, 3), np.int8), np.ones(2, np.int16)], axis=None)
     array([0, 0, 0, 0, 0, 0, 1, 1], dtype=int16)
     """
-    made = fast_joins.join(tensors, axis, False, out)
+    parts = tuple(tensors) if type(tensors) is list else tensors
+    made = fast_joins.run(parts, out, axis, False, *STATE)
     return _joined(tensors, axis, False, out) if made is None else made  # type: ignore[no-any-return]  # like tensors
 
 
@@ -55,13 +57,17 @@ def stack(tensors: Sequence[Array], axis: int = 0, *, out: Array | None = None) 
     >>> stack([np.zeros((2, 3)), np.ones((2, 3))], axis=-1).shape
     (2, 3, 2)
     """
-    made = fast_joins.join(tensors, axis, True, out)
+    parts = tuple(tensors) if type(tensors) is list else tensors
+    made = fast_joins.run(parts, out, axis, True, *STATE)
     return _joined(tensors, axis, True, out) if made is None else made  # type: ignore[no-any-return]  # like tensors
 
 
 @sees_native_arrays
 def _joined(tensors: Any, axis: int | None, new: bool, out: Any) -> Any:
     """Any arrays, joined along a `new` dim or one of theirs."""
+    made = fast_joins.join(tensors, out, axis, new)
+    if made is not None:
+        return made
     asked_by = "stack" if new else "concat"
     parts = [x if type(x) is np.ndarray else checked(x) for x in tensors]
     kind = _joined_kind(parts, asked_by)
@@ -82,7 +88,7 @@ def _joined(tensors: Any, axis: int | None, new: bool, out: Any) -> Any:
     rows = None if mixed or type(target) is np.ndarray else _rows_of_bytes([*parts, target], at)
     arrays = rows or _ndarrays([*parts, target])
     added = new and not rows
-    if arrays and fast_joins.join(arrays[:-1], at, added, arrays[-1]) is not None:
+    if arrays and fast_joins.join(arrays[:-1], arrays[-1], at, added) is not None:
         return made
     begin, whole = bit_address_of(target)
     if out is not None:
