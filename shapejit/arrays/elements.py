@@ -8,6 +8,7 @@ elements, and each unit is expanded to a byte.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache, lru_cache
 from math import gcd, prod
 from threading import RLock
@@ -32,28 +33,47 @@ COLUMNS_FROM = 1024 * 1024  # bytes
 _changing = PerProcess(RLock)
 
 
+Read = Callable[[int], Codes]
+Write = Callable[[Codes, int], None]
+
+
 def read(address: int, layout: Layout) -> Codes:
     """The codes of elements, in the shape of their Layout; a view if elements are whole bytes."""
-    if whole(address, layout):
-        return _view(address, layout)
-    shift, mask = (address + layout.offset) % 8, (1 << layout.bits) - 1
-    if _one_a_byte(shift, layout):
-        return _view(address - shift, _in_bytes(layout)) >> np.uint8(shift) & np.uint8(mask)
-    units = _units_of(address & 7, layout)
-    some = units.elements(_unpacked(units.memory(address), units.bits))
-    if units.each == 1:
-        codes = some[..., 0]
-    elif layout.bits <= 8:
+    return reader(address & 7, layout)(address)
+
+
+@lru_cache(maxsize=256)
+def reader(bits: int, layout: Layout) -> Read:
+    """What reads elements of a Layout from addresses with these three lowest `bits`."""
+    if whole(bits, layout):
+        return _memory_of(layout)
+    begin, mask = (bits + layout.offset) % 8, np.uint8((1 << layout.bits) - 1)
+    if _one_a_byte(begin, layout):
+        own, shift = _memory_of(_in_bytes(layout)), np.uint8(begin)
+        return lambda address: own(address) >> shift & mask
+    units = _units_of(bits, layout)
+
+    def units_at(address: int) -> Codes:
+        return units.elements(_unpacked(units.memory(address), units.bits))
+
+    def codes_at(address: int) -> Codes:
+        some = units_at(address)
         codes = some[..., 0].copy()
         for k in range(1, units.each):
             codes |= some[..., k] << np.uint8(k * units.bits)
-    else:
+        return codes
+
+    def wide_at(address: int) -> Codes:
+        some = units_at(address)
         made = np.zeros((*layout.shape, -(-layout.bits // 8)), np.uint8)
         for k in range(units.each):
             byte, shift = divmod(k * units.bits, 8)
             made[..., byte] |= some[..., k] << np.uint8(shift)
-        codes = made.view(_kind(made.shape[-1]))[..., 0]
-    return codes
+        return made.view(_kind(made.shape[-1]))[..., 0]
+
+    if units.each == 1:
+        return lambda address: units_at(address)[..., 0]
+    return codes_at if layout.bits <= 8 else wide_at
 
 
 def preview(address: int, layout: Layout, codes: np.dtype[Any], prefix: str) -> str:
@@ -83,11 +103,22 @@ def preview(address: int, layout: Layout, codes: np.dtype[Any], prefix: str) -> 
 
 def write(codes: Codes, address: int, layout: Layout) -> None:
     """Write the codes of elements; bits between elements keep their values."""
-    if whole(address, layout):
-        assign(_view(address, layout), codes)
-        return
-    with _changing.value:
-        _change(codes, address, layout)
+    writer(address & 7, layout)(codes, address)
+
+
+@lru_cache(maxsize=256)
+def writer(bits: int, layout: Layout) -> Write:
+    """What writes elements of a Layout to addresses with these three lowest `bits`."""
+    if whole(bits, layout):
+        own = _memory_of(layout)
+        return lambda codes, address: assign(own(address), codes)
+    change = _changes_of(bits, layout)
+
+    def write(codes: Codes, address: int) -> None:
+        with _changing.value:
+            change(codes, address)
+
+    return write
 
 
 def assign(target: Codes, x: Codes) -> None:
@@ -107,33 +138,42 @@ def assign(target: Codes, x: Codes) -> None:
         target[columns] = x[columns]
 
 
-def _change(codes: Codes, address: int, layout: Layout) -> None:
-    shift, mask = (address + layout.offset) % 8, (1 << layout.bits) - 1
-    if _one_a_byte(shift, layout):
-        memory = _view(address - shift, _in_bytes(layout))
-        memory &= np.uint8(0xFF ^ mask << shift)
-        memory |= (codes & mask).astype(np.uint8, copy=False) << np.uint8(shift)
-        return
-    units = _units_of(address & 7, layout)
-    memory, nbytes = units.memory(address), units.shape[-1]
+def _changes_of(bits: int, layout: Layout) -> Write:
+    """What changes bytes of which elements are a part: see `writer`."""
+    begin, most = (bits + layout.offset) % 8, (1 << layout.bits) - 1
+    if _one_a_byte(begin, layout):
+        own, shift, others = _memory_of(_in_bytes(layout)), np.uint8(begin), 0xFF ^ most << begin
+
+        def in_bytes(codes: Codes, address: int) -> None:
+            memory = own(address)
+            memory &= np.uint8(others)
+            memory |= (codes & most).astype(np.uint8, copy=False) << shift
+
+        return in_bytes
+    units = _units_of(bits, layout)
+    each, mask, nbytes = units.each, np.uint8((1 << units.bits) - 1), units.shape[-1]
+    staged = *units.shape[:-1], nbytes * 8 // units.bits
     dense = units.bits * units.used == 8 * nbytes
-    if dense and layout.size * units.each == units.used * prod(units.shape[:-1]):
-        stage = np.empty((*units.shape[:-1], nbytes * 8 // units.bits), np.uint8)
-    else:
-        stage = _unpacked(memory, units.bits)
-    some, mask = units.elements(stage), (1 << units.bits) - 1
-    if layout.bits <= 8:
-        for k in range(units.each):
-            part = codes >> (k * units.bits) if k else codes
-            np.bitwise_and(part, mask, out=some[..., k], casting="unsafe")
-    else:
-        kind = _kind(-(-layout.bits // 8))
-        wide = np.array(codes, kind if kind[0] == "u" else codes.dtype, order="C")
-        parts = wide.reshape(*codes.shape, 1).view(np.uint8)
-        for k in range(units.each):
-            byte, shift = divmod(k * units.bits, 8)
-            np.bitwise_and(parts[..., byte] >> np.uint8(shift), np.uint8(mask), out=some[..., k])
-    memory[...] = _packed(stage, units.bits)
+    all_of_it = dense and layout.size * each == units.used * prod(units.shape[:-1])
+    kind = _kind(-(-layout.bits // 8))
+
+    def in_units(codes: Codes, address: int) -> None:
+        memory = units.memory(address)
+        stage = np.empty(staged, np.uint8) if all_of_it else _unpacked(memory, units.bits)
+        some = units.elements(stage)
+        if layout.bits <= 8:
+            for k in range(each):
+                part = codes >> (k * units.bits) if k else codes
+                np.bitwise_and(part, mask, out=some[..., k], casting="unsafe")
+        else:
+            wide = np.array(codes, kind if kind[0] == "u" else codes.dtype, order="C")
+            parts = wide.reshape(*codes.shape, 1).view(np.uint8)
+            for k in range(each):
+                byte, shift = divmod(k * units.bits, 8)
+                np.bitwise_and(parts[..., byte] >> np.uint8(shift), mask, out=some[..., k])
+        memory[...] = _packed(stage, units.bits)
+
+    return in_units
 
 
 def whole(address: int, layout: Layout) -> bool:
@@ -158,41 +198,39 @@ def _kind(nbytes: int) -> str:
     return f"u{nbytes}" if nbytes in (1, 2, 4, 8) else f"V{nbytes}"
 
 
-def _view(address: int, layout: Layout) -> Codes:
-    """A view of elements of whole bytes."""
+def _memory_of(layout: Layout) -> Read:
+    """What makes views of elements of whole bytes, at any address."""
     strides = tuple([stride // 8 for stride in layout.strides])
-    begin = (address + layout.offset) // 8
-    return np.asarray(Lent(begin, layout.shape, strides, _kind(layout.bits // 8)))
+    shape, kind, offset = layout.shape, _kind(layout.bits // 8), layout.offset
+    return lambda address: np.asarray(Lent((address + offset) // 8, shape, strides, kind))
 
 
 class _Units(NamedTuple):
     """Memory as chunks, which begin and end on bytes, of units of equal width."""
 
-    layout: Layout
+    low: int  # the first bit that is used, counted from the address
+    size: tuple[int, ...]  # units of elements: the shape of the Layout, and units of an element
     shape: tuple[int, ...]  # of the memory: dims outside a chunk, and the bytes of a chunk
     strides: tuple[int, ...]
     first: int  # of the unit of the first element, among those of all chunks
-    steps: tuple[int, ...]  # units from one element to the next along each dim of the Layout
+    steps: tuple[int, ...]  # units from one element to the next along each dim, and 1
     bits: int
     used: int  # units of a chunk, up to the end of its last element
 
     @property
     def each(self) -> int:
         """Units of an element."""
-        return self.layout.bits // self.bits
+        return self.size[-1]
 
     def memory(self, address: int) -> Bytes:
-        """The chunks of elements at a address, a row for each."""
-        first = (address + self.layout.span[0]) // 8
-        return np.asarray(Lent(first, self.shape, self.strides))
+        """The chunks of elements at an address, a row for each."""
+        return np.asarray(Lent((address + self.low) // 8, self.shape, self.strides))
 
     def elements(self, units: Bytes) -> Bytes:
         """The units of each element among those of all chunks."""
-        shape = (*self.layout.shape, self.each)
-        return np.ndarray(shape, np.uint8, units, self.first, (*self.steps, 1))
+        return np.ndarray(self.size, np.uint8, units, self.first, self.steps)
 
 
-@lru_cache(maxsize=256)
 def _units_of(bits: int, layout: Layout) -> _Units:
     """The units that elements consist of; `bits` are the lowest three of their address."""
     shift = (bits + layout.span[0]) & 7
@@ -220,7 +258,9 @@ def _units_of(bits: int, layout: Layout) -> _Units:
         jump = distances.get(k, steps[k] // bits)
         first += (size - 1) * jump if stride < 0 else 0
         jumps.append(-jump if stride < 0 else jump)
-    return _Units(layout, shape, strides, first, (*jumps,), bits, reach() // bits)
+    size = *layout.shape, layout.bits // bits
+    low, used = layout.span[0], reach() // bits
+    return _Units(low, size, shape, strides, first, (*jumps, 1), bits, used)
 
 
 def _unpacked(memory: Bytes, bits: int) -> Bytes:

@@ -15,12 +15,12 @@ from ..planning import thresholds
 from ..runtime import result_memory
 from ..runtime.cpu_caches import PAGE
 from ..runtime.launches import SHARE, Addresses, address_of, run_launch
+from ..runtime.ndarrays import may_share_memory
 from ..shapes.layout import Layout
-from . import small_calls
+from . import patience, small_calls
 from .addresses import layout_of
 from .execution import COPY_EACH, Work
-from .patience import by_numpy
-from .routes import ENTRY, FOUND, Done, Route
+from .routes import ENTRY, FOUND, Done
 from .small_calls import KNOWN, ROUTE_BYTES, TABLE, SmallRoute, small_route
 
 
@@ -77,7 +77,7 @@ class CheckedCall:
                 and made.dtype is kind
                 and made.shape == shape
                 and made.flags.carray
-                and not np.may_share_memory(x, made)
+                and not may_share_memory(x, made)
             ):
                 return None
             known, done = self.done[fresh], made
@@ -87,10 +87,17 @@ class CheckedCall:
             if not isinstance(way, Work):
                 if way.ready:
                     return None
-                self._move(way, known, x, made)
+                start = patience.perf_counter()
+                if known.move:
+                    known.move(x, made)
+                elif way.instead:
+                    begin = 8 * address_of(x) + self.source
+                    way.instead([begin], [8 * address_of(made)], known.operands)
+                if way.kind:
+                    way.kind.taken += patience.perf_counter() - start
             elif way.kind.ready:
-                source = 8 * x.__array_interface__["data"][0] + self.source + way.source
-                begin = 8 * made.__array_interface__["data"][0] + way.target
+                source = 8 * address_of(x) + self.source + way.source
+                begin = 8 * address_of(made) + way.target
                 shift = 0 if way.launch.bits else 3
                 addresses = np.array([[source >> shift], [begin >> shift]], np.int64)
                 shares, streamed = max(1, way.nbytes // SHARE), way.streaming and not fresh
@@ -102,15 +109,6 @@ class CheckedCall:
         if not row:
             return done
         return Tensor.unchecked(done, row, self.layout) if out is None else out
-
-    def _move(self, route: Route, done: Done, x: NDArray[Any], made: NDArray[Any]) -> None:
-        """Fill the result by NumPy."""
-        with by_numpy(*filter(None, (route.kind,))):
-            if done.move:
-                done.move(x, made)
-            elif route.instead:
-                begin = 8 * address_of(x) + self.source
-                route.instead([begin], [8 * address_of(made)], done.operands)
 
     def _learn(self, x: NDArray[Any], made: NDArray[Any], way: Work, new: bool) -> None:
         """Let compiled code do the same, with a `new` result or an `out`, if it can.

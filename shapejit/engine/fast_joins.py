@@ -20,6 +20,7 @@ from ..kernels.small_plans import PLANE_MOVER
 from ..planning import thresholds
 from ..runtime.kernel_names import Call
 from ..runtime.kernels import address, called
+from ..runtime.ndarrays import may_share_memory
 from . import array_structs
 from .copying import is_numpys
 from .small_calls import TABLE
@@ -28,10 +29,9 @@ JOIN = Call("small_joins.join", ("o", "o", "o", "i", "a", "o"), "o", held=True)
 PAIR_SLOT = Call("small_joins.pair_slot", ("i", "i"), "i", held=True)
 KIND = array_structs.work_of(JOIN)
 
-# NumPy's own functions: for exact ndarrays it need not look for `__array_function__`.
+# NumPy's own function: for exact ndarrays it need not look for `__array_function__`.
 _concatenate: Any = getattr(np.concatenate, "_implementation", np.concatenate)
 _DTYPE = attrgetter("dtype")
-_may_share_memory: Any = getattr(np.may_share_memory, "_implementation", np.may_share_memory)
 _scratch = np.zeros(JOIN_WORDS, np.int64)
 # Bytes that one thread joins, in all and in short runs: more are streamed, or rearranged by a Plan.
 # It holds the GIL, for about 1 ms at most.
@@ -112,7 +112,7 @@ def _keep_pair(*kinds: np.dtype[Any]) -> None:
 def _may_fill(out: Any, kind: np.dtype[Any], parts: tuple[Any, ...]) -> bool:
     """Whether NumPy may join ndarrays into `out`: it writes parts before it looks at later ones."""
     fits = type(out) is np.ndarray and out.dtype is kind and out.flags.carray
-    return fits and not any(map(_may_share_memory, parts, repeat(out)))
+    return fits and not any(map(may_share_memory, parts, repeat(out)))
 
 
 @lru_cache(maxsize=256)

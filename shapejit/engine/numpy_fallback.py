@@ -6,7 +6,7 @@ checked the memory, and keeps it alive.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import Context
 from functools import lru_cache
 from math import gcd
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.buffers import Bytes, Lent
-from ..arrays.elements import Codes, assign, read, whole, write
+from ..arrays.elements import Codes, Read, Write, assign, read, reader, whole, write, writer
 from ..kernels.numbers import Conversion, Number
 from ..kernels.plain_conversions import converted
 from ..runtime.launches import Addresses, address_of
@@ -43,11 +43,33 @@ def copy(sources: Where, seen: Layout, targets: Where, into: Layout, bias: int =
         copy([source], one, [target], made, bias)
 
     for source, target in _pairs(*_done_in_stacks(sources, seen, targets, into, stacked)):
-        for src, dst in _parts(*_ordered((seen, into), (source & 7, target & 7), not bias)):
-            codes = read(source, src)
+        for reads, writes, shape in _moves(seen, into, source & 7, target & 7, not bias):
+            codes = reads(source)
             if bias:
-                codes = (codes + bias) & ((1 << src.bits) - 1)
-            write(codes.reshape(dst.shape), target, dst)
+                codes = (codes + bias) & ((1 << seen.bits) - 1)
+            writes(codes if codes.shape == shape else codes.reshape(shape), target)
+
+
+@lru_cache(maxsize=256)
+def _one_move(
+    seen: Layout, into: Layout, source: int, target: int, widened: bool
+) -> tuple[tuple[Read, Write, tuple[int, ...]], ...]:
+    """What reads the elements of a copy, what writes them, and their shape; () for many parts."""
+    (src, dst), most = _ordered((seen, into), (source, target), widened)
+    if src.size > most:
+        return ()
+    return ((reader(source, src), writer(target, dst), dst.shape),)
+
+
+def _moves(
+    seen: Layout, into: Layout, source: int, target: int, widened: bool
+) -> Iterable[tuple[Read, Write, tuple[int, ...]]]:
+    """The same for each part of a copy."""
+    given = seen, into, source, target, widened
+    return _one_move(*given) or (
+        (reader(source, src), writer(target, dst), dst.shape)
+        for src, dst in _parts(*_ordered((seen, into), (source, target), widened))
+    )
 
 
 def _done_in_stacks(
@@ -160,9 +182,10 @@ def assignment(made: Conversion) -> Callable[[Codes, Codes], None] | None:
     pair = _by_assignment(made)
     if pair is None:
         return None
+    silent = pair[0][0] in "iu" or pair == ("bfloat16", "f4")  # never warns
 
     def move(x: Codes, target: Codes) -> None:
-        if pair[0][0] in "iu":
+        if silent:
             assign(target, x)
             return
         _SILENT.copy().run(assign, target, x)

@@ -18,6 +18,8 @@ T = TypeVar("T")
 
 MOST_DIMS = 64  # of an ndarray
 _MOST_BYTES = 2**63 - 1
+# NumPy's own function: for exact ndarrays it need not look for `__array_function__`.
+may_share_memory: Any = getattr(np.may_share_memory, "_implementation", np.may_share_memory)
 
 
 def is_a(x: object, kind: type[T]) -> TypeIs[T]:
