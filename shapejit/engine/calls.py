@@ -54,8 +54,10 @@ class CheckedCall:
         """The result, as `out` or new; None if `out` does not fit, or the kernel became ready."""
         kind: Any = self.dtype
         made, shape, row = out, self.layout.shape, type(kind) is DType and kind
+        if type(x) is Tensor:
+            x = x.buffer
         if row:
-            kind, shape, x = _BYTE, (self.nbytes,), x.buffer
+            kind, shape = _BYTE, (self.nbytes,)
             if out is not None:
                 if type(out) is not Tensor or out.dtype is not row or out.layout != self.layout:
                     return None
@@ -158,10 +160,10 @@ def keep(
     A large result is in `fresh` memory, or not: the kernel may differ. Compiled code finds small
     ndarrays by what is `asked`, see `small_calls`. Unless `new`, an `out` must be given.
     """
+    seen, source = layout_of(x) if isinstance(x, np.ndarray) else x.layout, 0
     if isinstance(x, Tensor):
-        seen, source, bits = x.layout, x.layout.offset & ~7, made.dtype.bits
-    else:
-        seen, source, bits = layout_of(x), 0, 8 * made.itemsize
+        source = seen.offset & ~7
+    bits = made.dtype.bits if isinstance(made, Tensor) else 8 * made.itemsize
     # A new object: compiled code may know addresses that what was done before keeps alive.
     layout = Layout.row_major(made.shape, bits)
     call = CheckedCall(seen, source, made.dtype, layout, made.nbytes, asked)

@@ -49,7 +49,7 @@ def copy(
     begin, layout = byte_of(x)
     unit = 8 * target.itemsize if isinstance(target, np.ndarray) else layout.bits
     way = run(compiled(layout, unit), [begin], [bit_address_of(target)[0]], fresh)
-    if key and not x.layout.contiguous_bytes:
+    if key and (isinstance(target, np.ndarray) or not x.layout.contiguous_bytes):
         keep(key, Done(way), x, target, fresh)
 
 

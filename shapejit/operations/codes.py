@@ -11,6 +11,7 @@ from ..arrays.buffers import Bytes
 from ..arrays.tensor import Tensor, asarray, fixed_width
 from ..dtypes.table import UINT8, DType
 from ..engine import copying, outputs
+from ..engine.calls import follow, key_of
 from ..errors import DTypeError, FormatError, type_name
 from ..kernels.constants import CODES_BLOCK
 from ..runtime.cpu_caches import LINE
@@ -99,11 +100,15 @@ def unpack(t: Tensor, out: NDArray[Any] | None = None) -> NDArray[Any]:
     """
     if not is_a(t, Tensor):
         raise DTypeError(f"unpack takes a shapejit.Tensor, not {type_name(t)}")
+    key = key_of(t, "unpack")
+    done: NDArray[Any] | None = follow(key, t, out)
+    if done is not None:
+        return done
     target, fresh = outputs.target(out, t.dtype.codes, t.shape, (t,))
     if t.dtype.packed and not (_side_by_side(t, t.dtype.bits) or _side_by_side(t, 8)):
         # Packed elements are reordered faster than unpacked codes.
-        t = copied(t, t.shape, None)
-    copying.copy(t, target, fresh)
+        t, key = copied(t, t.shape, None), None
+    copying.copy(t, target, fresh, key)
     return target if out is None else out
 
 
