@@ -50,20 +50,19 @@ def reshape(
            [3, 4, 5]])
     """
     given: Any = (shape,) if type(shape) is int else shape
-    if type(x) is not np.ndarray or not (copy is None or copy is True):
-        return reshape_as(x, array_request(given, "reshape"), copy, out)
     views = copy is None and out is None
-    whole = views and x.flags.c_contiguous
-    if type(given) is tuple and not whole:
+    if type(given) is tuple and (copy is None or copy is True):
         done: Any = small_calls.run(x, out, given, TABLE if views else COPIES.table)
         if done is not None:
             return done  # type: ignore[no-any-return]  # like x
+    if type(x) is not np.ndarray or not (copy is None or copy is True):
+        return reshape_as(x, array_request(given, "reshape"), copy, out)
     if not are_sizes(given) or not x.size:
         return reshape_as(x, array_request(given, "reshape"), copy, out)
     if views:
         # NumPy's reshape does the same; where there is no view, the error is raised below.
         try:  # three times as fast as `suppress`; copy=False would take 1 us
-            return x.reshape(given) if whole else x.reshape(given, copy=False)
+            return x.reshape(given) if x.flags.c_contiguous else x.reshape(given, copy=False)
         except ValueError:
             pass
     x = x[...]  # another thread may give `x` another shape
