@@ -2,8 +2,11 @@
 
 import gc
 import sys
+import warnings
 import weakref
-from contextlib import nullcontext
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext, suppress
+from functools import partial
 from math import prod
 
 import loops
@@ -530,3 +533,84 @@ def test_arrays_of_any_rank_are_flattened(kernels):
         assert sj.concat(parts, axis=None, out=out) is out
         assert same(out, expected)
         assert same(sj.concat(parts, axis=None), expected)
+
+
+PAIRS = [
+    ("f4", "f8"), ("f8", "f4"), ("i2", "i4"), ("u1", "i1"), ("bool", "u2"), ("c8", "f8"),
+    (ml_dtypes.bfloat16, "f4"), ("i8", "f4"), ("f2", "f4"), (">i4", "i8"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: "-".join(np.dtype(x).name for x in pair))
+def test_arrays_of_two_dtypes(pair, kernels):
+    one, other = (filled((4, 6), "u1", k).astype(d) for k, d in enumerate(pair))
+    kind = np.result_type(one, other)
+    for parts in ([one, other], [one, one, other, one], [one[:2], other], [one[::-1, ::2], other.T]):
+        for axis in range(-2, 2):
+            for join in (np.concatenate, np.stack):
+                ours = sj.concat if join is np.concatenate else sj.stack
+                try:
+                    wanted = np.ascontiguousarray(join(parts, axis))
+                except ValueError:
+                    with pytest.raises(ReshapeError):
+                        ours(parts, axis)
+                    continue
+                assert wanted.dtype == kind
+                for _ in range(3):
+                    assert same(ours(parts, axis), wanted)
+                    out = np.zeros_like(wanted)
+                    assert ours(parts, axis, out=out) is out
+                    assert same(out, wanted)
+
+
+def frames(call):
+    """How many functions of the package a call runs."""
+    found = []
+
+    def note(frame, event, _):
+        if event == "call" and "shapejit" in frame.f_code.co_filename:
+            found.append(frame.f_code.co_qualname)
+
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return found
+
+
+@pytest.mark.skipif(not COMPILED, reason="with the JIT off there are no kernels")
+@pytest.mark.parametrize("join", [sj.concat, sj.stack])
+def test_small_arrays_of_one_dtype_or_two_are_joined_by_compiled_code(join, kernels):
+    x, y = np.ones((2, 3), np.float32), np.ones((2, 3))
+    for parts in ([x, x], (y, y), [x, y], (y, x, x)):
+        join(parts)
+        out = np.empty_like(join(parts))
+        assert frames(partial(join, parts)) == frames(partial(join, parts, out=out)) == [join.__name__]
+
+
+@pytest.mark.parametrize("count", [2, 50])
+def test_threads_join_arrays_of_two_dtypes(count, kernels):
+    """NumPy, which casts them, lets other threads join others meanwhile."""
+    shapes = [(count, 50 + 7 * k, 30 + k) for k in range(4)]
+    parts = [[np.full(s, k, "f4"), np.full(s, k + 0.5, "f8")] for k, s in enumerate(shapes)]
+
+    def run(k):
+        wanted = np.concatenate(parts[k], k % 3)
+        return all(same(sj.concat(parts[k], k % 3), wanted) for _ in range(40))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(run, range(4)))
+
+
+def test_a_warning_that_is_an_error_leaves_no_reference(kernels):
+    """NumPy warns of a NaN that it casts, and raises where warnings are errors."""
+    x, y = np.array([np.nan], np.float32), np.ones(1)
+    x.view(np.uint32)[0] = 0x7F800001
+    for _ in range(3):
+        sj.concat([x[:0], y, np.ones(1, np.float32)])
+    before = sys.getrefcount(y.dtype)
+    for _ in range(100):
+        with warnings.catch_warnings(), np.errstate(all="raise"), suppress(FloatingPointError):
+            sj.concat([y, x])
+    assert abs(sys.getrefcount(y.dtype) - before) < 10

@@ -559,3 +559,24 @@ def test_four_gi_elements():
     for place in places[1:-1]:
         assert int(out[place - 1].unpack()) == marks[place]
     assert np.count_nonzero(out.buffer) == len(marks) - 2
+
+
+@pytest.mark.skipif(not COMPILED, reason="with the JIT off there are no kernels")
+@pytest.mark.parametrize("kind", ["int4", "uint3", "uint8", "bfloat16"])
+def test_later_calls_unpack_with_few_functions_of_the_package(kind):
+    """The same elements as the first one, into new arrays and into outputs, and no others."""
+    raw = np.random.default_rng(0).integers(0, 256, 4096, np.uint8)
+    many = sj.Tensor.frombuffer(raw[: sj.dtype(kind).nbytes(900)], kind, (30, 30))
+    for t in (many, many.T, many[2:, ::-1], many[:, 1:]):
+        with patience.force_numpy():
+            wanted = t.unpack().tobytes()
+        for _ in range(4):
+            out = np.empty(t.shape, t.dtype.codes)
+            assert t.unpack(out) is out
+            assert t.unpack().tobytes() == out.tobytes() == wanted
+        if sj.dtype(kind).packed:
+            with pytest.raises(sj.ShapeJitError):
+                t.unpack(out[:-1])
+            own = np.frombuffer(t.buffer, np.uint8)[: t.size]
+            with pytest.raises(sj.ShapeJitError):
+                sj.unpack(t, own.view(t.dtype.codes).reshape(t.shape) if own.size == t.size else 3)
