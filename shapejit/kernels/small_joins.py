@@ -233,18 +233,18 @@ def cast_parts(
         if half(x + RANK) == rank:
             along = 1 if new else word(load_address(x + SHAPE) + 8 * at)
         left -= along
-        if status > 0 and left < 0:
-            status = UNFIT
+        status = UNFIT if left < 0 and status > 0 else status
         if status > 0 and along > 0:
             store(window + DATA, number_of(target))
+            target += along * gap
             if new == 0:
                 store(load_address(window + SHAPE) + 8 * at, along)
-            raised = call(word(routes + COPY_INTO), (window, x)) & 0xFFFFFFFF
-            target += along * gap
-            if raised != 0:
+            if not dims_agree(load_address(x + SHAPE), load_address(window + SHAPE), rank, UNFIT):
+                status = UNFIT
+            elif call(word(routes + COPY_INTO), (window, x)) & 0xFFFFFFFF != 0:
                 status = 0
     call(word(routes + DECREF), (window,))
-    return status
+    return UNFIT if status > 0 and left != 0 else status
 
 
 @kernel

@@ -52,6 +52,13 @@ def calls(x):
         found["cast"] = lambda x, out: sj.cast(x, "float64", out=out), np.dtype("f8"), x.shape
         program = sj.plan(x.shape, x.dtype, lambda t: t.flip().ascontiguous())
         found["program"] = program_call(program), x.dtype, x.shape
+    if x.ndim < 64:
+        found["stack"] = lambda x, out: sj.stack([x, x], out=out), x.dtype, (2, *x.shape)
+    if x.ndim < 64 and x.dtype in (np.float32, np.int8):
+        found["stack of two dtypes"] = (
+            lambda x, out: sj.stack([x, np.asarray(x).astype("f8")], out=out),
+            np.dtype("f8"), (2, *x.shape),
+        )  # fmt: skip
     return found
 
 
@@ -61,6 +68,7 @@ def program_call(program):
 
 def wanted(name, x, dtype, shape):
     x = np.flip(x) if name == "program" and x.ndim else x
+    x = np.stack([x, x]) if name.startswith("stack") else x
     with np.errstate(all="ignore"):
         return np.ascontiguousarray(x).astype(dtype).reshape(shape)
 
@@ -155,7 +163,7 @@ def threads(random):
     dropped = []
     thread = threading.Thread(target=change)
     thread.start()
-    out = np.empty((6, 4), np.float32)
+    out, wide = np.empty((6, 4), np.float32), np.arange(24.0).reshape(4, 6)
     try:
         for _ in range(300):
             for call in (
@@ -163,6 +171,8 @@ def threads(random):
                 lambda: sj.reshape(x, -1, copy=True),
                 lambda: sj.cast(x, "float64"),
                 lambda: [sj.ascontiguous(y) for y in dropped],
+                lambda: list(sj.stack([x, x])),
+                lambda: list(sj.stack([x, wide, x], axis=0)),
             ):
                 made = tried(call)
                 for one in made if isinstance(made, list) else [made]:
