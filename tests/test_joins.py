@@ -545,7 +545,8 @@ PAIRS = [
 def test_arrays_of_two_dtypes(pair, kernels):
     one, other = (filled((4, 6), "u1", k).astype(d) for k, d in enumerate(pair))
     kind = np.result_type(one, other)
-    for parts in ([one, other], [one, one, other, one], [one[:2], other], [one[::-1, ::2], other.T]):
+    views = one[:, ::-1], other[::-1]
+    for parts in ([one, other], [one, one, other, one], [one[:2], other], [*views], [one, other.T]):
         for axis in range(-2, 2):
             for join in (np.concatenate, np.stack):
                 ours = sj.concat if join is np.concatenate else sj.stack
@@ -586,7 +587,8 @@ def test_small_arrays_of_one_dtype_or_two_are_joined_by_compiled_code(join, kern
     for parts in ([x, x], (y, y), [x, y], (y, x, x)):
         join(parts)
         out = np.empty_like(join(parts))
-        assert frames(partial(join, parts)) == frames(partial(join, parts, out=out)) == [join.__name__]
+        for call in (partial(join, parts), partial(join, parts, out=out)):
+            assert frames(call) == [join.__name__]
 
 
 @pytest.mark.parametrize("count", [2, 50])

@@ -258,9 +258,9 @@ def _units_of(bits: int, layout: Layout) -> _Units:
         jump = distances.get(k, steps[k] // bits)
         first += (size - 1) * jump if stride < 0 else 0
         jumps.append(-jump if stride < 0 else jump)
-    size = *layout.shape, layout.bits // bits
+    units = *layout.shape, layout.bits // bits
     low, used = layout.span[0], reach() // bits
-    return _Units(low, size, shape, strides, first, (*jumps, 1), bits, used)
+    return _Units(low, units, shape, strides, first, (*jumps, 1), bits, used)
 
 
 def _unpacked(memory: Bytes, bits: int) -> Bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from ..runtime.cpu_caches import PAGE
 from ..runtime.launches import SHARE, Addresses, address_of, run_launch
 from ..runtime.ndarrays import may_share_memory
 from ..shapes.layout import Layout
-from . import patience, small_calls
+from . import small_calls
 from .addresses import layout_of
 from .execution import COPY_EACH, Work
 from .routes import ENTRY, FOUND, Done
@@ -89,14 +90,14 @@ class CheckedCall:
             if not isinstance(way, Work):
                 if way.ready:
                     return None
-                start = patience.perf_counter()
+                start = perf_counter()
                 if known.move:
                     known.move(x, made)
                 elif way.instead:
                     begin = 8 * address_of(x) + self.source
                     way.instead([begin], [8 * address_of(made)], known.operands)
                 if way.kind:
-                    way.kind.taken += patience.perf_counter() - start
+                    way.kind.taken += perf_counter() - start
             elif way.kind.ready:
                 source = 8 * address_of(x) + self.source + way.source
                 begin = 8 * address_of(made) + way.target

@@ -27,6 +27,7 @@ from .small_calls import TABLE
 
 JOIN = Call("small_joins.join", ("o", "o", "o", "i", "a", "o"), "o", held=True)
 PAIR_SLOT = Call("small_joins.pair_slot", ("i", "i"), "i", held=True)
+_NAMES = JOIN, PAIR_SLOT, PLANE_MOVER
 KIND = array_structs.work_of(JOIN)
 
 # NumPy's own function: for exact ndarrays it need not look for `__array_function__`.
@@ -66,7 +67,7 @@ run: Callable[..., Any] = join  # until the kernel is ready, which takes tuples 
 def _becomes_ready() -> bool:
     """Whether the kernel is ready now."""
     global run
-    if not array_structs.verified() or not KIND.kernels_ready(lambda: (JOIN, PAIR_SLOT, PLANE_MOVER)):
+    if not array_structs.verified() or not KIND.kernels_ready(lambda: _NAMES):
         return False
     _scratch[JOIN_MOVER] = address(PLANE_MOVER)
     run = called(JOIN)

@@ -74,7 +74,7 @@ def loaded() -> int:
 
 
 def when_loaded(call: Callable[[], object]) -> None:
-    """Call this whenever another kernel is ready: until then, all results of `find` are the same."""
+    """Call this whenever another kernel is ready; until then all results of `find` stay."""
     _told.append(call)
 
 
