@@ -87,7 +87,7 @@ def write_kind(items: Address, axis: Address, new: int, routes: Address, kind: N
 
     `kind` is the scratch of `join`. UNFIT for other arguments, if the arrays cannot be joined, if
     an element has references, and with more bytes than JOIN_MOST, or JOIN_SHORT if runs are; fewer
-    bytes than SCALAR count as many, those of a line as a line.
+    bytes than SCALAR count as many, those of a line as a line, and others with gaps not at all.
     """
     if word(items + TYPE) != word(routes + TUPLE) or word(axis + TYPE) != word(routes + INT):
         return UNFIT
@@ -139,8 +139,10 @@ def write_kind(items: Address, axis: Address, new: int, routes: Address, kind: N
                     nearest = min(nearest, abs(word(strides + 8 * k)))
         nbytes += own
         if 0 < run < LONG_RUN:
-            spread = nearest == LINE  # each element is in a line of its own
-            in_short_runs += own // run * LINE if spread else own // min(run, SCALAR) * SCALAR
+            if nearest == LINE:  # each element is in a line of its own
+                in_short_runs += own // run * LINE
+            elif nearest == 0 or run < SCALAR:
+                in_short_runs += own // min(run, SCALAR) * SCALAR
         along += 1 if new else word(shape + 8 * at)
     if not 0 < nbytes <= kind[JOIN_MOST]:
         return UNFIT
