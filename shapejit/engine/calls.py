@@ -161,9 +161,10 @@ def keep(
     A large result is in `fresh` memory, or not: the kernel may differ. Compiled code finds small
     ndarrays by what is `asked`, see `small_calls`. Unless `new`, an `out` must be given.
     """
-    seen, source = layout_of(x) if isinstance(x, np.ndarray) else x.layout, 0
     if isinstance(x, Tensor):
-        source = seen.offset & ~7
+        seen, source = x.layout, x.layout.offset & ~7
+    else:
+        seen, source = layout_of(x), 0
     bits = made.dtype.bits if isinstance(made, Tensor) else 8 * made.itemsize
     # A new object: compiled code may know addresses that what was done before keeps alive.
     layout = Layout.row_major(made.shape, bits)
