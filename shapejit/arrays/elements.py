@@ -47,9 +47,10 @@ def reader(bits: int, layout: Layout) -> Read:
     """What reads elements of a Layout from addresses with these three lowest `bits`."""
     if whole(bits, layout):
         return _memory_of(layout)
-    begin, mask = (bits + layout.offset) % 8, np.uint8((1 << layout.bits) - 1)
+    begin = (bits + layout.offset) % 8
     if _one_a_byte(begin, layout):
         own, shift = _memory_of(_in_bytes(layout)), np.uint8(begin)
+        mask = np.uint8((1 << layout.bits) - 1)
         return lambda address: own(address) >> shift & mask
     units = _units_of(bits, layout)
 
