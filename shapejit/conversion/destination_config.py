@@ -45,8 +45,8 @@ def rewritten(tensors: Tensors) -> dict[str, Any]:
             both = ", ".join(sorted(schemes | left))
             raise FormatError(f"{CONFIG} cannot describe weights of several schemes: {both}")
         for scheme in schemes:
-            modules = {part.whole.name.removesuffix(".weight") for part in parts}
-            made = declaration(scheme, _settings(scheme, parts), made, modules)
+            own = {part.whole.name.removesuffix(".weight") for part in parts}
+            made = declaration(scheme, _settings(scheme, parts), made, own)
         if not schemes and not left:
             made = without(made)
         elif decoded:
