@@ -930,6 +930,33 @@ def test_modules_listed_as_not_quantised_contradict_their_tensors(tmp_path):
     assert made["quantization_config"]["modules_to_not_convert"] == ["lm_head"]
 
 
+@pytest.mark.parametrize("entry", [["x"], {"a": 1}, None, 3])
+def test_lists_of_modules_may_hold_anything(entry, tmp_path):
+    awq = scheme_fixtures.named("awq-gemm")
+    config = changed(awq.config, "modules_to_not_convert", [entry, awq.prefix])
+    source = folder_of(tmp_path / "in", awq.checkpoint(), config)
+    sj.files.convert(source, tmp_path / "out", [("to", "gptq")])
+    made = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert made["quantization_config"]["modules_to_not_convert"] == [entry]
+    plain = {"fc.weight": np.ones((64, 128), np.float32), "lm_head.weight": np.ones((8, 64), "f4")}
+    config = {"quantization_config": {"ignore": [entry]}}
+    source = folder_of(tmp_path / "plain", plain, config)
+    sj.files.convert(source, tmp_path / "fp8", [("to", "fc.*=fp8:channel")])
+    made = json.loads((tmp_path / "fp8" / "config.json").read_text())
+    assert made["quantization_config"]["ignore"] == [entry, "lm_head"]
+
+
+def test_stacked_experts_that_are_quantised_leave_the_list_of_modules(tmp_path):
+    names = ("gate_up_proj", "down_proj")
+    experts = {f"model.mlp.experts.{n}": np.ones((2, 256, 256), np.float32) for n in names}
+    tensors = {**experts, "lm_head.weight": np.ones((8, 256), np.float32)}
+    config = {"quantization_config": {"ignore": ["model.mlp.experts"]}}
+    source = folder_of(tmp_path / "in", tensors, config)
+    sj.files.convert(source, tmp_path / "out", [("to", ".*experts.*=mxfp4:gpt-oss")])
+    made = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert made["quantization_config"]["modules_to_not_convert"] == ["lm_head"]
+
+
 def test_a_folder_without_a_config_that_is_quantised_is_warned_of(tmp_path):
     source = tmp_path / "in"
     source.mkdir()

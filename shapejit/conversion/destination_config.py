@@ -45,7 +45,7 @@ def rewritten(tensors: Tensors) -> dict[str, Any]:
             both = ", ".join(sorted(schemes | left))
             raise FormatError(f"{CONFIG} cannot describe weights of several schemes: {both}")
         for scheme in schemes:
-            own = {part.whole.name.removesuffix(".weight") for part in parts}
+            own = {_module(part.whole.name) for part in parts}
             made = declaration(scheme, _settings(scheme, parts), made, own)
         if not schemes and not left:
             made = without(made)
@@ -104,6 +104,12 @@ def undescribed(path: str, tensors: Tensors) -> Iterator[str]:
             f"{shown(path)}: nothing tells of its quantised weights ({', '.join(schemes)}), "
             f"since the source has no {CONFIG}"
         )
+
+
+def _module(weight: str) -> str:
+    """The module of a weight; of stacked experts, their parent."""
+    module, _, last = weight.rpartition(".")
+    return module or last
 
 
 def _settings(scheme: str, parts: Iterable[PartOf]) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from ..files.writing import NewFile
 from ..quantization.configuration import CONFIG, QUANTIZER_CONFIG_FILES
 from .changes import Change, to_write
 from .destination_config import metadata_after
+from .remaining import encoded
 from .tensors import Tensors
 
 MAX_SHARD = 5 * 10**9  # bytes, the default of transformers
@@ -120,7 +121,7 @@ def planned_folder(
     texts, index = _texts(tensors, files, config, stem), f"{stem}{SUFFIX}"
     telling = {
         CONFIG,
-        *(QUANTIZER_CONFIG_FILES if tensors.became else ()),
+        *(QUANTIZER_CONFIG_FILES if tensors.became or encoded(tensors) else ()),
     }  # the config alone tells of them now
     own = {*texts, *(file.name for file in files), *telling}
     sources = _sources(checkpoint, home)

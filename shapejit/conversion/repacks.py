@@ -40,8 +40,8 @@ class Repacked(Planned):
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """Both formats."""
-        return self.formats
+        """Both formats, and the dtype of the codes."""
+        return (*self.formats, self.codes)
 
     @property
     def unit(self) -> int:

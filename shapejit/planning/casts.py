@@ -129,13 +129,15 @@ def _parts(dims: Sequence[Dim], bits: int, unit: int) -> list[int]:
     if parts[last] > RUN:
         steps = -(-dims[last].size // RUN)
         parts[last] = min(RUN, -(-dims[last].size // steps // LINE) * LINE)
-    # Dims that are contiguous with the last one, such as blocks with a scale each, belong to a run.
+    # Dims that are contiguous with the last one, such as blocks with a scale each, belong to a run;
+    # but scales of a few elements are repeated on the stage, where a long run of them has no room.
     length = parts[last]
     for k in range(last - 1, -1, -1):
         dense = dims[k].source == bits * length and dims[k].target == unit * length
-        if not dense or parts[k + 1] < dims[k + 1].size:
+        if not dense or parts[k + 1] < dims[k + 1].size or length < VECTOR:
             break
-        parts[k] = max(parts[k], min(dims[k].size, RUN // length))
+        room = min(RUN // length, BOX_ELEMENTS // (length * prod(parts[:k])))
+        parts[k] = max(parts[k], min(dims[k].size, room))
         length *= parts[k]
     return parts
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from ..runtime.ndarrays import is_a, is_mapping
@@ -74,17 +75,20 @@ class Declared:
         found = ((where, each.get(key)) for where, each in self.sections.items())
         return {str(value).lower(): where for where, value in found if value not in (None, "")}
 
-    def left_out(self, prefix: str) -> str:
-        """The section and key that list a module as not quantised; empty if none does.
+    @cached_property
+    def left_out(self) -> dict[str, str]:
+        """The modules that are listed as not quantised, each with the section and key that say so.
 
-        >>> declared({"quantization_config": {"ignore": ["lm_head"]}}).left_out("lm_head")
-        'quantization_config.ignore'
+        >>> declared({"quantization_config": {"ignore": ["lm_head"]}}).left_out
+        {'lm_head': 'quantization_config.ignore'}
         """
-        for where, section in self.sections.items():
-            for key in LEFT_OUT:
-                if is_a(listed := section.get(key), list) and prefix in listed:
-                    return f"{where}.{key}"
-        return ""
+        lists = (
+            (f"{where}.{key}", section[key])
+            for where, section in self.sections.items()
+            for key in LEFT_OUT
+            if is_a(section.get(key), list)
+        )
+        return {name: where for where, names in lists for name in names if is_a(name, str)}
 
     def cache_scales(self, names: Iterable[str]) -> set[str]:
         """The names that are scales of a quantised KV cache, if the config declares one.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from ..errors import FormatError
+from ..runtime.ndarrays import is_a
 from .configuration import CONFIG, KEYS, LEFT_OUT, completed, is_part, sections
 
 _DTYPE = ("torch_dtype", "dtype")
@@ -89,7 +90,7 @@ def declaration(
     key, names, made = _ROWS[scheme]
     lists = (each.get(name) for each in sections(config).values() for name in LEFT_OUT)
     listed = next((given for given in lists if given and isinstance(given, list)), [])
-    skipped = [module for module in listed if module not in modules]
+    skipped = [each for each in listed if not (is_a(each, str) and each in modules)]
     try:
         said = made(settings)
     except KeyError as missing:
@@ -125,8 +126,9 @@ def left_out(
     for path, said in sections(config).items():
         compressed = said.get("quant_method") in (_COMPRESSED, "modelopt")
         name = next((k for k in LEFT_OUT if k in said), LEFT_OUT[0] if compressed else LEFT_OUT[1])
-        listed = said.get(name) if isinstance(said.get(name), list) else []
-        new = {**said, name: [*dict.fromkeys([*(listed or []), *modules])]}
+        listed: list[Any] = said[name] if is_a(said.get(name), list) else []
+        known = {each for each in listed if is_a(each, str)}
+        new = {**said, name: [*listed, *(m for m in dict.fromkeys(modules) if m not in known)]}
         made = _put(made, path, completed(new, facts))
     return made
 
