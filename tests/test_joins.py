@@ -616,3 +616,26 @@ def test_a_warning_that_is_an_error_leaves_no_reference(kernels):
         with warnings.catch_warnings(), np.errstate(all="raise"), suppress(FloatingPointError):
             sj.concat([y, x])
     assert abs(sys.getrefcount(y.dtype) - before) < 10
+
+
+@pytest.mark.parametrize("by", [patience.force_numpy, nullcontext])
+@pytest.mark.parametrize("kind", ["uint1", "int4", "float6_e2m3fn"])
+@pytest.mark.parametrize(
+    "see",
+    [lambda t: t.T, lambda t: t[:, 1:], lambda t: t[::-1, ::-1], lambda t: t[3:4, 5:6]],
+    ids=["turned", "within a byte", "backwards", "one element"],
+)
+def test_packed_views_of_one_layout(kind, see, by):
+    codes = np.random.default_rng(0).integers(0, 1 << sj.dtype(kind).bits, (30, 5, 8), np.uint8)
+    parts = [see(sj.pack(each, kind)) for each in codes]
+    plain = [part.unpack().view(np.uint8) for part in parts]
+    with by():
+        for axis in range(3):
+            made = sj.stack(parts, axis=axis)
+            assert np.array_equal(made.unpack().view(np.uint8), np.stack(plain, axis))
+        for axis in range(2):
+            expected = np.concatenate(plain, axis)
+            assert np.array_equal(sj.concat(parts, axis).unpack().view(np.uint8), expected)
+            out = sj.pack(np.ones(expected.shape, np.uint8), kind)
+            assert sj.concat(parts, axis, out=out) is out
+            assert np.array_equal(out.unpack().view(np.uint8), expected)

@@ -1283,6 +1283,32 @@ def test_outputs_of_maps_that_are_known_are_checked(by, shape):
         assert all((made == x.T).all() for made, x in zip(into, sources, strict=True))
 
 
+@pytest.mark.parametrize("by", [patience.force_numpy, nullcontext])
+@pytest.mark.parametrize("count", [3, 3000])
+def test_tensors_of_maps_that_are_known_are_checked(by, count):
+    """Also where NumPy would stack them: their rows are as many as expected."""
+    program = sj.plan((5, 7), "int32", lambda t: t.T.ascontiguous())
+    xs = [np.full((5, 7), k, np.int32) for k in range(count)]
+    slab = np.full((count, 7, 5), -1, np.int32)
+    six = np.zeros((6, 7), np.int32)
+    wrong = (
+        [six[:4], six, *xs[2:]], [*xs[:-2], six, six[:4]], [*xs[:-1], xs[0].astype(np.int64)],
+        [*xs[:-1], xs[0].astype(">i4")], [*xs[:-1], xs[0].T], [*xs[:-1], slab[0].T],
+    )  # fmt: skip
+    with by():
+        for _ in range(3):
+            assert all((made == x.T).all() for made, x in zip(program.map(xs), xs, strict=True))
+            program.map(xs, out=np.zeros_like(slab))
+        for items in wrong:
+            with pytest.raises(sj.ShapeJitError):
+                program.map(items, out=slab)
+            assert (slab == -1).all()
+        turned = [np.asfortranarray(x) for x in xs]
+        for _ in range(2):  # of other strides, after those of the first kind
+            made = program.map([*xs[:-1], turned[-1]])
+            assert all((a == x.T).all() for a, x in zip(made, xs, strict=True))
+
+
 ORDERS = {
     "rows": np.ascontiguousarray,
     "columns": np.asfortranarray,

@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.buffers import Bytes, Lent
 from ..arrays.elements import Codes, Read, Write, assign, read, reader, whole, write, writer
 from ..kernels.numbers import Conversion, Number
 from ..kernels.plain_conversions import converted
-from ..runtime.launches import Addresses, address_of
+from ..runtime.launches import Addresses
 from ..shapes.dims import merged
 from ..shapes.layout import Layout
 
@@ -27,7 +26,6 @@ _SILENT = Context()
 _SILENT.run(np.seterr, all="ignore")
 
 MOST = 1 << 18  # elements that are unpacked at a time: few enough to stay in a cache
-STACK_BYTES = 128 * 1024  # of tensors that are copied as one
 
 Where = Sequence[int] | Addresses
 Layouts = Sequence[Layout]
@@ -38,11 +36,7 @@ def copy(sources: Where, seen: Layout, targets: Where, into: Layout, bias: int =
 
     Wider ones get zeros above. `bias` is added to each code, modulo the range of the source's.
     """
-
-    def stacked(source: int, one: Layout, target: int, made: Layout) -> None:
-        copy([source], one, [target], made, bias)
-
-    for source, target in _pairs(*_done_in_stacks(sources, seen, targets, into, stacked)):
+    for source, target in _pairs(sources, targets):
         for reads, writes, shape in _moves(seen, into, source & 7, target & 7, not bias):
             codes = reads(source)
             if bias:
@@ -72,45 +66,6 @@ def _moves(
     )
 
 
-def _done_in_stacks(
-    sources: Where, seen: Layout, targets: Where, into: Layout, stacked: Callable[..., None]
-) -> tuple[Where, Where]:
-    """Let `stacked` copy or convert small tensors as one; returns those that it could not.
-
-    The bytes that they span are gathered in a stack, and those of the results are written back,
-    where these have bytes of their own: 500 of 32 x 24 int4 take a tenth of the time. `stacked`
-    takes what `copy` takes, for one stack and its result.
-    """
-    if len(sources) < 2 or not into.contiguous:
-        return sources, targets
-    (low, high), nbits = seen.span, into.size * into.bits
-    if not nbits or high - low > 2 * seen.size * seen.bits:  # most of it would be gaps
-        return sources, targets
-    begins, ends = np.asarray(sources) + low, np.asarray(targets) + into.offset
-    shift = int(begins[0]) & 7
-    nbytes = (shift + high - low + 7) >> 3
-    own = not (int(np.bitwise_or.reduce(ends)) | nbits) & 7
-    step = STACK_BYTES // max(nbytes, nbits >> 3)
-    if step < 2 or not own or not ((begins & 7) == shift).all():
-        return sources, targets
-    read_from, first = _rows(begins >> 3, nbytes)
-    written, last = _rows(ends >> 3, nbits >> 3)
-    for at in range(0, len(begins), step):
-        stack = read_from[first[at : at + step]]
-        made = np.empty((len(stack), nbits >> 3), np.uint8)
-        source, target = 8 * address_of(stack) + shift - low, 8 * address_of(made) - into.offset
-        layouts = seen.stacked(len(stack), 8 * nbytes), into.stacked(len(stack), nbits)
-        stacked(source, layouts[0], target, layouts[1])
-        written[last[at : at + step]] = made
-    return (), ()
-
-
-def _rows(addresses: Addresses, nbytes: int) -> tuple[Bytes, Addresses]:
-    """Memory as overlapping rows of so many bytes, and the indices of those at the addresses."""
-    low, high = int(addresses.min()), int(addresses.max())
-    return np.asarray(Lent(low, (high - low + 1, nbytes), (1, 1))), addresses - low
-
-
 def convert(
     sources: Where,
     seen: Layout,
@@ -125,12 +80,7 @@ def convert(
     pair, move = _by_assignment(conversion), assignment(conversion)
     scaled = _scaled_in_place(conversion)
     layouts = seen, into, *(layout for _, layout in numbers)
-
-    def stacked(source: int, one: Layout, target: int, made: Layout) -> None:
-        each = [(at, layout and layout.stacked(one.shape[0], 0)) for at, layout in operands]
-        convert([source], one, [target], made, conversion, (*each,))
-
-    for source, target in _pairs(*_done_in_stacks(sources, seen, targets, into, stacked)):
+    for source, target in _pairs(sources, targets):
         found, most = _ordered(layouts, (source & 7, target & 7), False)
         for src, dst, *others in _parts(found, into.size if scaled else most):
             in_order = pair and all(map(_is_in_order, (source, target), (src, dst)))

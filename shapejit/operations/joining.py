@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
@@ -26,6 +27,8 @@ from ..shapes.layout import Layout, normal_axes
 from ..shapes.request import integers
 from .casts import cast
 from .views import checked
+
+STACK_BYTES = 1024 * 1024  # of packed parts that NumPy copies as one
 
 
 @typed_joining
@@ -97,13 +100,16 @@ def _joined(tensors: Any, axis: int | None, new: bool, out: Any) -> Any:
     run = sizes[0] * prod(shape[at + 1 :]) * whole.bits
     if at and len({*sizes}) == 1 and run % 8 and run < 8 * thresholds.RUN:
         # Elements that share bytes with other parts are written one by one: 300 times as long.
-        stacked = _joined(parts, 0, True, None).moveaxis(0, at)
-        copy(stacked, target.reshape(stacked.shape), fresh)
+        _copy_stacked(_joined(parts, 0, True, None), target, at, fresh)
         return made
     unready: tuple[Kind, ...] = ()
     if not arrays or not (mixed or is_numpys(arrays[-1].dtype)):
         launches = _launches(bit_addresses_of(parts), sizes, begin, whole, at)
         waiting = [route.kind for route, *_ in launches if not route.ready]
+        if not arrays and waiting and len(parts) > 1 and _span(parts) <= STACK_BYTES:
+            with by_numpy(*filter(None, waiting)):  # not one by one
+                _copy_stacked(stack_of_bytes(parts), target, at, fresh)
+            return made
         if not (arrays and waiting):
             for route, sources, targets in launches:
                 routes.run(route, sources, targets, fresh)
@@ -117,6 +123,36 @@ def _joined(tensors: Any, axis: int | None, new: bool, out: Any) -> Any:
             along = None if axis is None and not rows else at
             np.concatenate(given, along, into, casting="unsafe")
     return made
+
+
+def _copy_stacked(stack: Tensor, target: Tensor, at: int, fresh: bool) -> None:
+    """Copy a stack of parts into their join along dim `at`."""
+    parts = stack.moveaxis(0, at)
+    copy(parts, target.reshape(parts.shape), fresh)
+
+
+def _span(parts: Sequence[Any]) -> int:
+    """The bytes that all of some Tensors span, if they have one Layout without large gaps."""
+    layout = parts[0].layout
+    low, high = layout.span
+    alike = all(type(x) is Tensor and x.layout == layout for x in parts)
+    dense = high - low <= 2 * layout.size * layout.bits
+    return len(parts) * (high - low) // 8 if alike and dense else sys.maxsize
+
+
+def stack_of_bytes(tensors: Sequence[Tensor]) -> Tensor:
+    """Tensors of one Layout stacked along dim 0, as the bytes that each spans, concatenated.
+
+    >>> stack_of_bytes([Tensor.frombuffer(bytes([0x21, k]), "int4", (4,))[1:3] for k in (3, 4)])
+    Tensor([[2, 3],
+            [2, 4]], shape=(2, 2), dtype=int4, 4 bits each)
+    """
+    layout = tensors[0].layout
+    low, high = layout.span
+    first, end = low // 8, (high + 7) // 8
+    rows = [x.buffer[first:end] for x in tensors]
+    seen = layout.at(layout.offset - 8 * first).stacked(len(rows), 8 * (end - first))
+    return Tensor.unchecked(np.concatenate(rows), tensors[0].dtype, seen)
 
 
 def _ndarrays(arrays: list[Any]) -> list[NDArray[Any]] | None:

@@ -53,8 +53,7 @@ def _owners(arrays: Sequence[NDArray[Any]], flags: set[int]) -> set[int]:
     """The ndarrays whose own memory these are, by identity; none where others have the memory."""
     if not all(one & _OWNDATA for one in flags):
         bases = zip(arrays, map(_BASE, arrays), strict=True)
-        found = {id(x if base is None else base): x if base is None else base for x, base in bases}
-        arrays = [*found.values()]
-        if not are_exact(arrays) or not all(one & _OWNDATA for one in map(_FLAGS, arrays)):
+        arrays = [x if base is None else base for x, base in bases]
+        if not are_exact(arrays) or not all(one & _OWNDATA for one in {*map(_FLAGS, arrays)}):
             return set()
     return {*map(id, arrays)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from math import prod
 from typing import Any, NamedTuple
 
@@ -18,21 +19,20 @@ from ..engine import array_structs, outputs
 from ..engine.addresses import BitAddresses, layout_of
 from ..engine.array_structs import kind_of
 from ..engine.execution import Work
-from ..engine.numpy_fallback import STACK_BYTES
 from ..engine.patience import by_numpy
 from ..engine.routes import ENTRY, Route
 from ..planning import thresholds
 from ..runtime.kernels import called
-from ..runtime.launches import Addresses, address_of
+from ..runtime.launches import Addresses
 from ..runtime.ndarrays import MOST_DIMS
 from ..shapes.arithmetic import MAX_SIZE
 from ..shapes.layout import Layout
-from .bulk_checks import are_alike, may_fill
+from .bulk_checks import are_alike, are_exact, may_fill
 from .sources import rows_of
 from .specialization import Specialization
 
-STACKED_MAX_BYTES = 2 * 1024  # of an array that is copied to a stack though NumPy can move it
-
+# NumPy's own function: for exact ndarrays it need not look for `__array_function__`.
+_may_share_memory: Any = getattr(np.may_share_memory, "_implementation", np.may_share_memory)
 
 Groups = Sequence[tuple[Specialization, NDArray[np.intp]]]  # and the indices of arrays, ascending
 
@@ -63,8 +63,8 @@ class Mapped(NamedTuple):
     def results(self) -> Any:
         """The results: a list of new arrays, or `out`."""
         results, rows = [None] * len(self.items), self.outs
-        if is_array(rows) and (len(self.groups) > 1 or rows.ndim == 1):
-            rows = [*rows_of(rows)]  # those of one dim would be scalars
+        if is_array(rows) and len(self.groups) > 1:
+            rows = [*rows_of(rows)]
         for special, which in self.groups:
             own, begins = _chosen(self.items, which), self.sources.begins(which)
             if self.targets is not None:
@@ -123,11 +123,8 @@ def in_chunks(
     yield from results()
 
 
-Specialize = Callable[[Layout, bool], Specialization]
-
-
 def later_map(
-    special: Specialization, x: Any, count: int, new: bool, specialize: Specialize
+    special: Specialization, x: Any, count: int, new: bool
 ) -> Callable[[tuple[Any, ...], Any], Any] | None:
     """What makes the results of later calls with as many ndarrays like `x`, if anything does.
 
@@ -135,7 +132,7 @@ def later_map(
     array is not like `x`.
     """
     if special.fused.fresh or not new:
-        return MapRoute.of(special, x, count, new, specialize)
+        return MapRoute.of(special, x, count, new)
     like, view = (x.dtype, x.shape, x.strides), special.view
     return lambda items, _: list(map(view, items)) if are_alike(items, *like) else None
 
@@ -145,13 +142,12 @@ class MapRoute:
     """How a program makes the results of a number of ndarrays of one kind, known by `like`.
 
     One launch does it; until its kernel is ready, NumPy does. `kinds` contain the addresses of
-    dtypes. `specialize` returns what makes the results of a row-major stack.
+    dtypes.
     """
 
     way: Work | Route
     special: Specialization
     made: np.dtype[Any]
-    specialize: Specialize
     like: tuple[np.dtype[Any], tuple[int, ...], tuple[int, ...]]  # dtype, shape, strides
     shape: tuple[int, ...]  # of all results
     kinds: Sequence[Addresses]  # of a source, of a result, and of all results as one array
@@ -163,9 +159,7 @@ class MapRoute:
         return ENTRY + self.way.weight + self.special.weight
 
     @classmethod
-    def of(
-        cls, special: Specialization, x: Any, count: int, new: bool, specialize: Specialize
-    ) -> MapRoute | None:
+    def of(cls, special: Specialization, x: Any, count: int, new: bool) -> MapRoute | None:
         """The Route into `new` results or outputs, if these take one small launch, or NumPy."""
         shape, one = (count, *special.shape), special.one_pass(new)
         if one is None or not 2 <= len(shape) <= MOST_DIMS or 0 in shape or not x.ndim:
@@ -187,7 +181,7 @@ class MapRoute:
             shift = 3 if way.launch.bits else 0
             source, target = way.source >> 3 - shift, way.target >> 3 - shift
         span = np.array([low // 8, (high + 7) // 8, nbytes, shift, source, target])
-        return cls(way, special, made, specialize, like, shape, kinds, span)
+        return cls(way, special, made, like, shape, kinds, span)
 
     def __call__(self, items: tuple[Any, ...], out: Any) -> Any:
         """The results, or `out`; None if an array is unfit, or the way is another now."""
@@ -207,44 +201,36 @@ class MapRoute:
         return list(rows) if out is None else out
 
     def _by_numpy(self, items: tuple[Any, ...], out: Any, way: Route) -> Any:
-        if not are_alike(items, *self.like):
-            return None
-        slab, rows = type(out) is np.ndarray, out
+        rows = out
         if out is None:
             rows, _ = outputs.new_array(self.made, self.shape)
+        elif not self._may_fill(items, out):
+            return None
+        elif type(out) is not np.ndarray:
+            rows = tuple(out)
+        dtype, shape, strides = self.like
+        instead, alone = self.special.by_numpy(items, rows), len(items) <= self.special.stacked
+        if alone and type(rows) is np.ndarray:  # NumPy compares the other dims, and dtypes
+            alike = are_exact(items) and [*map(len, items)].count(shape[0]) == len(items)
         else:
-            outs, shape = ((out,), self.shape) if slab else (tuple(out), self.shape[1:])
-            fit = (slab or len(outs) == len(items)) and are_alike(outs, self.made, shape)
-            if not fit or not may_fill(items, outs):
-                return None
-            rows = out if slab else outs
-        with by_numpy(*filter(None, (way.kind,))):
-            move, small = self.special.move_each, items[0].nbytes <= STACKED_MAX_BYTES
-            if move is None or (small and type(rows) is np.ndarray):
-                self._by_stack(items, rows)
-            else:
-                move(items, rows)
+            alike = are_alike(items, dtype, shape, strides)
+        if not alike or instead is None:
+            return None
+        try:
+            with by_numpy(*filter(None, (way.kind,))):
+                instead()
+        except (TypeError, ValueError):
+            return None
         return list(rows) if out is None else out
 
-    def _by_stack(self, items: tuple[Any, ...], rows: Any) -> None:
-        """Copy the arrays to stacks, whose results NumPy makes as those of one array."""
-        dtype, shape, _ = self.like
-        count = max(1, STACK_BYTES // max(1, prod(shape) * dtype.itemsize))
-        for begin in range(0, len(items), count):
-            some, into = items[begin : begin + count], rows[begin : begin + count]
-            stack = np.empty((len(some) * shape[0], *shape[1:]), dtype)  # else its order is theirs
-            np.concatenate(some, out=stack)  # a sixth of the time of a loop
-            layout = Layout.row_major((len(some), *shape), 8 * dtype.itemsize)
-            special, target = self.specialize(layout, False), into
-            if type(rows) is not np.ndarray:
-                target = np.empty((len(some), *self.shape[1:]), self.made)
-            if special.move_each:
-                special.move_each((stack.reshape(len(some), *shape),), (target,))
-            else:
-                special.fill(*(np.array([8 * address_of(x)]) for x in (stack, target)))
-            if target is not into:
-                for x, made in zip(into, target, strict=True):
-                    x[...] = made
+    def _may_fill(self, items: tuple[Any, ...], out: Any) -> bool:
+        """Whether an array of all results, or one for each, shares no memory with the sources."""
+        if type(out) is np.ndarray:
+            fits = out.dtype == self.made and out.shape == self.shape and out.flags.carray
+            return bool(fits) and not any(map(_may_share_memory, items, repeat(out)))
+        outs = tuple(out)
+        alike = len(outs) == len(items) and are_alike(outs, self.made, self.shape[1:])
+        return alike and may_fill(items, outs)
 
 
 def _row_major_kind(dtype: np.dtype[Any], shape: tuple[int, ...]) -> Addresses:

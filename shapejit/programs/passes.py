@@ -68,6 +68,12 @@ class Pass(NamedTuple):
         given = self.layout, self.unit, into, self.scales, routes.rounded(count)
         return routes.casts(*given, self.conversion, fresh)
 
+    def by_numpy(self, source: int, target: int) -> None:
+        """Run it by NumPy, from a byte to a byte at these bit addresses."""
+        route = self.route(1, False)
+        assert route.instead is not None
+        route.instead([source], [target], self.at)
+
     def run(
         self,
         sources: Addresses,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 from typing import Any, Self, overload
 
@@ -410,7 +411,7 @@ class Program:
                 raise ReshapeError(f"out= holds {len(out)} arrays for 0 tensors")
             return out
         names = range(first, first + len(items))
-        job = self.mapped(items, out, names)
+        job = self._checked(items, out, names)
         if job.targets is not None:
             spans = job.sources.spans(), job.targets.spans()
             outputs.check_all_apart(*spans, job.sources.locate, names)
@@ -418,7 +419,7 @@ class Program:
         if len(groups) == 1 and len(items) > 1 and type(items[0]) is np.ndarray:
             x = items[0]
             key = self._key, len(items), out is None, x.dtype, x.shape, x.strides
-            later = later_map(groups[0][0], x, len(items), out is None, self._specialized)
+            later = later_map(groups[0][0], x, len(items), out is None)
             if later is not None:
                 FOUND.put(key, later)
         return results
@@ -444,16 +445,10 @@ class Program:
         """
         return map_batches(self, batch, columns)
 
-    def mapped(self, items: Sequence[Any], out: Any, names: Sequence[object]) -> Mapped:
-        """A checked call for the named arrays; only overlaps with outputs are not checked yet.
+    def _checked(self, items: Sequence[Any], out: Any, names: Sequence[object]) -> Mapped:
+        """The named arrays and their outputs, checked for all but overlaps with one another.
 
-        Raises ReshapeError, DTypeError, which name the array.
-
-        >>> from shapejit import plan
-        >>> plan((2,), "int8", lambda t: t).mapped([np.zeros(3, np.int8)], None, ["x"])
-        Traceback (most recent call last):
-            ...
-        shapejit.errors.ReshapeError: tensor 'x': the shape is (3,), the program's (2,)
+        Errors name the array.
         """
         # No arrays count as Tensors: NumPy may lack the dtype.
         as_tensors = is_a(items[0], Tensor) if items else not is_a(out, np.ndarray)
@@ -485,7 +480,8 @@ class Program:
             if stacked:
                 count = layout.shape[0]
                 made, shape = made.stacked(count, layout.strides[0]), (count, *shape)
-            special = Specialization(made, layout, shape, self._kind(as_tensors))
+            kind, of = self._kind(as_tensors), partial(self._specialized, as_tensors=as_tensors)
+            special = Specialization(made, layout, shape, kind, of)
             FOUND.put(key, special)
         return special
 
