@@ -359,3 +359,44 @@ def test_scales_live_as_long_as_calls_that_compiled_code_repeats():
     for k in range(200):
         others += [np.full(16, k, np.float32), np.full((16, 1), 7, np.float32)]
         assert (sj.dequantize(x, scale) == want).all()
+
+
+SCALES = [
+    np.float32(0.3),
+    np.float32([[1e38], [3], [0]]),
+    np.float64([[0.1] * 4]),
+    np.float32(np.nan),
+]
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64"])
+@pytest.mark.parametrize("scale", SCALES, ids=range(len(SCALES)))
+@pytest.mark.parametrize("zero", [None, 3, 2.5])
+def test_small_codes_that_numpy_scales_again_have_the_bits_of_kernels(kind, scale, zero):
+    info = np.iinfo(kind)
+    codes = np.array([[info.min, 1, 2, 3], [4, 5, 6, 7], [8, 9, info.max - 1, info.max]], kind)
+    results = {}
+    for by in (patience.force_numpy, patience.force_kernels):
+        with by():
+            for _ in range(3):
+                for x in (codes, codes.T.copy().T):
+                    made = sj.dequantize(x, scale, zero_point=zero)
+                    results.setdefault((made.dtype, made.tobytes()), by)
+    assert len(results) == 1
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint16", "int32", "int4", "float8_e5m2"])
+@pytest.mark.parametrize("scale", [np.float32(0.3), np.float32([[1e-38], [3], [-1]])], ids=range(2))
+@pytest.mark.parametrize("zero", [None, 3, 2.5])
+def test_small_floats_that_numpy_quantises_again_have_the_bits_of_kernels(kind, scale, zero):
+    x = np.array([[0.5, -np.nan, np.inf, -np.inf], [1.5, 2.5, 1e9, -0.0], [3.3, -7, 99, -300]])
+    results = {}
+    for by in (patience.force_numpy, patience.force_kernels):
+        with by():
+            for source in ("float32", "float64"):
+                for given in (x.astype(source), x.astype(source).T.copy().T):
+                    for _ in range(3):
+                        made = sj.quantize(given, scale, dtype=kind, zero_point=zero)
+                        assert made.shape == x.shape
+                        results.setdefault((source, made.tobytes()), by)
+    assert len(results) == 2

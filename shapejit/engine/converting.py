@@ -6,7 +6,7 @@ decides how the copy runs. NumPy converts until kernels are ready, see `patience
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -23,7 +23,7 @@ from ..planning.cast_plans import Scales
 from ..runtime.launches import address_of
 from ..shapes.layout import Layout
 from .addresses import byte_of, layout_of
-from .numpy_fallback import assignment
+from .numpy_fallback import SILENT, assignment, scaled_in_place
 from .routes import Done, casts, run
 
 Array = NDArray[Any] | Tensor
@@ -156,7 +156,49 @@ def convert(
     if len(parts) > 1:
         return None
     plain = isinstance(source, np.ndarray) and isinstance(target, np.ndarray)
-    return Done(way, assignment(conversion) if plain else None, begins)
+    return Done(way, _by_arrays(conversion, operands, source.shape) if plain else None, begins)
+
+
+def _by_arrays(
+    conversion: Conversion, operands: Operands | None, shape: tuple[int, ...]
+) -> Callable[[NDArray[Any], NDArray[Any]], object] | None:
+    """What converts an ndarray into another one by NumPy's own arithmetic; None if nothing does.
+
+    Where it scales, there is one scale per index of some dims, or one for all.
+    """
+    if operands is None:
+        return assignment(conversion)
+    if not all(n in (1, size) for n, size in zip(operands.scale.shape, shape, strict=False)):
+        return None
+    if scaled_in_place(conversion):
+        return lambda x, made: SILENT.copy().run(_scale, x, made, operands)
+    source, target, bits = conversion.source, conversion.target, conversion.arithmetic
+    floats = (source.kind, source.bits) == ("float", bits)
+    whole = target.kind in ("int", "uint") and 8 <= target.bits < bits - 8  # floats have both ends
+    if conversion.step == "quantize" and floats and whole:
+        return lambda x, made: SILENT.copy().run(_quantize, x, made, operands)
+    return None
+
+
+def _scale(x: Any, made: Any, operands: Operands) -> None:
+    """Integers scaled in the memory of the result."""
+    if operands.zero is None:
+        np.multiply(x, operands.scale, made, dtype=made.dtype, casting="unsafe")
+        return
+    np.subtract(x, operands.zero, made, dtype=made.dtype, casting="unsafe")
+    made *= operands.scale
+
+
+def _quantize(x: Any, made: Any, operands: Operands) -> None:
+    """Floats as integers: see `numerics.scaled`, and `numerics.clamped`."""
+    values, zeros = x / operands.scale, operands.conversion.zeros
+    if zeros == "float":
+        values += operands.zero
+    np.rint(values, values)
+    if zeros == "integer":
+        values += operands.zero
+    values[np.isnan(values)] = 0
+    made[...] = np.clip(values, *operands.conversion.target.range)
 
 
 def _narrowed(layout: Layout, part: Sequence[tuple[int, int]]) -> Any:

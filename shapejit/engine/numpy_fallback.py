@@ -22,8 +22,8 @@ from ..shapes.dims import merged
 from ..shapes.layout import Layout
 
 # A context without NumPy's warnings; to run in a copy of it takes a fifth of `np.errstate`.
-_SILENT = Context()
-_SILENT.run(np.seterr, all="ignore")
+SILENT = Context()
+SILENT.run(np.seterr, all="ignore")
 
 MOST = 1 << 18  # elements that are unpacked at a time: few enough to stay in a cache
 
@@ -78,7 +78,7 @@ def convert(
     numbers = [(at, layout) for at, layout in operands if layout is not None]
     floats = f"f{conversion.arithmetic // 8}"
     pair, move = _by_assignment(conversion), assignment(conversion)
-    scaled = _scaled_in_place(conversion)
+    scaled = scaled_in_place(conversion)
     layouts = seen, into, *(layout for _, layout in numbers)
     for source, target in _pairs(sources, targets):
         found, most = _ordered(layouts, (source & 7, target & 7), False)
@@ -138,7 +138,7 @@ def assignment(made: Conversion) -> Callable[[Codes, Codes], None] | None:
         if silent:
             assign(target, x)
             return
-        _SILENT.copy().run(assign, target, x)
+        SILENT.copy().run(assign, target, x)
         if "f2" in pair:  # whose NaNs NumPy gives a payload
             wrong = np.isnan(x if pair[1] == "f2" else target)
             if wrong.any():
@@ -164,7 +164,7 @@ def _by_assignment(made: Conversion) -> tuple[str, str] | None:
 
 
 @lru_cache(maxsize=64)
-def _scaled_in_place(made: Conversion) -> str:
+def scaled_in_place(made: Conversion) -> str:
     """The dtype of integers that are scaled in the memory of their results; "" for others."""
     floats = f"f{made.arithmetic // 8}"
     plain = made.step == "dequantize" and made.source.kind != "float" and made.zeros != "offset"

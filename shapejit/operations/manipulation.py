@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise, product
 from math import prod
 from typing import Any, overload
@@ -239,17 +240,35 @@ def tile(
     """
     x = checked(x)
     counts = _counts(repetitions, "repetitions", "tile")
-    rank = max(x.ndim, len(counts))
+    own_dims, wide, tiled = _tiling(x.shape, counts)
+    made: Array
+    if wide != tiled and copy is not False and type(x) is np.ndarray and x.flags.c_contiguous:
+        # No view. NumPy repeats small arrays as it fills the result.
+        target, fresh = outputs.target(out, x.dtype, tiled, (x,))
+        fill_region(x.reshape(own_dims), target.reshape(wide), fresh)
+        made = target if out is None else out
+    else:
+        made = _repeated(reshape(x, own_dims), wide, tiled, "tile", copy, out)
+    return made
+
+
+@lru_cache(maxsize=256)
+def _tiling(
+    shape: tuple[int, ...], counts: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """The shape to which an array is repeated by `tile`, as three: see `_repeated`.
+
+    First that of the array, where dims that repeat are two; then that to which it is broadcast.
+    """
+    rank = max(len(shape), len(counts))
     counts = (1,) * (rank - len(counts)) + counts
-    sizes = (1,) * (rank - x.ndim) + x.shape
+    sizes = (1,) * (rank - len(shape)) + shape
     own_dims, wide = tuple[int, ...](), tuple[int, ...]()  # repetitions are dims of their own
     for count, size in zip(counts, sizes, strict=True):
         own_dim = count != 1 and size > 1
         own_dims += (1, size) if own_dim else (size,)
         wide += (count, size) if own_dim else (count * size,)
-    tiled = tuple(count * size for count, size in zip(counts, sizes, strict=True))
-    made: Array = _repeated(reshape(x, own_dims), wide, tiled, "tile", copy, out)
-    return made
+    return own_dims, wide, tuple(n * size for n, size in zip(counts, sizes, strict=True))
 
 
 @accepts_any_array

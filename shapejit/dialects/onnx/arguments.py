@@ -10,7 +10,7 @@ from ...arrays.tensor import Array
 from ...errors import ReshapeError
 from ...operations.views import checked
 from ...runtime.ndarrays import is_a
-from ...shapes.layout import normal_axes
+from ...shapes.layout import normal_axes, normal_axis
 from .. import arguments
 from .versions import NEGATIVE_AXES, Version, version
 
@@ -42,6 +42,12 @@ def axes_of(row: Version, axes: Sequence[int], rank: int) -> tuple[int, ...]:
     """
     check_sign(row, axes)
     return normal_axes(axes, rank, row)
+
+
+def axis_of(row: Version, axis: int, rank: int) -> int:
+    """`axes_of` for one axis."""
+    check_sign(row, (axis,))
+    return normal_axis(axis, rank, row)
 
 
 def check_sign(row: Version, axes: Sequence[int]) -> None:

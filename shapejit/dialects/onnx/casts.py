@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,6 +33,10 @@ _DIVISIONS = {
 _SCALAR: tuple[tuple[int, ...], ...] = ((), (1,))
 
 Operand = NDArray[Any] | Tensor
+
+# The dtypes and shapes of x, the scale and the zero point, if there is one.
+_Kinds = tuple[DType, DType, DType | None]
+_Shapes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...] | None]
 
 
 @converts_any_array
@@ -123,18 +128,30 @@ def dequantize_linear(
            [   0., 1008.]], dtype=float32)
     """
     row = version("DequantizeLinear", opset)
-    row.check_attributes(axis=(axis, 1), block_size=(block_size, 0), output_dtype=(output_dtype, 0))
     x, x_scale, x_zero_point = _array(x), _array(x_scale), _array(x_zero_point)
-    kind, scale_kind = row.check(x, "x"), row.check(x_scale, "x_scale")
-    if x_zero_point is not None:
-        _same_dtype(row, "x_zero_point", dtype_of(x_zero_point), "x", kind)
-    target = row.check_dtype(_onnx_dtype(output_dtype) or scale_kind, "y")
-    blocks = _blocks(row, x.shape, x_scale, x_zero_point, axis, block_size)
+    kinds = row.check(x, "x"), row.check(x_scale, "x_scale"), _kind(x_zero_point)
+    shapes = x.shape, x_scale.shape, _shape(x_zero_point)
+    attributes = integer(axis, "axis", row), integer(block_size, "block_size", row), output_dtype
+    target, blocks = _dequantizing(row.since, kinds, shapes, attributes)
     scale, zero_point = blocks(x_scale), blocks(x_zero_point)
     y: Array = casts.dequantize(
-        x, scale, zero_point=zero_point, block_shape=blocks.shape, dtype=target.name
+        x, scale, zero_point=zero_point, block_shape=blocks.shape, dtype=target
     )
     return y
+
+
+@lru_cache(maxsize=256, typed=True)
+def _dequantizing(
+    since: int, kinds: _Kinds, shapes: _Shapes, attributes: tuple[int, int, int]
+) -> tuple[str, _Blocks]:
+    """The name of the result's dtype, and the blocks, for arrays of these dtypes and shapes."""
+    row, (axis, block_size, output_dtype) = version("DequantizeLinear", since), attributes
+    row.check_attributes(axis=(axis, 1), block_size=(block_size, 0), output_dtype=(output_dtype, 0))
+    kind, scale_kind, zero_kind = kinds
+    if zero_kind is not None:
+        _same_dtype(row, "x_zero_point", zero_kind, "x", kind)
+    target = row.check_dtype(_onnx_dtype(output_dtype) or scale_kind, "y")
+    return target.name, _blocks(row, shapes, axis, block_size)
 
 
 @converts_any_array
@@ -164,27 +181,14 @@ def quantize_linear(
     array([128, 130, 255], dtype=uint8)
     """
     row = version("QuantizeLinear", opset)
-    row.check_attributes(
-        axis=(axis, 1),
-        block_size=(block_size, 0),
-        output_dtype=(output_dtype, 0),
-        precision=(precision, 0),
-        saturate=(saturate, 1),
-    )
     _flag(row, saturate)
     x, y_scale, y_zero_point = _array(x), _array(y_scale), _array(y_zero_point)
     kind, scale_kind = row.check(x, "x"), row.check(y_scale, "y_scale")
-    if row.since in SCALE_HAS_TYPE_OF_X:
-        _same_dtype(row, "y_scale", scale_kind, "x", kind)
-    target = _onnx_dtype(output_dtype)
-    if y_zero_point is not None:
-        zero_kind = row.check(y_zero_point, "y")
-        if target is not None:
-            _same_dtype(row, "y_zero_point", zero_kind, "output_dtype", target)
-        target = zero_kind
-    target = row.check_dtype(target or dtype("uint8"), "y")
-    division = _division(row, _onnx_dtype(precision) or scale_kind)
-    blocks = _blocks(row, x.shape, y_scale, y_zero_point, axis, block_size)
+    zero_kind = None if y_zero_point is None else row.check(y_zero_point, "y")
+    kinds, shapes = (kind, scale_kind, zero_kind), (x.shape, y_scale.shape, _shape(y_zero_point))
+    numbers = integer(axis, "axis", row), integer(block_size, "block_size", row)
+    attributes = *numbers, output_dtype, precision, saturate
+    target, division, blocks = _quantizing(row.since, kinds, shapes, attributes)
     scale = y_scale if scale_kind is division else casts.cast(y_scale, division)
     scale, zero_point = blocks(scale), blocks(y_zero_point)
     if division.bits == 16:  # the quotient is rounded to it
@@ -199,6 +203,33 @@ def quantize_linear(
         saturate=bool(saturate),
     )
     return y
+
+
+@lru_cache(maxsize=256, typed=True)
+def _quantizing(
+    since: int, kinds: _Kinds, shapes: _Shapes, attributes: tuple[int, int, int, int, int]
+) -> tuple[DType, DType, _Blocks]:
+    """The dtype of the result, that of the division, and the blocks: see `_dequantizing`."""
+    row, (axis, block_size, output_dtype, precision, saturate) = (
+        version("QuantizeLinear", since),
+        attributes,
+    )
+    row.check_attributes(
+        axis=(axis, 1),
+        block_size=(block_size, 0),
+        output_dtype=(output_dtype, 0),
+        precision=(precision, 0),
+        saturate=(saturate, 1),
+    )
+    kind, scale_kind, zero_kind = kinds
+    if row.since in SCALE_HAS_TYPE_OF_X:
+        _same_dtype(row, "y_scale", scale_kind, "x", kind)
+    target = _onnx_dtype(output_dtype)
+    if zero_kind is not None and target is not None:
+        _same_dtype(row, "y_zero_point", zero_kind, "output_dtype", target)
+    target = row.check_dtype(zero_kind or target or dtype("uint8"), "y")
+    division = _division(row, _onnx_dtype(precision) or scale_kind)
+    return target, division, _blocks(row, shapes, axis, block_size)
 
 
 def _flag(row: Version, saturate: int) -> None:
@@ -218,6 +249,14 @@ def _array(x: Any) -> Any:
     if issubclass(type(x), np.generic):
         return np.asarray(x)
     return plain(x) if is_a(x, np.ndarray) else x
+
+
+def _kind(x: Any) -> DType | None:
+    return None if x is None else dtype_of(x)
+
+
+def _shape(x: Any) -> tuple[int, ...] | None:
+    return None if x is None else x.shape
 
 
 def _same_dtype(row: Version, name: str, kind: DType, other: str, expected: DType) -> None:
@@ -243,27 +282,22 @@ class _Blocks(NamedTuple):
     shape: tuple[int, ...] | None
 
     def __call__(self, x: Any) -> Any:
-        return x if x is None or self.scales in (None, x.shape) else reshape(x, self.scales)
+        if x is None or self.scales in (None, x.shape):
+            return x
+        return x.reshape(self.scales) if type(x) is np.ndarray else reshape(x, self.scales)
 
 
-def _blocks(
-    row: Version,
-    shape: tuple[int, ...],
-    scale: Operand,
-    zero_point: Operand | None,
-    axis: int,
-    block_size: int,
-) -> _Blocks:
+def _blocks(row: Version, shapes: _Shapes, axis: int, block_size: int) -> _Blocks:
     """What one scale belongs to: everything, an index of the axis, or a block along it."""
-    axis, block_size = integer(axis, "axis", row), integer(block_size, "block_size", row)
-    if zero_point is not None and zero_point.shape not in _alike(scale.shape):
+    shape, scale, zero_point = shapes
+    if zero_point is not None and zero_point not in _alike(scale):
         raise ReshapeError(
-            f"the zero point of {row} must have the scale's shape {shape_text(scale.shape)}, "
-            f"not {shape_text(zero_point.shape)}"
+            f"the zero point of {row} must have the scale's shape {shape_text(scale)}, "
+            f"not {shape_text(zero_point)}"
         )
-    if scale.shape in _SCALAR:
+    if scale in _SCALAR:
         return _Blocks((), None)
-    about = f"the scale {shape_text(scale.shape)} of {row} for x {shape_text(shape)}"
+    about = f"the scale {shape_text(scale)} of {row} for x {shape_text(shape)}"
     if "axis" not in row.attributes:
         raise ReshapeError(f"{about} must be a scalar (opset 13 has an axis)")
     rank = len(shape)
@@ -276,7 +310,7 @@ def _blocks(
         expected: tuple[int, ...] = (shape[axis],)
     else:
         expected = (*shape[:axis], -(-shape[axis] // block_size), *shape[axis + 1 :])
-    if scale.shape != expected:
+    if scale != expected:
         blocks = f" and block_size {block_size}" if block_size else ""
         raise ReshapeError(f"{about} must be {shape_text(expected)} for axis {axis}{blocks}")
     if not block_size:

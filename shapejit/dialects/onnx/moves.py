@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from ...arrays.foreign import accepts_any_array, joins_any_arrays
 from ...arrays.tensor import Array, Tensor, is_array
 from ...dtypes.table import STRING, DType
@@ -19,7 +21,7 @@ from ...operations.views import checked, dtype_of
 from ...runtime.ndarrays import is_a
 from ...shapes.request import integer
 from ..arguments import check_alike
-from .arguments import axes_of, entered, ints, one_of
+from .arguments import axes_of, axis_of, entered, ints, one_of
 from .versions import NEGATIVE_INDICES, PAD_MODES, Version, version
 from .views import whole_numbers
 
@@ -42,21 +44,30 @@ def concat(
     (2, 6)
     """
     row = version("Concat", opset)
+    kind, parts = _kind_of_all(row, inputs), [checked(x) for x in inputs]
+    if kind is STRING:
+        parts = [_of_objects(x) for x in parts]
+    if axis is None and row.since >= 4:
+        raise ReshapeError("axis must be given", asked_by=row)
+    if parts:
+        axis = axis_of(row, 1 if axis is None else integer(axis, "axis", row), parts[0].ndim)
+    with about(row):
+        joined: Array = joining.concat(parts, axis=axis or 0, out=out)
+    return joined
+
+
+def _kind_of_all(row: Version, inputs: Sequence[Any]) -> DType | None:
+    """The dtype of all inputs; None if there are none."""
+    plain = {type(x) is np.ndarray and not x.dtype.hasobject and x.dtype for x in inputs}
+    if len(plain) == 1 and False not in plain:
+        with about("input 0"):
+            return row.check(inputs[0])
     kinds: list[DType] = []
     for i, x in enumerate(inputs):
         with about(f"input {i}"):
             kinds.append(row.check(x))
     check_alike(kinds, row)
-    if axis is None and row.since >= 4:
-        raise ReshapeError("axis must be given", asked_by=row)
-    parts: list[Any] = [checked(x) for x in inputs]
-    if parts and kinds[0] is STRING:
-        parts = [_of_objects(x) for x in parts]
-    if parts:
-        (axis,) = axes_of(row, (1 if axis is None else integer(axis, "axis", row),), parts[0].ndim)
-    with about(row):
-        joined: Array = joining.concat(parts, axis=axis or 0, out=out)
-    return joined
+    return kinds[0] if kinds else None
 
 
 def _of_objects(x: Any) -> Any:
@@ -86,7 +97,7 @@ def tile(
     row, x = entered("Tile", opset, data)
     if row.since == 1:
         counts = list((1,) * x.ndim)
-        (at,) = axes_of(row, (_scalar(row, axis, "axis"),), x.ndim)
+        at = axis_of(row, _scalar(row, axis, "axis"), x.ndim)
         counts[at] = _scalar(row, repeats, "tiles")
     else:
         if axis is not None:
@@ -215,7 +226,7 @@ def gather(
     if is_array(indices):
         row.check(indices, "indices")
     found = positions(indices, row)
-    (at,) = axes_of(row, (integer(axis, "axis", row),), x.ndim)
+    at = axis_of(row, integer(axis, "axis", row), x.ndim)
     if row.since < NEGATIVE_INDICES and found.size and found.min() < 0:
         raise ReshapeError(
             f"indices must not be negative (from opset {NEGATIVE_INDICES} on they may be)",

@@ -24,7 +24,7 @@ from ...runtime.ndarrays import is_a, plain
 from ...shapes.layout import broadcast, squeezed
 from ...shapes.request import integer
 from ..arguments import permuted, view_or_copy
-from .arguments import axes_of, check_sign, entered, ints
+from .arguments import axes_of, axis_of, check_sign, entered, ints
 from .versions import Version, version
 
 
@@ -226,7 +226,7 @@ def split(
     [(3, 2), (3, 2), (1, 2)]
     """
     row, x = entered("Split", opset, data)
-    (at,) = axes_of(row, (integer(axis, "axis", row),), x.ndim)
+    at = axis_of(row, integer(axis, "axis", row), x.ndim)
     size = x.shape[at]
     if split is not None:
         if row.since == 1 and is_array(split):
