@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from ...arrays.foreign import converts_any_array
 from ...arrays.tensor import Array, Tensor
+from ...dtypes.promotion import AnyDtype
 from ...dtypes.table import STRING, DType, dtype
 from ...errors import DTypeError, ReshapeError, shape_text
 from ...operations import casts
-from ...operations.views import dtype_of, reshape
+from ...operations.views import reshape
 from ...runtime.ndarrays import is_a, plain
 from ...shapes.request import integer
 from .versions import SCALE_HAS_TYPE_OF_X, Version, version
@@ -34,9 +35,12 @@ _SCALAR: tuple[tuple[int, ...], ...] = ((), (1,))
 
 Operand = NDArray[Any] | Tensor
 
-# The dtypes and shapes of x, the scale and the zero point, if there is one.
-_Kinds = tuple[DType, DType, DType | None]
-_Shapes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...] | None]
+
+class _Kind(NamedTuple):
+    """What is checked of an operand."""
+
+    dtype: AnyDtype
+    shape: tuple[int, ...]
 
 
 @converts_any_array
@@ -128,11 +132,11 @@ def dequantize_linear(
            [   0., 1008.]], dtype=float32)
     """
     row = version("DequantizeLinear", opset)
-    x, x_scale, x_zero_point = _array(x), _array(x_scale), _array(x_zero_point)
-    kinds = row.check(x, "x"), row.check(x_scale, "x_scale"), _kind(x_zero_point)
-    shapes = x.shape, x_scale.shape, _shape(x_zero_point)
-    attributes = integer(axis, "axis", row), integer(block_size, "block_size", row), output_dtype
-    target, blocks = _dequantizing(row.since, kinds, shapes, attributes)
+    x, x_kind = _operand(row, x, "x")
+    x_scale, scale_kind = _operand(row, x_scale, "x_scale")
+    x_zero_point, zero_kind = _operand(row, x_zero_point, "x", optional=True)
+    attributes = _int(row, axis, "axis"), _int(row, block_size, "block_size"), output_dtype
+    target, blocks = _dequantizing(row.since, x_kind, scale_kind, zero_kind, attributes)
     scale, zero_point = blocks(x_scale), blocks(x_zero_point)
     y: Array = casts.dequantize(
         x, scale, zero_point=zero_point, block_shape=blocks.shape, dtype=target
@@ -142,16 +146,17 @@ def dequantize_linear(
 
 @lru_cache(maxsize=256, typed=True)
 def _dequantizing(
-    since: int, kinds: _Kinds, shapes: _Shapes, attributes: tuple[int, int, int]
+    since: int, x: _Kind, scale: _Kind, zero_point: _Kind | None, attributes: tuple[int, int, int]
 ) -> tuple[str, _Blocks]:
-    """The name of the result's dtype, and the blocks, for arrays of these dtypes and shapes."""
+    """The name of the result's dtype, and the blocks, for operands of these kinds."""
     row, (axis, block_size, output_dtype) = version("DequantizeLinear", since), attributes
     row.check_attributes(axis=(axis, 1), block_size=(block_size, 0), output_dtype=(output_dtype, 0))
-    kind, scale_kind, zero_kind = kinds
-    if zero_kind is not None:
-        _same_dtype(row, "x_zero_point", zero_kind, "x", kind)
+    kind = row.check_dtype(dtype(x.dtype), "x")
+    scale_kind = row.check_dtype(dtype(scale.dtype), "x_scale")
+    if zero_point is not None:
+        _same_dtype(row, "x_zero_point", dtype(zero_point.dtype), "x", kind)
     target = row.check_dtype(_onnx_dtype(output_dtype) or scale_kind, "y")
-    return target.name, _blocks(row, shapes, axis, block_size)
+    return target.name, _blocks(row, x, scale, zero_point, axis, block_size)
 
 
 @converts_any_array
@@ -182,14 +187,13 @@ def quantize_linear(
     """
     row = version("QuantizeLinear", opset)
     _flag(row, saturate)
-    x, y_scale, y_zero_point = _array(x), _array(y_scale), _array(y_zero_point)
-    kind, scale_kind = row.check(x, "x"), row.check(y_scale, "y_scale")
-    zero_kind = None if y_zero_point is None else row.check(y_zero_point, "y")
-    kinds, shapes = (kind, scale_kind, zero_kind), (x.shape, y_scale.shape, _shape(y_zero_point))
-    numbers = integer(axis, "axis", row), integer(block_size, "block_size", row)
+    x, x_kind = _operand(row, x, "x")
+    y_scale, scale_kind = _operand(row, y_scale, "y_scale")
+    y_zero_point, zero_kind = _operand(row, y_zero_point, "y", optional=True)
+    numbers = _int(row, axis, "axis"), _int(row, block_size, "block_size")
     attributes = *numbers, output_dtype, precision, saturate
-    target, division, blocks = _quantizing(row.since, kinds, shapes, attributes)
-    scale = y_scale if scale_kind is division else casts.cast(y_scale, division)
+    target, division, blocks = _quantizing(row.since, x_kind, scale_kind, zero_kind, attributes)
+    scale = y_scale if dtype(y_scale.dtype) is division else casts.cast(y_scale, division)
     scale, zero_point = blocks(scale), blocks(y_zero_point)
     if division.bits == 16:  # the quotient is rounded to it
         x = casts.quantize(casts.cast(x, division), scale, dtype=division, block_shape=blocks.shape)
@@ -207,13 +211,15 @@ def quantize_linear(
 
 @lru_cache(maxsize=256, typed=True)
 def _quantizing(
-    since: int, kinds: _Kinds, shapes: _Shapes, attributes: tuple[int, int, int, int, int]
+    since: int,
+    x: _Kind,
+    scale: _Kind,
+    zero_point: _Kind | None,
+    attributes: tuple[int, int, int, int, int],
 ) -> tuple[DType, DType, _Blocks]:
     """The dtype of the result, that of the division, and the blocks: see `_dequantizing`."""
-    row, (axis, block_size, output_dtype, precision, saturate) = (
-        version("QuantizeLinear", since),
-        attributes,
-    )
+    axis, block_size, output_dtype, precision, saturate = attributes
+    row = version("QuantizeLinear", since)
     row.check_attributes(
         axis=(axis, 1),
         block_size=(block_size, 0),
@@ -221,7 +227,9 @@ def _quantizing(
         precision=(precision, 0),
         saturate=(saturate, 1),
     )
-    kind, scale_kind, zero_kind = kinds
+    kind = row.check_dtype(dtype(x.dtype), "x")
+    scale_kind = row.check_dtype(dtype(scale.dtype), "y_scale")
+    zero_kind = None if zero_point is None else row.check_dtype(dtype(zero_point.dtype), "y")
     if row.since in SCALE_HAS_TYPE_OF_X:
         _same_dtype(row, "y_scale", scale_kind, "x", kind)
     target = _onnx_dtype(output_dtype)
@@ -229,7 +237,7 @@ def _quantizing(
         _same_dtype(row, "y_zero_point", zero_kind, "output_dtype", target)
     target = row.check_dtype(zero_kind or target or dtype("uint8"), "y")
     division = _division(row, _onnx_dtype(precision) or scale_kind)
-    return target, division, _blocks(row, shapes, axis, block_size)
+    return target, division, _blocks(row, x, scale, zero_point, axis, block_size)
 
 
 def _flag(row: Version, saturate: int) -> None:
@@ -242,21 +250,22 @@ def _onnx_dtype(code: int) -> DType | None:
     return None if code == 0 else dtype(code, vocabulary="onnx")
 
 
-def _array(x: Any) -> Any:
-    """Scales and zero points may be NumPy's scalars; a subclass might lie about its shape."""
-    if type(x) is np.ndarray:
-        return x
-    if issubclass(type(x), np.generic):
-        return np.asarray(x)
-    return plain(x) if is_a(x, np.ndarray) else x
+def _operand(row: Version, x: Any, name: str, optional: bool = False) -> tuple[Any, Any]:
+    """An operand as an exact ndarray or a Tensor, and its kind."""
+    if type(x) is not np.ndarray:
+        if x is None and optional:
+            return None, None
+        if issubclass(type(x), np.generic):  # scales and zero points may be NumPy's scalars
+            x = np.asarray(x)
+        elif is_a(x, np.ndarray):
+            x = plain(x)
+        else:
+            row.check(x, name)
+    return x, _Kind(x.dtype, x.shape)
 
 
-def _kind(x: Any) -> DType | None:
-    return None if x is None else dtype_of(x)
-
-
-def _shape(x: Any) -> tuple[int, ...] | None:
-    return None if x is None else x.shape
+def _int(row: Version, value: Any, name: str) -> int:
+    return value if type(value) is int else integer(value, name, row)
 
 
 def _same_dtype(row: Version, name: str, kind: DType, other: str, expected: DType) -> None:
@@ -287,13 +296,15 @@ class _Blocks(NamedTuple):
         return x.reshape(self.scales) if type(x) is np.ndarray else reshape(x, self.scales)
 
 
-def _blocks(row: Version, shapes: _Shapes, axis: int, block_size: int) -> _Blocks:
+def _blocks(
+    row: Version, x: _Kind, scales: _Kind, zeros: _Kind | None, axis: int, block_size: int
+) -> _Blocks:
     """What one scale belongs to: everything, an index of the axis, or a block along it."""
-    shape, scale, zero_point = shapes
-    if zero_point is not None and zero_point not in _alike(scale):
+    shape, scale = x.shape, scales.shape
+    if zeros is not None and zeros.shape not in _alike(scale):
         raise ReshapeError(
             f"the zero point of {row} must have the scale's shape {shape_text(scale)}, "
-            f"not {shape_text(zero_point)}"
+            f"not {shape_text(zeros.shape)}"
         )
     if scale in _SCALAR:
         return _Blocks((), None)
