@@ -240,7 +240,7 @@ def test_memcpy_copies_every_byte():
 
 def row(name, group="ttc", **seconds):
     case = Copy(group, name, "float32", (4096, 4096), (1, 0))
-    return comparison.Row(case, {name.replace("_", " "): s for name, s in seconds.items()})
+    return comparison.Measured(case, {name.replace("_", " "): s for name, s in seconds.items()})
 
 
 def test_ratios_and_summaries():

@@ -51,7 +51,7 @@ def test_json(capsys):
 def test_rows_that_are_disturbed_are_reported(disturbed, capsys, monkeypatch):
     seconds = {"shapejit": 1.0, "numpy": 4.0, "memcpy": 2.0, "memcpy of one thread": 2.0}
     seconds["memcpy"] += disturbed
-    measured = lambda sj, case, rounds: comparison.Row(case, seconds)  # noqa: E731
+    measured = lambda sj, case, rounds: comparison.Measured(case, seconds)  # noqa: E731
     monkeypatch.setattr(demo, "measure", measured)
     assert main(["demo"]) == 0
     assert ("4 of 4 rows were disturbed" in capsys.readouterr().out) is disturbed

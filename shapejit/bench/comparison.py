@@ -30,7 +30,7 @@ _TURN, _SHARED_TURN = 0.002, 0.05
 
 
 @dataclass(frozen=True)
-class Row:
+class Measured:
     """One case: median seconds a call by each way, and whether all results had the same bits.
 
     `differing` names the ways and peers whose result was another than ours; `proved`: whether
@@ -87,8 +87,8 @@ def measured(
     peers: Sequence[Peer],
     rounds: int,
     tell: Callable[[str], object] = lambda text: None,
-) -> Iterator[Row]:
-    """A Row a case; `tell` is called with what comes next."""
+) -> Iterator[Measured]:
+    """What was measured of each case; `tell` is called with what comes next."""
     for group, own in groupby(cases, key=lambda case: case.group):
         with ExitStack() as stack:
             if group == BUSY:
@@ -103,7 +103,7 @@ def measure(
     peers: Sequence[Peer] = (),
     rounds: int = 9,
     tell: Callable[[str], object] = lambda text: None,
-) -> Row:
+) -> Measured:
     """Prove one case against the other ways, then time all of them, interleaved."""
     tell(f"{case.id}: compiling kernels, comparing results")
     ways = all_ways(case, sj)
@@ -121,7 +121,7 @@ def measure(
     seconds = turns(clocks, rounds, _SHARED_TURN if case.group == BUSY else _TURN)
     for peer in peers:
         peer.ask()  # it frees the arrays of the case
-    return Row(case, seconds, tuple(differing), proved)
+    return Measured(case, seconds, tuple(differing), proved)
 
 
 def prove(
@@ -166,7 +166,7 @@ def use_threads(count: int | None) -> None:
         memcpy.limit(count)
 
 
-def summaries(rows: Sequence[Row]) -> list[Summary]:
+def summaries(rows: Sequence[Measured]) -> list[Summary]:
     """Every suite beside each way that its cases have."""
     found = []
     for suite in dict.fromkeys(row.case.group for row in rows):

@@ -37,7 +37,7 @@ from .cases import OURS, Case, Copy, Ints
 from .casts import Cast
 from .comparison import measure
 from .packed import Packed
-from .schemes import Scheme
+from .schemes import Decoded
 
 BYTES = 256 * 1024 * 1024  # of the codes of all weights
 COPIED = 4 * 1024 * 1024  # bytes of each tensor that is copied beside NumPy
@@ -49,7 +49,7 @@ _BFLOAT16, _FLOAT8 = map(dtype, ("bfloat16", "float8_e4m3fn"))
 
 
 @dataclass(frozen=True)
-class Row:
+class CopySpeed:
     """One copy: the shape of its result, whether every bit is right, and both speeds.
 
     Speeds are 10^9 bytes read and written per second, from memory to memory: the medians of
@@ -80,7 +80,7 @@ class Demo:
 
     report: Report
     differences: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[CopySpeed, ...]
     commands: tuple[tuple[str, ...], ...]
     compile_seconds: float
 
@@ -164,7 +164,7 @@ def _cases() -> dict[str, Case]:
     rows = max(1, COPIED // columns // _BLOCK) * _BLOCK
     bf16, fp4, fp8 = "bfloat16", "float4_e2m1fn", "float8_e4m3fn"
     return {
-        "decode FP8 with block scales to bfloat16": Scheme("demo", _SCHEME.name, (rows, columns)),
+        "decode FP8 with block scales to bfloat16": Decoded("demo", _SCHEME.name, (rows, columns)),
         f"transpose {bf16}": Copy("demo", bf16, bf16, (COPIED // 2048, 1024), (1, 0)),
         f"transpose {fp4}, packed": Packed("demo", fp4, fp4, (COPIED // 512, 1024), (1, 0)),
         f"cast float32 to {fp8}": Cast(
@@ -173,9 +173,9 @@ def _cases() -> dict[str, Case]:
     }
 
 
-def _row(name: str, case: Case, shape: Ints) -> Row:
+def _row(name: str, case: Case, shape: Ints) -> CopySpeed:
     """Compare a copy with NumPy's, and time both in memory."""
     found = measure(import_module("shapejit"), case, rounds=ROUNDS)
     nbytes = 2 * case.moved
     ours, numpys, *_ = (nbytes / 1e9 / seconds for seconds in found.seconds.values())
-    return Row(name, shape, nbytes, not found.differing, ours, numpys, found.disturbed)
+    return CopySpeed(name, shape, nbytes, not found.differing, ours, numpys, found.disturbed)

@@ -86,7 +86,7 @@ class Weight(Case):
         return np.tile(x, (self.shape[0] // 32, 1))
 
 
-class Scheme(Weight):
+class Decoded(Weight):
     """A stored weight, decoded to bfloat16."""
 
     bits = DECODED_BITS
@@ -111,7 +111,7 @@ class Scheme(Weight):
         return {OURS: ours, "numpy": by_numpy}
 
 
-class Encoding(Weight):
+class Encoded(Weight):
     """A weight in bfloat16, encoded."""
 
     bits = ENCODED_BITS
@@ -131,11 +131,11 @@ def _without_kernels(sj: Any, call: Callable[[], Any]) -> Any:
         return call()
 
 
-def cases() -> tuple[Scheme, ...]:
+def cases() -> tuple[Decoded, ...]:
     """All that are decoded: one case per scheme."""
-    return tuple(Scheme(GROUP, name) for name in DECODED_BITS)
+    return tuple(Decoded(GROUP, name) for name in DECODED_BITS)
 
 
-def encodings() -> tuple[Encoding, ...]:
+def encodings() -> tuple[Encoded, ...]:
     """All that are encoded: one case per scheme."""
-    return tuple(Encoding(ENCODING, name) for name in ENCODED_BITS)
+    return tuple(Encoded(ENCODING, name) for name in ENCODED_BITS)

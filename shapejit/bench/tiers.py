@@ -17,7 +17,7 @@ from .casts import Cast
 from .copies import SmallCopy
 from .joins import Join
 from .repacks import Repack
-from .schemes import Scheme
+from .schemes import Decoded
 
 GROUP = "tiers"
 SMALL: tuple[tuple[Ints, Ints, str], ...] = (
@@ -45,7 +45,7 @@ def cases() -> tuple[Case, ...]:
             "", "", "bfloat16", (2048, 4096), (0, 1), target="float32"
         ),
         "concat-16x512KiB": Join("", "", "uint8", (MIB // 2,), work="concat", count=16),
-        "decode/fp8:block": Scheme("", "fp8:block"),
+        "decode/fp8:block": Decoded("", "fp8:block"),
         "repack/lsb-gptq:qweight": Repack(
             "", "", "uint4", (4096, 4096), target_format="gptq:qweight"
         ),

@@ -11,7 +11,7 @@ from subprocess import CalledProcessError
 
 from ..bench import comparison, measure, peers, suites
 from ..bench.cases import MIB, OURS, Case
-from ..bench.comparison import ONE_THREAD, Row, Summary
+from ..bench.comparison import ONE_THREAD, Measured, Summary
 from ..bench.machine import VECTORS, machine as described_machine, use_vectors
 from ..bench.worker import PEERS
 from ..engine import patience
@@ -156,7 +156,7 @@ _SUMMARIES: Columns = {
 }
 
 
-def print_found(rows: Sequence[Row], summaries: Sequence[Summary]) -> None:
+def print_found(rows: Sequence[Measured], summaries: Sequence[Summary]) -> None:
     """Print the tables of results, and each result that was wrong."""
     ways = dict.fromkeys(way for row in rows for way in row.seconds if way != OURS)
     print_table(_columns(list(ways)), rows)
@@ -194,8 +194,8 @@ def _columns(ways: Sequence[str]) -> Columns:
     }
 
 
-def _over(way: str) -> Callable[[Row], str]:
-    def cell(row: Row) -> str:
+def _over(way: str) -> Callable[[Measured], str]:
+    def cell(row: Measured) -> str:
         found = row.over(way)
         return "-" if found is None else _ratio_text(way, found)
 

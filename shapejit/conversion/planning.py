@@ -1,6 +1,7 @@
 """Conversions: rules applied to the tensors of a checkpoint, checked, and then written.
 
-`convert` is the entry point. Workers plan the same conversion again from a `Job`, and write shards.
+`convert` is the entry point. Workers plan the same conversion again from a `ConversionJob`, and
+write shards.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ def _report(tensors: Tensors, path: Path, folder: Folder | None, settings: Setti
 
 
 @dataclass(frozen=True)
-class Job:
+class ConversionJob:
     """A conversion as a value that pickles, for workers; `wanted` is the hash of its plan."""
 
     source: Path
@@ -133,7 +134,7 @@ class Job:
 
 
 @lru_cache(maxsize=1)
-def _wanted(job: Job) -> Folder:
+def _wanted(job: ConversionJob) -> Folder:
     """The planned folder. Raises FileFormatError if its plan has not the hash `wanted`."""
     _, made = job.planned()
     if made is None or made.hash != job.wanted:
@@ -204,7 +205,7 @@ def convert(
     """
     given = tuple(rules_of(rules))
     settings = Settings(nbytes_of(max_shard_size), resume, part, commit, verify)
-    job = Job(src, dst, given, (spec, special_zero, allowzero), saturate, settings)
+    job = ConversionJob(src, dst, given, (spec, special_zero, allowzero), saturate, settings)
     tensors, folder = job.planned()
     if folder is None and (part or commit or executor is not None):
         reason = "parts and executors need folders as source and destination"

@@ -10,9 +10,9 @@ from ..dtypes.table import DType
 from ..engine.converting import parts_of
 from ..planning.cast_plans import Scales
 from ..shapes.layout import Layout
-from .ops import OPERATIONS, Op, Operation
+from .ops import OPERATIONS, Op, OpRow
 from .passes import Pass, aligned
-from .steps import Step
+from .steps import ConversionStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class _Pending:
         self.copies: list[Pass] = []
         self.layouts = [source]
         self.shape = source.shape
-        self.step: Step | None = None
+        self.step: ConversionStep | None = None
         self.packed = packed  # else elements of fewer than 8 bits get a byte each
 
     @property
@@ -82,7 +82,7 @@ class _Pending:
         bits = self.step.kind.bits
         return bits if self.packed else max(8, bits)
 
-    def view(self, row: Operation, given: tuple[Any, ...]) -> None:
+    def view(self, row: OpRow, given: tuple[Any, ...]) -> None:
         """See the elements in another way; in those of a copy if the Layouts have no such view."""
         seen = [layout.reshape(self.shape) for layout in self.layouts]
         if None in seen:
@@ -92,7 +92,7 @@ class _Pending:
         self.layouts = [layout for layout in made if layout is not None]
         self.shape = self.layouts[0].shape
 
-    def convert(self, step: Step) -> None:
+    def convert(self, step: ConversionStep) -> None:
         """Convert the elements, after those that are converted already were copied."""
         if self.step is not None:
             self.copy()

@@ -16,7 +16,7 @@ from ..dtypes.table import DType
 from ..errors import FormatError, ReshapeError, ShapeJitError, shape_text
 from ..shapes.arithmetic import MAX_SIZE
 from ..shapes.layout import VIEWS, Layout, checked_shape
-from .steps import Step, cast_step, dequantize_step, quantize_step
+from .steps import ConversionStep, cast_step, dequantize_step, quantize_step
 
 Op = tuple[str, tuple[Any, ...]]  # the name of a row of OPERATIONS, and its arguments
 Shape = tuple[int, ...]
@@ -27,7 +27,7 @@ MADE_CONTIGUOUS: Op = ("contiguous", ())  # row-major, and begins on a byte
 
 
 @dataclass(frozen=True)
-class Operation:
+class OpRow:
     """One row of the table of operations; `*given` are its arguments in an Op."""
 
     # (layout, *given): the view of a Layout; None if this operation by itself is a copy.
@@ -38,7 +38,7 @@ class Operation:
     read_only: bool = False  # whether the result must not be written
     reshapes: bool = False  # whether it keeps the elements in order and changes the shape
     # (dtype, shape, *given): the conversion of all elements, if it is one.
-    convert: Callable[..., Step] | None = None
+    convert: Callable[..., ConversionStep] | None = None
 
 
 def checked_ops(ops: object, shape: Shape, kind: DType) -> tuple[Shape, DType]:
@@ -115,7 +115,7 @@ _IN_BOUNDS: dict[str, Callable[..., bool]] = {
 }
 
 
-def _view(name: str) -> Operation:
+def _view(name: str) -> OpRow:
     """The row of a view: a method of Layout."""
     view: Callable[..., Layout] = getattr(Layout, name)
 
@@ -126,7 +126,7 @@ def _view(name: str) -> Operation:
             raise FormatError(f"{given} is out of bounds")
         return checked_shape(view(Layout.row_major(shape, 8), *given).shape, "the shape", name)
 
-    return Operation(view, check, views=True, read_only=name == "broadcast_to")
+    return OpRow(view, check, views=True, read_only=name == "broadcast_to")
 
 
 def _copy(layout: Layout, *given: Any) -> None:
@@ -138,17 +138,17 @@ def _kept(shape: Shape) -> Shape:
     return shape
 
 
-def _conversion(convert: Callable[..., Step]) -> Operation:
+def _conversion(convert: Callable[..., ConversionStep]) -> OpRow:
     """The row of a conversion, which checks its own arguments."""
-    return Operation(_copy, lambda shape, *given: shape, convert=convert)
+    return OpRow(_copy, lambda shape, *given: shape, convert=convert)
 
 
-OPERATIONS: dict[str, Operation] = {
+OPERATIONS: dict[str, OpRow] = {
     **{name: _view(name) for name in VIEWS},
-    "reshape": Operation(Layout.reshape, _check_reshape, reshapes=True),
-    RESHAPE_VIEW: Operation(_must_view, _check_reshape, reshapes=True),
-    "copy": Operation(_copy, _kept),
-    "contiguous": Operation(lambda layout: layout if layout.contiguous_bytes else None, _kept),
+    "reshape": OpRow(Layout.reshape, _check_reshape, reshapes=True),
+    RESHAPE_VIEW: OpRow(_must_view, _check_reshape, reshapes=True),
+    "copy": OpRow(_copy, _kept),
+    "contiguous": OpRow(lambda layout: layout if layout.contiguous_bytes else None, _kept),
     "cast": _conversion(cast_step),
     "dequantize": _conversion(dequantize_step),
     "quantize": _conversion(quantize_step),

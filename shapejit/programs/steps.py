@@ -40,14 +40,14 @@ def array_of(given: Any) -> NDArray[Any]:
     return np.frombuffer(data, name).reshape(shape)
 
 
-class Step(NamedTuple):
+class ConversionStep(NamedTuple):
     """A conversion of all elements to `kind`, with `operands` if it scales them."""
 
     kind: DType
     conversion: Conversion
     operands: Operands | None = None
 
-    def repeated(self, shape: tuple[int, ...]) -> Step:
+    def repeated(self, shape: tuple[int, ...]) -> ConversionStep:
         """The same with one scale per element."""
         assert self.operands is not None
         scale, zero, each = self.operands.scale, self.operands.zero, self.operands.repeated
@@ -78,18 +78,18 @@ def scaled(operands: Operands, kind: DType) -> tuple[Any, ...]:
 
 def cast_step(
     kind: DType, shape: tuple[int, ...], name: str, saturate: bool, round_mode: str
-) -> Step:
-    """The Step of `cast`."""
+) -> ConversionStep:
+    """The step of `cast`."""
     if round_mode not in ROUND_MODES or type(saturate) is not bool:
         raise FormatError(f"unknown saturate or round_mode: {saturate!r}, {round_mode!r}")
     made = dtype(name)
-    return Step(made, cast_conversion(kind, made, saturate, round_mode))
+    return ConversionStep(made, cast_conversion(kind, made, saturate, round_mode))
 
 
 def dequantize_step(
     kind: DType, shape: tuple[int, ...], scale: Any, zero: Any, blocks: Any, name: str
-) -> Step:
-    """The Step of `dequantize`."""
+) -> ConversionStep:
+    """The step of `dequantize`."""
     return _scaled_step(dequantize_operands, Expected(kind, shape), scale, zero, blocks, name)
 
 
@@ -101,12 +101,12 @@ def quantize_step(
     blocks: Any,
     name: str,
     saturate: bool,
-) -> Step:
-    """The Step of `quantize`."""
+) -> ConversionStep:
+    """The step of `quantize`."""
     asked = blocks, name, saturate
     return _scaled_step(quantize_operands, Expected(kind, shape), scale, zero, *asked)
 
 
-def _scaled_step(find: Find, x: Expected, scale: Any, zero: Any, *asked: Any) -> Step:
+def _scaled_step(find: Find, x: Expected, scale: Any, zero: Any, *asked: Any) -> ConversionStep:
     made, operands = find(x, array_of(scale), None if zero is None else array_of(zero), *asked)
-    return Step(made, operands.conversion, operands)
+    return ConversionStep(made, operands.conversion, operands)

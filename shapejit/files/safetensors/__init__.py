@@ -15,7 +15,7 @@ from ..places import opened
 from ..stored import Stored
 from ..writing import New, NewFile
 from . import header
-from .header import Entry
+from .header import TensorEntry
 
 __all__ = ["placed", "read"]
 
@@ -37,7 +37,7 @@ def read(path: Path) -> Checkpoint:
     metadata, entries = header.decode(name, file.bytes(header.LENGTH, start - header.LENGTH))
     header.check_cover(name, entries, file.size - start)
 
-    def stored(name: str, entry: Entry) -> Stored:
+    def stored(name: str, entry: TensorEntry) -> Stored:
         return Stored.row_major(file, name, start + entry.begin, entry.dtype, entry.shape)
 
     return Checkpoint(

@@ -50,7 +50,7 @@ _short.maxstring = _short.maxother = 60
 _quoted_value = _short.repr  # of any JSON value, shortened
 
 
-class Entry(NamedTuple):
+class TensorEntry(NamedTuple):
     """One tensor of the header; offsets in bytes from the end of the header."""
 
     dtype: DType
@@ -89,7 +89,7 @@ def data_start(path: str, length: bytearray, size: int) -> int:
     return LENGTH + announced
 
 
-def decode(path: str, raw: bytearray) -> tuple[dict[str, str] | None, dict[str, Entry]]:
+def decode(path: str, raw: bytearray) -> tuple[dict[str, str] | None, dict[str, TensorEntry]]:
     """The metadata and the entries, each entry checked."""
     if not raw.startswith(b"{"):
         raise FileFormatError(path, None, "its header does not begin with '{'")
@@ -101,7 +101,7 @@ def decode(path: str, raw: bytearray) -> tuple[dict[str, str] | None, dict[str, 
         numbers = {}  # all are sizes
     shapes = dict[tuple[int, ...], tuple[int, ...]]()
 
-    def compact(pairs: list[tuple[str, Any]]) -> Entry | tuple[tuple[str, Any], ...]:
+    def compact(pairs: list[tuple[str, Any]]) -> TensorEntry | tuple[tuple[str, Any], ...]:
         """A valid entry, as soon as it is parsed; other values are kept for errors."""
         fields = dict(pairs)
         if len(pairs) == len(fields) and fields.keys() == _FIELDS:
@@ -111,13 +111,13 @@ def decode(path: str, raw: bytearray) -> tuple[dict[str, str] | None, dict[str, 
         return tuple(pairs)
 
     pairs = parsed(path, raw, "its header", object_pairs_hook=compact, **numbers)
-    if isinstance(pairs, Entry):
+    if isinstance(pairs, TensorEntry):
         raise FileFormatError(path, None, "its header is the entry of one tensor, without a name")
     entries = json_object(path, None, pairs, "its header")
     metadata = _metadata_value(path, entries.pop(_METADATA, None))
     for name, value in entries.items():
         _check_text(path, name)
-        if not isinstance(value, Entry):
+        if not isinstance(value, TensorEntry):
             entries[name] = _entry(path, name, json_object(path, name, value, "its entry"))
     return metadata, entries
 
@@ -168,7 +168,7 @@ def _metadata_value(path: str, value: Any) -> dict[str, str] | None:
     return found
 
 
-def _entry(path: str, name: str, fields: Mapping[str, Any]) -> Entry:
+def _entry(path: str, name: str, fields: Mapping[str, Any]) -> TensorEntry:
     """One tensor's entry, from the parsed JSON values."""
     if fields.keys() != _FIELDS:
         missing = sorted(_FIELDS - fields.keys())
@@ -195,7 +195,7 @@ def _entry(path: str, name: str, fields: Mapping[str, Any]) -> Entry:
             f"{elements(prod(shape))} of {kind} in shape {shape_text(shape)} are {need} bytes, "
             f"but its data_offsets [{begin}, {end}] hold {end - begin}",
         )
-    return Entry(kind, shape, begin, end)
+    return TensorEntry(kind, shape, begin, end)
 
 
 def _sizes(path: str, name: str, value: Any, what: str) -> tuple[int, ...]:
@@ -220,7 +220,7 @@ def _nbytes(path: str, name: str, kind: DType, shape: Sequence[int]) -> int:
     return bits // 8
 
 
-def check_cover(path: str, entries: dict[str, Entry], size: int) -> None:
+def check_cover(path: str, entries: dict[str, TensorEntry], size: int) -> None:
     """Check that tensors cover each of the `size` bytes of the data section once."""
     for name, entry in entries.items():
         if entry.end > size:
