@@ -199,7 +199,7 @@ SIZES = {
     "planning/casts": {"RUN", "SHUFFLED_RUNS", "VECTOR"},
     "planning/decode_plans": {"MOST"},
     "planning/encode_plans": {"MOST_BLOCK"},
-    "planning/planner": {"MOST_IN_TURNS"},
+    "planning/planner": {"MOST_INTERLEAVED"},
     "planning/shuffles": {"LEAST_MIXED", "MANY_BLOCKS", "MOST_MIXED", "MOST_VECTORS", "VECTOR"},
     "planning/units": {"MOST", "WORTH"},
 }

@@ -792,13 +792,13 @@ def digests():
 
 def test_numpy_and_kernels_give_the_same_bytes(tmp_path):
     """Of NaNs, too: with their payloads where a bfloat16 becomes a wider float."""
-    by_kernels = digests()
+    with_kernels = digests()
     code = "import json; print(json.dumps(digests()))"
     # There are no kernels in an empty folder, and no work is too much for NumPy.
     environment = {"SHAPEJIT_PATIENCE": "inf", "NUMBA_CACHE_DIR": str(tmp_path)}
-    assert json.loads(run_alone(code, **environment)) == by_kernels
+    assert json.loads(run_alone(code, **environment)) == with_kernels
     bits = all_codes("bfloat16").astype(np.uint32) << 16
-    assert by_kernels["bfloat16 as float32"] == hashlib.blake2b(bits).hexdigest()
+    assert with_kernels["bfloat16 as float32"] == hashlib.blake2b(bits).hexdigest()
 
 
 # All of float32 -----------------------------------------------------------------------

@@ -155,7 +155,7 @@ def test_codes_of_any_width_take_no_more_memory_than_is_said(
     tracemalloc.stop()
     weights.LATEST.clear()
     assert found == {f"w.{key}": t.tobytes() for key, t in wanted.items()}
-    assert most - sum(map(len, found.values())) <= changes[0].held
+    assert most - sum(map(len, found.values())) <= changes[0].peak_bytes
 
 
 LIMITED = """

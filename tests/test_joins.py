@@ -207,7 +207,7 @@ def interleaved(count, part, axis, bits):
     return planner.joined(Layout.row_major(part, bits), into, count, whole.strides[axis])
 
 
-IN_TURNS = [
+INTERLEAVED = [
     (3, (5000,), 1, 1, Strategy.SHUFFLE),
     (4, (50, 70), 2, 2, Strategy.SHUFFLE),
     (2, (50, 70), 2, 4, Strategy.SHUFFLE),
@@ -219,12 +219,12 @@ IN_TURNS = [
     (3000, (40,), 1, 8, Strategy.TILES),
     (2, (333,), 1, 16, Strategy.TILES),
     (9, (777, 3), 1, 1, Strategy.SHUFFLE),
-    (9, (50, 33, 5), 2, 4, Strategy.ROWS_IN_TURNS),
-    (40, (60, 700), 1, 2, Strategy.ROWS_IN_TURNS),
+    (9, (50, 33, 5), 2, 4, Strategy.INTERLEAVED_ROWS),
+    (40, (60, 700), 1, 2, Strategy.INTERLEAVED_ROWS),
 ]
 
 
-@pytest.mark.parametrize(("count", "part", "axis", "width", "strategy"), IN_TURNS)
+@pytest.mark.parametrize(("count", "part", "axis", "width", "strategy"), INTERLEAVED)
 def test_interleaved_between_forbidden_pages(count, part, axis, width, strategy, kernels):
     if not COMPILED and count * prod(part) > 20000:
         pytest.skip("with the JIT off smaller ones are enough")
@@ -247,7 +247,7 @@ def test_interleaved_between_forbidden_pages(count, part, axis, width, strategy,
         assert same(out, expected)
 
 
-@pytest.mark.parametrize(("count", "part", "axis", "width", "strategy"), IN_TURNS)
+@pytest.mark.parametrize(("count", "part", "axis", "width", "strategy"), INTERLEAVED)
 def test_plans_weigh_no_less_than_their_tables(count, part, axis, width, strategy, kernels):
     made = interleaved(count, part, axis, 8 * width)
     tables = made.table.nbytes
@@ -343,9 +343,9 @@ def test_numpy_joins_and_refuses_the_same(kind):
     results = []
     for by in (patience.force_numpy, nullcontext):
         parts, out = not_for_one_call().get(kind, fit)
-        locked, out.flags.writeable = not out.flags.writeable, True
+        fixed, out.flags.writeable = not out.flags.writeable, True
         out[...] = 7.5
-        out.flags.writeable = not locked
+        out.flags.writeable = not fixed
         with by():
             results.append(stacked(parts, out))
     assert results[0] == results[1]

@@ -245,7 +245,7 @@ def views_of_every_strategy(width):
     for n in (1, 2, 7, 15, 16, 17, 129, 1000, 8 * 4096 + 3) if COMPILED else (1, 7, 33, 200):
         yield View((n + 2,), None, (slice(1, None),))
         yield View((n + 2,), None, (INNER,))
-    # Elements that lie apart, backwards, in turns, or are the same one.
+    # Elements that lie apart, backwards, interleaved, or are the same one.
     n = 9999 if COMPILED else 300
     yield from (View((n,), None, (by(step),)) for step in (*STEPS[width], 5, -7))
     for m in (TURNS[width], 5, 7, 33):

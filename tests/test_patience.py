@@ -176,11 +176,11 @@ keyed = dict(zip("abcd", [np.zeros((3, 2), np.int16) for _ in xs]))
 shapes = {k: (3, -1) for k in "abcd"}
 assert sj.reshape_batch(dict(zip("abcd", sources)), shapes, out=keyed) is keyed
 assert [into.reshape(-1).tolist() for into in keyed.values()] == wanted
-locked, wide = np.zeros(6, np.int16), np.zeros(12, np.int16)
-locked.flags.writeable = False
+fixed, wide = np.zeros(6, np.int16), np.zeros(12, np.int16)
+fixed.flags.writeable = False
 slab[:] = 0
 wrong = (
-    [*slab[:3], np.zeros(6, np.uint16)], [*slab[:3], np.zeros(5, np.int16)], [*slab[:3], locked],
+    [*slab[:3], np.zeros(6, np.uint16)], [*slab[:3], np.zeros(5, np.int16)], [*slab[:3], fixed],
     [*slab[:3], np.zeros((6, 1), np.int16)], [*slab[:3], wide[::2]], [*slab[:3], slab[2]],
     [*slab[:2], slab.reshape(-1)[15:21], slab[3]], [*slab[:3], xs[0].reshape(-1)], list(slab[:3]),
 )

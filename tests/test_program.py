@@ -1258,11 +1258,11 @@ def test_outputs_of_maps_that_are_known_are_checked(by, shape):
                 assert program.map(xs, out=outs) is outs
                 assert all((made == x.T).all() for made, x in zip(outs, xs, strict=True))
         slab[...] = 7
-        locked = readonly(slab.copy())
+        fixed = readonly(slab.copy())
         wide = np.zeros((4, turned[0], 2 * turned[1]), np.int32)[..., ::2]
         wrong = (
-            slab[:3], slab.astype(np.uint32), locked, wide, slab.reshape(2, 2, *turned),
-            [*slab[:3]], [*slab[:3], slab[2]], [*slab[:3], locked[3]], [*slab[:3], slab[3].T],
+            slab[:3], slab.astype(np.uint32), fixed, wide, slab.reshape(2, 2, *turned),
+            [*slab[:3]], [*slab[:3], slab[2]], [*slab[:3], fixed[3]], [*slab[:3], slab[3].T],
             [*slab[:3], xs[0].reshape(turned)],
         )  # fmt: skip
         for outs in wrong:

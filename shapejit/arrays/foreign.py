@@ -233,13 +233,17 @@ if TYPE_CHECKING:
         """`sees_native_arrays` of a function that makes a tuple of arrays."""
 
     # The same types, of functions that take any array by themselves.
-    typed, typed_converting, typed_joining = accepts_any_array, converts_any_array, joins_any_arrays
+    keeps_dtype, changes_dtype, joins_arrays = (
+        accepts_any_array,
+        converts_any_array,
+        joins_any_arrays,
+    )
 else:
     accepts_any_array = converts_any_array = sees_native_arrays
     joins_any_arrays = splits_any_array = sees_native_arrays
 
-    def typed(function: Callable[P, R]) -> Callable[P, R]:
+    def keeps_dtype(function: Callable[P, R]) -> Callable[P, R]:
         """The function itself, which takes any array."""
         return function
 
-    typed_converting = typed_joining = typed
+    changes_dtype = joins_arrays = keeps_dtype

@@ -208,9 +208,11 @@ class Joined(Planned):
         return not self.axis and whole and self.nbytes >= len(self.parts) * PIECE_BYTES // 8
 
     @property
-    def held(self) -> int:
+    def peak_bytes(self) -> int:
         """The memory of a part, or of rows of all parts."""
-        return max(part.held for part in self.parts) if self.one_by_one else super().held
+        if self.one_by_one:
+            return max(part.peak_bytes for part in self.parts)
+        return super().peak_bytes
 
     def pieces(self) -> Iterator[Bytes]:
         """The packed elements; a part that is longer than a piece is never in memory as a whole."""

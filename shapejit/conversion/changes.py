@@ -127,9 +127,9 @@ class Change(Planned):
         return seen
 
     @property
-    def held(self) -> int:
+    def peak_bytes(self) -> int:
         """The memory of its source, or of the rows that a stage needs."""
-        return self._seen.held
+        return self._seen.peak_bytes
 
     def _converted(self, tensor: Tensor) -> Tensor:
         for kind, saturate in self.casts:

@@ -36,7 +36,7 @@ def prove(changes: Iterable[Change]) -> int:
         for axis, size in enumerate(change.shape):
             if change.nbytes > SAMPLE:
                 change = change.cut(0, max(1, SAMPLE * size // change.nbytes), axis)
-        if max(change.held, change.nbytes) > WHOLE:
+        if max(change.peak_bytes, change.nbytes) > WHOLE:
             continue
         with patience.force_kernels() if large else nullcontext():
             made = _bytes(change)

@@ -120,8 +120,8 @@ def _encoded(base: Change, scheme: Scheme, amax: Callable[[], float] | None) -> 
         settings = {} if amax is None else {"amax": amax()}
         return scheme.encode(base.tensor(), **settings)
 
-    held = 3 * (base.nbytes + 4 * base.size)  # it, and as many float32
-    return Whole(scheme.name, base.name, "", base.reads, held, make)
+    peak_bytes = 3 * (base.nbytes + 4 * base.size)  # it, and as many float32
+    return Whole(scheme.name, base.name, "", base.reads, peak_bytes, make)
 
 
 def _shared(chosen: Mapping[str, Change]) -> dict[str, Callable[[], float]]:

@@ -112,7 +112,7 @@ class Decoded(Planned):
 
 @dataclass(frozen=True, eq=False)
 class Whole:
-    """A weight stored in `scheme`: `make` computes all parts at once, with `held` bytes of memory.
+    """A weight stored in `scheme`: `make` computes all parts at once, in `peak_bytes` of memory.
 
     `name` is that of the weight, `origin` its scheme in the source ("": plain floats), and `reads`
     are its tensors there.
@@ -122,7 +122,7 @@ class Whole:
     name: str
     origin: str
     reads: Sequence[Stored]
-    held: int
+    peak_bytes: int
     make: Callable[[], Mapping[str, Tensor]]
 
     def parts(self) -> Mapping[str, Tensor]:
@@ -142,9 +142,10 @@ def converted(weight: Found, scheme: str) -> Whole:
     # with a byte each and each bit.
     group = weight.group
     expert = prod(group.shape[len(group.batch) :]) if group.batch else 0
-    held = 3 * sum(part.nbytes for part in group.tensors.values())
-    held += 16 * min(prod(group.shape), max(expert, APART * UNPACKED))
-    return Whole(scheme, weight.parts.weight, weight.scheme, [*stored(weight).values()], held, make)
+    peak_bytes = 3 * sum(part.nbytes for part in group.tensors.values())
+    peak_bytes += 16 * min(prod(group.shape), max(expert, APART * UNPACKED))
+    reads = [*stored(weight).values()]
+    return Whole(scheme, weight.parts.weight, weight.scheme, reads, peak_bytes, make)
 
 
 class PlannedParts(NamedTuple):
@@ -203,9 +204,9 @@ class PartOf(Planned):
         return self.count
 
     @property
-    def held(self) -> int:
+    def peak_bytes(self) -> int:
         """The memory of the whole weight."""
-        return self.whole.held
+        return self.whole.peak_bytes
 
     def rows(self, begin: int, end: int) -> Tensor:
         """The part. Raises FormatError unless it has the planned dtype and shape."""

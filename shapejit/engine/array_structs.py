@@ -141,8 +141,8 @@ def verified() -> bool:
 def _samples() -> tuple[NDArray[Any], ...]:
     """Arrays of every kind that differs in its struct."""
     a = np.arange(60, dtype=np.int16).reshape(3, 4, 5)
-    locked = np.zeros(3)
-    locked.flags.writeable = False
+    readonly = np.zeros(3)
+    readonly.flags.writeable = False
     return (
         a,
         a.T,
@@ -150,7 +150,7 @@ def _samples() -> tuple[NDArray[Any], ...]:
         a[1:, None],
         np.zeros(()),
         np.zeros((0, 7)),
-        locked,
+        readonly,
         np.zeros(2, object),
     )
 

@@ -124,14 +124,14 @@ class Planned(ABC):
     @property
     def by_rows(self) -> bool:
         """Whether a few rows are made from little; those of a transposed matrix are not."""
-        return self.nbytes <= PIECE_BYTES or self.held <= 4 * PIECE_BYTES
+        return self.nbytes <= PIECE_BYTES or self.peak_bytes <= 4 * PIECE_BYTES
 
     @property
-    def held(self) -> int:
+    def peak_bytes(self) -> int:
         """The bytes in memory at a time, besides pieces."""
         begin, end = self.bands[0]
         band = self.nbytes * (end - begin) // max(1, self.count)
-        return 2 * band + max((part.held for part in self.made_of), default=0)
+        return 2 * band + max((part.peak_bytes for part in self.made_of), default=0)
 
     def pieces(self) -> Iterator[Bytes]:
         """The packed elements in row-major order."""
@@ -213,11 +213,11 @@ class View(Planned):
             del made  # before the next rows are made
 
     @property
-    def held(self) -> int:
+    def peak_bytes(self) -> int:
         """The bytes of the rows that a part needs."""
         found = [] if self._is_whole else self._rows_needed()
         rows = max((end - begin for begin, end, _ in found), default=0)
-        return rows * self._row // 8 + self.base.held
+        return rows * self._row // 8 + self.base.peak_bytes
 
     @property
     def _is_whole(self) -> bool:

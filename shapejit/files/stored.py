@@ -85,7 +85,7 @@ class Stored(Planned):
         return memory
 
     @property
-    def held(self) -> int:
+    def peak_bytes(self) -> int:
         """Bytes that are in memory at a time, beside pieces of them."""
         if self.layout.contiguous_bytes and not self.file.compressed:
             return 0

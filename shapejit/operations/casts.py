@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.foreign import converts_any_array, typed_converting
+from ..arrays.foreign import changes_dtype, converts_any_array
 from ..arrays.tensor import Tensor
 from ..dtypes.table import DType, fixed_width
 from ..engine import outputs, small_calls
@@ -27,7 +27,7 @@ NEAREST = "nearest"
 ROUND_MODES = (NEAREST, "up", "down")
 
 
-@typed_converting
+@changes_dtype
 def cast(
     x: Any,
     dtype: object,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays.foreign import sees_native_arrays, typed_joining
+from ..arrays.foreign import joins_arrays, sees_native_arrays
 from ..arrays.tensor import Array, Tensor
 from ..dtypes.promotion import promoted
 from ..engine import fast_joins, outputs, routes
@@ -31,7 +31,7 @@ from .views import checked
 STACK_BYTES = 1024 * 1024  # of packed parts that NumPy copies as one
 
 
-@typed_joining
+@joins_arrays
 def concat(tensors: Sequence[Array], axis: int | None = 0, *, out: Array | None = None) -> Array:
     """Concatenate arrays along `axis`, into a new array or `out` (Array API v2024.12, concat).
 
@@ -50,7 +50,7 @@ def concat(tensors: Sequence[Array], axis: int | None = 0, *, out: Array | None 
     return _joined(tensors, axis, False, out) if made is None else made  # type: ignore[no-any-return]  # like tensors
 
 
-@typed_joining
+@joins_arrays
 def stack(tensors: Sequence[Array], axis: int = 0, *, out: Array | None = None) -> Array:
     """Stack arrays of one shape along a new dim `axis` (Array API v2024.12, stack).
 

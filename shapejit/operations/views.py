@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays.foreign import accepts_any_array, sees_native_arrays, typed
+from ..arrays.foreign import accepts_any_array, keeps_dtype, sees_native_arrays
 from ..arrays.tensor import Array, Tensor, is_array
 from ..dtypes.table import DType, dtype
 from ..engine import copying, outputs, small_calls
@@ -33,7 +33,7 @@ from ..shapes.request import (
 from ..shapes.resolver import target_shape
 
 
-@typed
+@keeps_dtype
 def reshape(
     x: Array, /, shape: Sequence[int] | int, *, copy: bool | None = None, out: Array | None = None
 ) -> Array:
@@ -181,7 +181,7 @@ def copied(
     return target if out is None else out
 
 
-@typed
+@keeps_dtype
 def ascontiguous(x: Array, *, out: Array | None = None) -> Array:
     """`x` in row-major order: `x` itself if it already is (and starts on a byte), else a copy.
 

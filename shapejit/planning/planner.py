@@ -25,7 +25,7 @@ from .tiles import Tile, bit_tile_of, tile_of
 
 # Strategies that take up to three times as long as permuted blocks.
 BY_MIXED_BLOCKS = (Strategy.BOXES, Strategy.RUN_TILES)
-MOST_IN_TURNS = 1 << 16  # arrays: a table has an address for each
+MOST_INTERLEAVED = 1 << 16  # arrays: a table has an address for each
 
 
 def plan(layout: Layout, unit: int = 0, into: Layout | None = None, count: int = 1) -> Plan:
@@ -132,7 +132,7 @@ def by_tile(
     gaps = not target.contiguous
     # Few strategies stream into an output with gaps: all others use the stage.
     streams = not gaps or row.streams_gaps or tile.width > PAGE
-    runs = tile.strategy in (Strategy.ONE_RUN, Strategy.ROWS_IN_TURNS)
+    runs = tile.strategy in (Strategy.ONE_RUN, Strategy.INTERLEAVED_ROWS)
     return Plan(
         tile.strategy,
         (layout.size * unit + 7) // 8,
@@ -168,7 +168,7 @@ def _interleaved(layout: Layout, into: Layout, count: int, array_stride: int) ->
     strides = (bits, layout.offset, into.offset, array_stride, *layout.strides, *into.strides)
     if (
         count < 2
-        or count > MOST_IN_TURNS
+        or count > MOST_INTERLEAVED
         or array_stride <= 0
         or any(stride % 8 for stride in strides)
     ):
@@ -196,7 +196,7 @@ def _interleaved(layout: Layout, into: Layout, count: int, array_stride: int) ->
     if tile is None:
         return None
     made = None
-    if tile.strategy is Strategy.ROWS_IN_TURNS:
+    if tile.strategy is Strategy.INTERLEAVED_ROWS:
         made = _in_blocks(seen, target, mixed_of(dims, bits), total)
         parted = made and any(8 * loop.source >= array.source for loop in made.loops)
         if made and (parted or made.width < 2 * width):
@@ -220,7 +220,7 @@ def _interleaved_tile(loops: list[Loop], width: int) -> Tile | None:
     *outer, last = loops
     if not outer or not isinstance(last, ArrayLoop) or last.target != width or width > PAGE:
         return None
-    return Tile(Strategy.ROWS_IN_TURNS, width, tuple(outer))
+    return Tile(Strategy.INTERLEAVED_ROWS, width, tuple(outer))
 
 
 def _shuffled(

@@ -157,7 +157,7 @@ class Row(NamedTuple):
     """One strategy: the text and the kernel of a Plan.
 
     `words` are what a Plan prints; `kernel` is "module.function" in `kernels/`. The kernel's
-    arguments are `places`, `work`, `span`, `stage`, then the `tables`, which are returned with the
+    arguments are addresses, `work`, `span`, `stage`, then the `tables`, which are returned with the
     bytes of its stage, then what it `takes` of a plan; both depend on the bytes of a vector. Unless
     `staged`, it gets a stage only if lines are streamed. Functions of a plan: `loops` returns the
     rows of its table, whose iterations are its units of work, `sides` those of its tile, `weight` a
@@ -200,7 +200,7 @@ class Strategy(Enum):
         lambda plan, vector: (plan.width, plan.reach, width_tag(1)),
         tables=_loops,
     )
-    ROWS_IN_TURNS = Row(
+    INTERLEAVED_ROWS = Row(
         "interleaved rows of several arrays",
         "copies.rows",
         lambda plan, vector: (plan.width, plan.reach, width_tag(2)),

@@ -138,7 +138,7 @@ def _rewritten(
 
 
 def skeleton(file: File) -> bytes:
-    """The message in a file with Places for raw data; FileFormatError where it is none."""
+    """The message in a file with places for raw data; FileFormatError where it is none."""
 
     def fault(reason: str) -> FileFormatError:
         return FileFormatError(file.path, None, f"it is not an ONNX model: {reason}")

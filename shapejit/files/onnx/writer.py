@@ -90,7 +90,7 @@ def write(
 def _replaced(
     path: str, source: Checkpoint, given: Sequence[New]
 ) -> tuple[ModelProto, dict[str, GraphTensor]]:
-    """The model with the dtypes, the shapes and the Places of new tensors, and its tensors."""
+    """The model with the dtypes, the shapes and the places of new tensors, and its tensors."""
     model = ModelProto()
     model.CopyFrom(source.own.proto)
     known = {each.name: each for each in held(model) if each.name in source.members}
