@@ -633,7 +633,7 @@ def test_packed_views_of_one_layout(kind, see, by):
         for axis in range(3):
             made = sj.stack(parts, axis=axis)
             assert np.array_equal(made.unpack().view(np.uint8), np.stack(plain, axis))
-        for axis in range(2):
+        for axis in (None, 0, 1):
             expected = np.concatenate(plain, axis)
             assert np.array_equal(sj.concat(parts, axis).unpack().view(np.uint8), expected)
             out = sj.pack(np.ones(expected.shape, np.uint8), kind)

@@ -72,7 +72,7 @@ def _joined(tensors: Any, axis: int | None, new: bool, out: Any) -> Any:
     if made is not None:
         return made
     asked_by = "stack" if new else "concat"
-    parts = [x if type(x) is np.ndarray else checked(x) for x in tensors]
+    parts: list[Any] = [x if type(x) is np.ndarray else checked(x) for x in tensors]
     kind = _joined_kind(parts, asked_by)
     shape, at, sizes = _joined_shape(parts, axis, new, asked_by)
     target, fresh = outputs.target(out, kind, shape, ())
@@ -133,9 +133,11 @@ def _copy_stacked(stack: Tensor, target: Tensor, at: int, fresh: bool) -> None:
 
 def _span(parts: Sequence[Any]) -> int:
     """The bytes that all of some Tensors span, if they have one Layout without large gaps."""
+    if any(type(x) is not Tensor for x in parts):
+        return sys.maxsize
     layout = parts[0].layout
     low, high = layout.span
-    alike = all(type(x) is Tensor and x.layout == layout for x in parts)
+    alike = all(x.layout == layout for x in parts)
     dense = high - low <= 2 * layout.size * layout.bits
     return len(parts) * (high - low) // 8 if alike and dense else sys.maxsize
 

@@ -167,7 +167,8 @@ class MapRoute:
         made: Any = special.kind
         nbytes = prod(special.shape) * made.itemsize
         way: Work | Route = one.route(count, True)
-        if isinstance(way, Route) and way.ready:
+        # Kernels are looked for by later calls: that would take time of a loader's first batch.
+        if isinstance(way, Route) and way.kind and way.kind.ready:
             large = count * nbytes >= thresholds.STREAM_FROM
             if large or not array_structs.kernel(array_structs.LOCATE):
                 return None

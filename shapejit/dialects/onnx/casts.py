@@ -190,8 +190,8 @@ def quantize_linear(
     x, x_kind = _operand(row, x, "x")
     y_scale, scale_kind = _operand(row, y_scale, "y_scale")
     y_zero_point, zero_kind = _operand(row, y_zero_point, "y", optional=True)
-    numbers = _int(row, axis, "axis"), _int(row, block_size, "block_size")
-    attributes = *numbers, output_dtype, precision, saturate
+    axis, block_size = _int(row, axis, "axis"), _int(row, block_size, "block_size")
+    attributes = axis, block_size, output_dtype, precision, saturate
     target, division, blocks = _quantizing(row.since, x_kind, scale_kind, zero_kind, attributes)
     scale = y_scale if dtype(y_scale.dtype) is division else casts.cast(y_scale, division)
     scale, zero_point = blocks(scale), blocks(y_zero_point)
