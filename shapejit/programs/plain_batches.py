@@ -74,7 +74,7 @@ def reshaped(
 def _have_few(items: tuple[Any, ...]) -> bool:
     """Whether NumPy copies their elements faster; of large batches the first tensors tell."""
     most = 4 * thresholds.NUMPY_BELOW
-    return sum(map(_SIZE, items[:256])) < most and sum(map(_SIZE, items)) < most
+    return bool(sum(map(_SIZE, items[:256])) < most and sum(map(_SIZE, items)) < most)
 
 
 def _fit(items: Sequence[Any], shapes: Sequence[Any], outs: Sequence[Any]) -> bool:
