@@ -197,11 +197,11 @@ SIZES = {
     "planning/box_tables": {"MOST_STEP", "SHORT_RUN"},
     "planning/boxes": {"LEAST_CODES"},
     "planning/casts": {"RUN", "SHUFFLED_RUNS", "VECTOR"},
-    "planning/decode_plans": {"MOST"},
+    "planning/decode_plans": {"MOST_RUN"},
     "planning/encode_plans": {"MOST_BLOCK"},
     "planning/planner": {"MOST_INTERLEAVED"},
     "planning/shuffles": {"LEAST_MIXED", "MANY_BLOCKS", "MOST_MIXED", "MOST_VECTORS", "VECTOR"},
-    "planning/units": {"MOST", "WORTH"},
+    "planning/units": {"MOST_UNIT", "WORTH"},
 }
 WIDEST = 64  # bits of an element that has a plan of its own, and bytes of a line
 ORDERED = ast.Lt | ast.LtE | ast.Gt | ast.GtE

@@ -40,7 +40,7 @@ from .packed import Packed
 from .schemes import Decoded
 
 BYTES = 256 * 1024 * 1024  # of the codes of all weights
-COPIED = 4 * 1024 * 1024  # bytes of each tensor that is copied beside NumPy
+COPIED_BYTES = 4 * 1024 * 1024  # bytes of each tensor that is copied beside NumPy
 ROUNDS = 7
 _LAYERS, _BLOCK = 16, 128
 _SCHEME = schemes["fp8:block"]
@@ -161,14 +161,14 @@ def checkpoint(folder: str, layers: int, shape: tuple[int, int]) -> dict[str, Te
 def _cases() -> dict[str, Case]:
     """What is done beside NumPy; the first one to as many rows as wide as the checkpoint's."""
     columns = isqrt(BYTES // _LAYERS)
-    rows = max(1, COPIED // columns // _BLOCK) * _BLOCK
+    rows = max(1, COPIED_BYTES // columns // _BLOCK) * _BLOCK
     bf16, fp4, fp8 = "bfloat16", "float4_e2m1fn", "float8_e4m3fn"
     return {
         "decode FP8 with block scales to bfloat16": Decoded("demo", _SCHEME.name, (rows, columns)),
-        f"transpose {bf16}": Copy("demo", bf16, bf16, (COPIED // 2048, 1024), (1, 0)),
-        f"transpose {fp4}, packed": Packed("demo", fp4, fp4, (COPIED // 512, 1024), (1, 0)),
+        f"transpose {bf16}": Copy("demo", bf16, bf16, (COPIED_BYTES // 2048, 1024), (1, 0)),
+        f"transpose {fp4}, packed": Packed("demo", fp4, fp4, (COPIED_BYTES // 512, 1024), (1, 0)),
         f"cast float32 to {fp8}": Cast(
-            "demo", fp8, "float32", (COPIED // 4096, 1024), (0, 1), target=fp8
+            "demo", fp8, "float32", (COPIED_BYTES // 4096, 1024), (0, 1), target=fp8
         ),
     }
 

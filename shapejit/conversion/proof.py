@@ -14,7 +14,7 @@ from .changes import Change
 from .weights import LATEST
 
 SAMPLE = 1 << 20  # bytes that are computed twice: the first rows, or a part of the first one
-WHOLE = 1 << 28  # bytes of a tensor that may be in memory for that
+PROOF_MAX_BYTES = 1 << 28  # bytes of a tensor that may be in memory for that
 
 SampleKind = tuple[object, ...]
 
@@ -36,7 +36,7 @@ def prove(changes: Iterable[Change]) -> int:
         for axis, size in enumerate(change.shape):
             if change.nbytes > SAMPLE:
                 change = change.cut(0, max(1, SAMPLE * size // change.nbytes), axis)
-        if max(change.peak_bytes, change.nbytes) > WHOLE:
+        if max(change.peak_bytes, change.nbytes) > PROOF_MAX_BYTES:
             continue
         with patience.force_kernels() if large else nullcontext():
             made = _bytes(change)

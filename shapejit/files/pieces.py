@@ -15,7 +15,7 @@ from ..shapes.layout import Layout
 # Bytes that are converted and written at a time: enough for all threads, and few enough to be in
 # the last-level cache when they are written.
 PIECE_BYTES = 8 * 1024 * 1024
-MOST = 1 << 30  # bytes of a tensor in memory at a time, by default
+TENSOR_MAX_BYTES = 1 << 30  # bytes of a tensor in memory at a time, by default
 
 
 def new_memory(nbytes: int) -> Bytes:

@@ -19,7 +19,7 @@ from ..arrays.tensor import Bytes, Tensor
 from ..dtypes.table import DType
 from ..operations import equality
 from ..shapes.layout import Layout
-from .pieces import MOST, PIECE_BYTES, filled, parts, pieces
+from .pieces import PIECE_BYTES, TENSOR_MAX_BYTES, filled, parts, pieces
 
 LOOKED_AT = 1 << 20  # bytes of a tensor that tells more of a weight than its dtype and shape
 
@@ -245,6 +245,6 @@ class View(Planned):
                 found.append((begin, end, []))
             found[-1][2].append(layout)
         computed = sum(end - begin for begin, end, _ in found)
-        if computed > (1 if 4 * self.base.nbytes <= MOST else 2) * count:
+        if computed > (1 if 4 * self.base.nbytes <= TENSOR_MAX_BYTES else 2) * count:
             return [(0, count, cut)]
         return found

@@ -15,7 +15,7 @@ from ..kernels.numbers import Conversion, Number
 from ..runtime.cpu_caches import LINE
 from .units import Units
 
-MOST = 4096  # elements of a run at most: it stays in an L1 cache between its steps
+MOST_RUN = 4096  # elements of a run at most: it stays in an L1 cache between its steps
 
 
 class StoredNumbers(NamedTuple):
@@ -110,10 +110,10 @@ def decode_plan(steps: Sequence[Step], total: int) -> DecodePlan | None:
     """The plan of steps for `total` elements; None if no length of a run fits all steps."""
     pers = [step.source.per * step.source.each for step in steps]
     pers += [step.scale.per for step in steps if step.scale is not None]
-    base = lcm(*(per for per in pers if per <= MOST))
-    long = [per for per in pers if MOST < per < total]
+    base = lcm(*(per for per in pers if per <= MOST_RUN))
+    long = [per for per in pers if MOST_RUN < per < total]
     whole = gcd(*long)
-    if base > MOST or whole % base or total % base:
+    if base > MOST_RUN or whole % base or total % base:
         return None
-    length = next(n for n in range(MOST // base * base, 0, -base) if whole % n == 0)
+    length = next(n for n in range(MOST_RUN // base * base, 0, -base) if whole % n == 0)
     return DecodePlan(tuple(steps), total, length)

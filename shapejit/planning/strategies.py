@@ -41,7 +41,7 @@ from .tables import (
 
 # Bytes of a plan with its tables.
 LARGEST_TILE_OF_BITS = 128 * 1024
-LARGE = 40 * 1024  # of all others, but for boxes
+LARGE_WEIGHT = 40 * 1024  # of all others, but for boxes
 
 
 Arguments = tuple[Any, ...]
@@ -174,7 +174,7 @@ class Row(NamedTuple):
     sides: Callable[[Plan], Sides] = lambda plan: byte_sides(
         plan.rows, plan.columns, plan.width, plan.step
     )
-    weight: Callable[[Plan], int] = lambda plan: LARGE
+    weight: Callable[[Plan], int] = lambda plan: LARGE_WEIGHT
     bits: bool = False
     streams_gaps: bool = False
 
@@ -239,7 +239,7 @@ class Strategy(Enum):
         ),
         tables=_box,
         staged=True,
-        weight=lambda plan: LARGE + most_bytes(plan.rows, plan.columns, plan.width),
+        weight=lambda plan: LARGE_WEIGHT + most_bytes(plan.rows, plan.columns, plan.width),
         streams_gaps=True,
     )
     CODE_BOXES = Row(
@@ -252,7 +252,7 @@ class Strategy(Enum):
         ),
         tables=_code_box,
         staged=True,
-        weight=lambda plan: LARGE + _code_box_bytes(plan),
+        weight=lambda plan: LARGE_WEIGHT + _code_box_bytes(plan),
         **_BITS,
     )
     BIT_RUN = Row(

@@ -12,7 +12,7 @@ from ..shapes.dims import common, merged
 from ..shapes.layout import Layout
 from .tables import offsets_of
 
-MOST = 512  # elements of a unit
+MOST_UNIT = 512  # elements of a unit
 WORTH = 8  # bytes of a unit from which a vector pays
 
 
@@ -44,7 +44,12 @@ def units_of(planes: Sequence[tuple[Layout, int]]) -> Units | None:
     while count % (2 * taken) == 0 and 2 * taken * size <= LINE and few:
         taken *= 2
     step = steps[0] * taken
-    if step % 8 or step < 0 or any(other != steps[0] for other in steps) or size * taken > MOST:
+    if (
+        step % 8
+        or step < 0
+        or any(other != steps[0] for other in steps)
+        or size * taken > MOST_UNIT
+    ):
         return None
     inner = [(taken, *steps), *inner]
     places = [
