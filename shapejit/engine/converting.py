@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import product
 from typing import Any
 
@@ -143,6 +143,9 @@ def convert(
     if fixed_width(source.dtype).kind == "complex":
         layout, whole = parts_of(layout), parts_of(whole)
     parts = [[layout, whole]] if operands is None else list(operands.parts(layout, whole))
+    plain = isinstance(source, np.ndarray) and isinstance(target, np.ndarray) and len(parts) == 1
+    move = _by_arrays(conversion, operands, source.shape) if plain else None
+    instead = move and partial(move, source, target)
     for seen, into, *others in parts:
         scales, at = None, [0, 0]
         if operands is not None:
@@ -152,11 +155,8 @@ def convert(
                 at[k] = address_of(array) + own.offset // 8
         route = casts(seen, into.bits, into, scales, 1, conversion, fresh)
         begins = at[0], at[1]
-        way = run(route, [begin], [to], fresh, begins)
-    if len(parts) > 1:
-        return None
-    plain = isinstance(source, np.ndarray) and isinstance(target, np.ndarray)
-    return Done(way, _by_arrays(conversion, operands, source.shape) if plain else None, begins)
+        way = run(route, [begin], [to], fresh, begins, instead)
+    return Done(way, move, begins) if len(parts) == 1 else None
 
 
 def _by_arrays(

@@ -20,7 +20,7 @@ from ..kernels.numbers import Conversion
 from ..operations.casts import cast
 from ..planning import thresholds
 from ..planning.casts import VECTOR
-from ..planning.decode_plans import MOST, DecodePlan, Operand, Step, StoredNumbers, decode_plan
+from ..planning.decode_plans import MOST_RUN, DecodePlan, Operand, Step, StoredNumbers, decode_plan
 from ..planning.units import units_of
 from ..runtime.kernel_names import Code, Name
 from ..runtime.kernels import address
@@ -173,7 +173,7 @@ class _Program:
             return None, ""
         stored = self.group.form.zeros
         if stored is None or not isinstance(zero, Tensor):
-            return self._constant(float(zero), scale.per, MOST), "float"
+            return self._constant(float(zero), scale.per, MOST_RUN), "float"
         return self._array(zero, stored), "float"
 
     def _constant(self, value: float, per: int, count: int) -> Operand:
