@@ -161,7 +161,7 @@ def convert(
 
 def _by_arrays(
     conversion: Conversion, operands: Operands | None, shape: tuple[int, ...]
-) -> Callable[[NDArray[Any], NDArray[Any]], object] | None:
+) -> Callable[[Any, Any], object] | None:
     """What converts an ndarray into another one by NumPy's own arithmetic; None if nothing does.
 
     Where it scales, there is one scale per index of some dims, or one for all.
