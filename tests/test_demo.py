@@ -21,7 +21,7 @@ from shapejit.cli import progress
 def small(monkeypatch):
     """Small tensors, few rounds: the proof does not depend on the size."""
     monkeypatch.setattr(demo, "BYTES", 1024 * 1024)
-    monkeypatch.setattr(demo, "COPIED", 64 * 1024)
+    monkeypatch.setattr(demo, "COPIED_BYTES", 64 * 1024)
     monkeypatch.setattr(demo, "ROUNDS", 2)
 
 
@@ -151,7 +151,7 @@ def test_the_core_is_enough():
         "import sys\n"
         f"for name in {extras.split()!r}: sys.modules[name] = None\n"
         "from shapejit.bench import demo; from shapejit.__main__ import main\n"
-        "demo.BYTES, demo.COPIED, demo.ROUNDS = 1 << 20, 1 << 16, 1\n"
+        "demo.BYTES, demo.COPIED_BYTES, demo.ROUNDS = 1 << 20, 1 << 16, 1\n"
         "sys.exit(main(['demo']))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
