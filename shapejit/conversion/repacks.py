@@ -49,9 +49,9 @@ class Repacked(Planned):
         return self.count
 
     @property
-    def held(self) -> int:
+    def peak_bytes(self) -> int:
         """Both tensors, and codes with a byte each, several times."""
-        return self.base.held + self.base.nbytes + self.nbytes + 5 * prod(self.elements)
+        return self.base.peak_bytes + self.base.nbytes + self.nbytes + 5 * prod(self.elements)
 
     def rows(self, begin: int, end: int) -> Tensor:
         """All rows."""
