@@ -60,8 +60,8 @@ def _of_one(found: Found, factor: float | None, said: Declared) -> Iterator[str]
                     f"{where} says {key} {quoted(text)}, but its tensors are stored as "
                     f"{form.layout}, and read so"
                 )
-    if where := said.left_out.get(found.prefix):
-        yield f"{where} lists it as not quantised, but its tensors are, and are read so"
+    if listed := said.left_out.get(found.prefix):
+        yield f"{listed} lists it as not quantised, but its tensors are, and are read so"
     if group.has(form.zeros) and "false" in (given := said.texts("zero_point")):
         yield (
             f"{given['false']} says zero_point false, but it has zero points, which are subtracted"
