@@ -28,11 +28,11 @@ def libc():
 
 
 def guard_stages():
-    """From now on, the page behind the scratch memory of a kernel is forbidden."""
+    """From now on, the pages around the scratch memory of a kernel are forbidden."""
     launches.stage_memory = stage_memory
 
 
 def stage_memory(nbytes):
     """What `launches.stage_memory` returns, not a line longer than it must be."""
-    place = guarded(PAGE + nbytes)
+    place = guarded(nbytes)
     return place, launches.address_of(place) + place.size - -(-nbytes // LINE) * LINE

@@ -19,7 +19,7 @@ from .small_plans import NEAR, NEAR_BYTES
 
 @kernel
 def copy_each(
-    places: Table,
+    addresses: Table,
     work: Numbers,
     span: Numbers,
     stage: Address,
@@ -45,11 +45,11 @@ def copy_each(
             ahead = end = nowhere
             if k + 1 < high:
                 following = at if alike else starts[k + 1]
-                ahead = pointer(places[0, k + 1]) + plans[following + NEAR]
+                ahead = pointer(addresses[0, k + 1]) + plans[following + NEAR]
                 end = ahead + plans[following + NEAR_BYTES]
             plan = address_of(plans) + 8 * at
             size = nbytes[0] if alike else nbytes[k]
-            source, target = pointer(places[0, k]), pointer(places[1, k])
+            source, target = pointer(addresses[0, k]), pointer(addresses[1, k])
             if stage == 0 or size > STAGED_WHOLE:
                 ahead = put(source, target, plan, position, ahead, end, 0, mover)
                 ask(ahead, end, end - ahead)

@@ -270,7 +270,7 @@ def prefetch_ends(
 
 @kernel
 def bit_tiles(
-    places: Table,
+    addresses: Table,
     work: Numbers,
     span: Numbers,
     stage: Address,
@@ -289,7 +289,10 @@ def bit_tiles(
     streamed = work[STREAMED] != 0
     at = span[SPAN:]
     while take(work, span):
-        source, target = bit_pointer(places[0, span[TENSOR]]), bit_pointer(places[1, span[TENSOR]])
+        source, target = (
+            bit_pointer(addresses[0, span[TENSOR]]),
+            bit_pointer(addresses[1, span[TENSOR]]),
+        )
         s, t = seek(loops, at, span[LOW])
         then = tile_at(at, tile, loops, over, steps, width, -1)
         ahead, rows_ahead = source + (s + then[4]), table + 8 * then[5]

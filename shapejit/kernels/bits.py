@@ -168,11 +168,14 @@ def flush_bits(
 
 
 @kernel
-def bit_run(places: Table, work: Numbers, span: Numbers, stage: Address, nbits: int) -> None:
+def bit_run(addresses: Table, work: Numbers, span: Numbers, stage: Address, nbits: int) -> None:
     """Copy one run; work is counted in pages of the target that it touches."""
     streamed = work[STREAMED] != 0
     while take(work, span):
-        source, target = bit_pointer(places[0, span[TENSOR]]), bit_pointer(places[1, span[TENSOR]])
+        source, target = (
+            bit_pointer(addresses[0, span[TENSOR]]),
+            bit_pointer(addresses[1, span[TENSOR]]),
+        )
         before = target & (8 * PAGE - 1)
         first = max(0, 8 * PAGE * span[LOW] - before)
         end = min(nbits, 8 * PAGE * span[HIGH] - before)
@@ -182,7 +185,7 @@ def bit_run(places: Table, work: Numbers, span: Numbers, stage: Address, nbits: 
 
 @kernel
 def bit_rows(
-    places: Table,
+    addresses: Table,
     work: Numbers,
     span: Numbers,
     stage: Address,
@@ -195,7 +198,10 @@ def bit_rows(
     streamed = work[STREAMED] != 0
     at = span[SPAN:]
     while take(work, span):
-        source, target = bit_pointer(places[0, span[TENSOR]]), bit_pointer(places[1, span[TENSOR]])
+        source, target = (
+            bit_pointer(addresses[0, span[TENSOR]]),
+            bit_pointer(addresses[1, span[TENSOR]]),
+        )
         low, high = span[LOW], span[HIGH]
         end = (source >> 3) + reach
         s, t = seek(loops, at, low)

@@ -62,8 +62,7 @@ def singles(
     width: Any,
 ) -> None:
     """Fill the stage by runs of `nbytes`; `safe` if 16 bytes may be read of each."""
-    rows, columns = box[ROWS, START], box[COLUMNS, START]
-    places, lines = box[PLACES, START], box[LINES, START]
+    columns, places, lines = box[COLUMNS, START], box[PLACES, START], box[LINES, START]
     count, asked = box[ROWS, COUNT], 0
     each = (box[LINES, COUNT] << SHIFT) // (count * box[COLUMNS, COUNT])
     for j in range(box[COLUMNS, COUNT]):
@@ -75,17 +74,17 @@ def singles(
                 asked += 1
             if nbytes == size_of(width):
                 for i in range(first, last):
-                    move(place + i * size_of(width), begin + offsets[rows + i], width)
+                    move(place + i * size_of(width), begin + offsets[i], width)
                 continue
             if safe and nbytes < PIECE:
                 # Stores run over the end of a run; the next row overwrites that.
                 last -= 1
                 for i in range(first, last):
-                    move_piece(place + i * nbytes, begin + offsets[rows + i])
+                    move_piece(place + i * nbytes, begin + offsets[i])
                 first = last
                 last += 1
             for i in range(first, last):
-                move_run(place + i * nbytes, begin + offsets[rows + i], nbytes)
+                move_run(place + i * nbytes, begin + offsets[i], nbytes)
 
 
 @kernel
@@ -114,7 +113,7 @@ def blocks(
     asked = done = 0
     for i in range(box[BLOCKS, COUNT]):
         first = offsets[box[BLOCKS, START] + i]
-        rows, dst = table + 8 * (box[ROWS, START] + first), stage + first * size
+        rows, dst = table + 8 * first, stage + first * size
         for j in range(count):
             done += each
             while asked < done >> SHIFT:
@@ -127,7 +126,7 @@ def blocks(
 
 @kernel
 def boxes(
-    places: Table,
+    addresses: Table,
     work: Numbers,
     span: Numbers,
     stage: Address,
@@ -144,7 +143,7 @@ def boxes(
     `reach` bytes of the source may be read.
     """
     while take(work, span):
-        source, target = pointer(places[0, span[TENSOR]]), pointer(places[1, span[TENSOR]])
+        source, target = pointer(addresses[0, span[TENSOR]]), pointer(addresses[1, span[TENSOR]])
         for unit in range(span[LOW], span[HIGH]):
             s, t, _, _ = box_at(loops, unit)
             src, ahead = source + s, source + box_at(loops, unit + 1)[0]
@@ -158,7 +157,7 @@ def boxes(
 
 @kernel
 def code_boxes(
-    places: Table,
+    addresses: Table,
     work: Numbers,
     span: Numbers,
     stage: Address,
@@ -184,7 +183,10 @@ def code_boxes(
     run, staged, into = box[RUN, NBYTES], box[RUNS, START], box[RUN_TARGETS, START]
     ends = min(run, 8)
     while take(work, span):
-        source, target = bit_pointer(places[0, span[TENSOR]]), bit_pointer(places[1, span[TENSOR]])
+        source, target = (
+            bit_pointer(addresses[0, span[TENSOR]]),
+            bit_pointer(addresses[1, span[TENSOR]]),
+        )
         end = (source >> 3) + reach
         for index in range(span[LOW], span[HIGH]):
             s, t, _, _ = box_at(loops, index)

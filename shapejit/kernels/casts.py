@@ -63,7 +63,7 @@ def repeated(numbers: Address, to: Address, plan: Address, spans: Address, mover
 
 @kernel
 def cast_boxes(
-    places: Table,
+    addresses: Table,
     work: Numbers,
     span: Numbers,
     stage: Address,
@@ -87,7 +87,10 @@ def cast_boxes(
     position, place = span[SPAN:], address_of(span) + 8 * SPAN
     spot, made, packed = stage + fetched_at, stage + made_at, stage + packed_at
     while take(work, span):
-        source, target = bit_pointer(places[0, span[TENSOR]]), bit_pointer(places[1, span[TENSOR]])
+        source, target = (
+            bit_pointer(addresses[0, span[TENSOR]]),
+            bit_pointer(addresses[1, span[TENSOR]]),
+        )
         end = (source >> 3) + reach
         for unit in range(span[LOW], span[HIGH]):
             s, t, scale, zero = box_at(loops, unit)

@@ -138,7 +138,7 @@ def fill(
 
 @kernel
 def by_codes(
-    places: Table,
+    addresses: Table,
     work: Numbers,
     span: Numbers,
     stage: Address,
@@ -163,7 +163,10 @@ def by_codes(
     around_at, at = span[SPAN : SPAN + outer], span[SPAN + outer :]
     are_codes = unit != 8 and inner.shape[0] == 1 and inner[0, 1] == 8
     while take(work, span):
-        source, target = bit_pointer(places[0, span[TENSOR]]), bit_pointer(places[1, span[TENSOR]])
+        source, target = (
+            bit_pointer(addresses[0, span[TENSOR]]),
+            bit_pointer(addresses[1, span[TENSOR]]),
+        )
         end = (source >> 3) + reach
         s, t = seek(around, around_at, span[LOW])
         for _ in range(span[LOW], span[HIGH]):

@@ -59,9 +59,9 @@ KEPT = 3  # lines of the stage of SCATTER, for each column
 DENSE_PIECES = 2  # as DENSE: and rows are whole pieces
 GROUP = START  # of STAGED, in tiles of bits: how many columns follow one another, if DENSE
 
-# The table of a box: (COUNT, START) of the offsets of its rows and columns in the source,
-# columns on the stage, first rows of blocks, pieces of columns in the source, elements of
-# these on the stage, runs on the stage and in the target, lines of the source.
+# The table of a box: (COUNT, START) of the offsets of its rows, which come first, and columns in
+# the source, columns on the stage, first rows of blocks, pieces of columns in the source, elements
+# of these on the stage, runs on the stage and in the target, lines of the source.
 PLACES, BLOCKS, PIECES, PIECE_PLACES, RUNS, RUN_TARGETS, LINES, RUN = range(2, 10)
 NBYTES, REACH = range(2)  # RUN: its bytes, and those that whole pieces read of a box
 

@@ -1,7 +1,7 @@
 """Runs and rows; the streaming that all kernels share.
 
-All kernels that copy tensors begin with the same arguments: `places[0]` are the addresses of the
-first elements of the source tensors, `places[1]` of the target tensors (in bytes; in bits in `bits`
+All kernels that copy tensors begin with the same arguments: `addresses[0]` are those of the first
+elements of the source tensors, `addresses[1]` of the target tensors (in bytes; in bits in `bits`
 and `bit_tiles`); `work` and `span` are those of `shares`; `loops` is the planner's table of outer
 loops, one row (size, source stride, target stride) per loop, outermost first. Units of work are
 iterations of all loops together. `stage` is the address of the thread's scratch memory (aligned to
@@ -77,10 +77,10 @@ def stream_pages(target: Address, source: Address, nbytes: int) -> None:
 
 
 @kernel
-def run(places: Table, work: Numbers, span: Numbers, stage: Address, nbytes: int) -> None:
+def run(addresses: Table, work: Numbers, span: Numbers, stage: Address, nbytes: int) -> None:
     """memcpy of pages [low, high) of `nbytes`; streamed if there is a stage."""
     while take(work, span):
-        source, target = pointer(places[0, span[TENSOR]]), pointer(places[1, span[TENSOR]])
+        source, target = pointer(addresses[0, span[TENSOR]]), pointer(addresses[1, span[TENSOR]])
         first, end = span[LOW] * PAGE, min(span[HIGH] * PAGE, nbytes)
         if stage == 0:
             copy(target + first, source + first, end - first)
@@ -136,7 +136,7 @@ def flush(
 
 @kernel
 def rows(
-    places: Table,
+    addresses: Table,
     work: Numbers,
     span: Numbers,
     stage: Address,
@@ -151,7 +151,7 @@ def rows(
     there, so that only whole lines are streamed; they must be adjacent in the target.
     """
     at, interleaved = span[SPAN:], size_of(turns) == 2
-    sources = places.shape[1] if interleaved else 1
+    sources = addresses.shape[1] if interleaved else 1
     staged = stage != 0 and nbytes <= PAGE
     called = PAGE if interleaved else CALLED  # memcpy: 1.1 to 1.3 x the time of lines in turn
     # The hardware prefetcher finds scattered long rows too late.
@@ -159,7 +159,7 @@ def rows(
     prefetched = nbytes if not interleaved and nbytes >= ASKED else 0
     while take(work, span):
         s, t = seek(loops, at, span[LOW])
-        begin, target = pointer(places[0, span[TENSOR]]), pointer(places[1, span[TENSOR]])
+        begin, target = pointer(addresses[0, span[TENSOR]]), pointer(addresses[1, span[TENSOR]])
         next_line = target + t
         line_offset = next_line & (LINE - 1)
         staged_bytes = line_offset
@@ -169,7 +169,7 @@ def rows(
             for k in range(sources):
                 source, place = begin + s, target + (t + k * nbytes)
                 if interleaved:
-                    source = pointer(places[0, k]) + s
+                    source = pointer(addresses[0, k]) + s
                 if staged:
                     for line in range(0, prefetched, LINE):
                         prefetch(source + far + line)

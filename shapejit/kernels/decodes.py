@@ -50,7 +50,7 @@ def ask_step(row: Numbers, begin: int, count: int) -> None:
 
 @kernel
 def decode_runs(
-    places: Table,
+    addresses: Table,
     work: Numbers,
     span: Numbers,
     stage: Address,
@@ -62,7 +62,7 @@ def decode_runs(
     """Decode `total` elements of `nbytes` bytes, `length` at a time."""
     last = steps.shape[0] - 1
     while take(work, span):
-        target = pointer(places[1, span[TENSOR]])
+        target = pointer(addresses[1, span[TENSOR]])
         for unit in range(span[LOW], span[HIGH]):
             begin = unit * length
             count = min(length, total - begin)

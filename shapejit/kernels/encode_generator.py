@@ -16,7 +16,7 @@ from llvmlite import ir
 
 from ..runtime.cpu_caches import LINE
 from . import llvm
-from .encodings import FIXED, FLOAT32, LARGEST, LEAST, LINED_UP, STAGED, WIDEST, Encoding
+from .encodings import FIXED, FLOAT32, LARGEST, LEAST, LINED_UP, STAGED, Encoding
 from .lanes import Lanes, by_vectors, load, loop
 from .largest_magnitude import Largest, magnitudes, of_blocks
 from .llvm import I64, POINTER
@@ -103,7 +103,7 @@ class _Box:
             with loop(blocks) as k:
                 self._store(self._largest(k), self.most + 4 * k)
             return
-        signed = self.what.rule.name == WIDEST
+        signed = self.what.rule.signed
         for first, end, count in ((blocks.constant(0), whole, LINED_UP), (whole, blocks, 1)):
             with loop(end - first, count) as index:
                 k = first + index

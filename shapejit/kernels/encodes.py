@@ -11,7 +11,7 @@ from .shares import take
 
 @kernel
 def encode_boxes(
-    places: Table, work: Numbers, span: Numbers, stage: Address, entry: int, sizes: Numbers
+    addresses: Table, work: Numbers, span: Numbers, stage: Address, entry: int, sizes: Numbers
 ) -> None:
     """Encode weights, a segment of columns of a band of rows at a time.
 
@@ -19,8 +19,8 @@ def encode_boxes(
     bytes from one band to the next in source, codes and scales, and from one segment; bytes from
     one row to the next in source and codes.
 
-    Each weight has a column of `places`: the addresses of the weight, its codes and its scales, a
-    factor, and a word that is set to 1 if NumPy has to encode it.
+    Each weight has a column of `addresses`: those of the weight, its codes and its scales, of a
+    factor, and of a word that is set to 1 if NumPy has to encode it.
     """
     (rows, columns, tall, wide, segments, band_source, band_target, band_scales,
      segment_source, segment_target, segment_scales, pitch, target_pitch) = sizes  # fmt: skip
@@ -28,9 +28,9 @@ def encode_boxes(
         weight = span[TENSOR]
         for unit in range(span[LOW], span[HIGH]):
             band, segment = unit // segments, unit % segments
-            source = pointer(places[0, weight]) + band * band_source
-            target = pointer(places[1, weight]) + band * band_target
-            scales = pointer(places[2, weight]) + band * band_scales
+            source = pointer(addresses[0, weight]) + band * band_source
+            target = pointer(addresses[1, weight]) + band * band_target
+            scales = pointer(addresses[2, weight]) + band * band_scales
             arguments = (
                 source + segment * segment_source,
                 target + segment * segment_target,
@@ -39,8 +39,8 @@ def encode_boxes(
                 min(wide, columns - segment * wide),
                 pitch,
                 target_pitch,
-                pointer(places[3, weight]),
+                pointer(addresses[3, weight]),
                 stage,
             )
             if call(entry, arguments) != 0:
-                store_word(pointer(places[4, weight]), 1)
+                store_word(pointer(addresses[4, weight]), 1)

@@ -17,21 +17,22 @@ STAGED = 3  # words of 32 bits that the stage has for a block
 # Scales that are divided by: smaller ones have few digits, so that quotients may be too large.
 SAFE = 2.0**-90, 2.0**90
 
-# Rules that only find the largest magnitude, that have one scale for all, given as the factor,
-# and for which the sign of the number of largest magnitude counts.
-LARGEST, FIXED, WIDEST = "largest", "fixed", "widest"
+# Rules that only find the largest magnitude, and that have one scale for all, given as the factor.
+LARGEST, FIXED = "largest", "fixed"
 
 
 class Rule(NamedTuple):
     """The `name` of one of `scale_generator`'s rules, with its numbers.
 
     `top` is the divisor of the largest magnitude. `more` is the scale instead of 0; for powers, the
-    fraction from which the next power is taken.
+    fraction from which the next power is taken. `signed`: the sign of the number of largest
+    magnitude counts.
     """
 
     name: str
     top: float = 1.0
     more: float = 0.0
+    signed: bool = False
 
 
 class Encoding(NamedTuple):

@@ -8,11 +8,13 @@ from .memory import address_of, number_of
 
 
 @kernel
-def run(entry: int, table: Numbers, places: Table, work: Numbers, span: Numbers, stage: int) -> int:
+def run(
+    entry: int, table: Numbers, addresses: Table, work: Numbers, span: Numbers, stage: int
+) -> int:
     """Fill the first words of a table, and run the kernel at `entry` with it."""
-    table[0] = number_of(address_of(places))
-    table[1] = places.shape[0]
-    table[2] = places.shape[1]
+    table[0] = number_of(address_of(addresses))
+    table[1] = addresses.shape[0]
+    table[2] = addresses.shape[1]
     table[3] = number_of(address_of(work))
     table[4] = work.shape[0]
     table[5] = number_of(address_of(span))

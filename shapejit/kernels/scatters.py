@@ -46,7 +46,7 @@ def scatter_run(
 
 @kernel
 def scatter(
-    places: Table,
+    addresses: Table,
     work: Numbers,
     span: Numbers,
     stage: Address,
@@ -62,7 +62,7 @@ def scatter(
     gap, columns = tile[COLUMNS, STEP], tile[COLUMNS, START]
     at = span[SPAN:]
     while take(work, span):
-        source, target = pointer(places[0, span[TENSOR]]), pointer(places[1, span[TENSOR]])
+        source, target = pointer(addresses[0, span[TENSOR]]), pointer(addresses[1, span[TENSOR]])
         s, t = seek(loops, at, span[LOW])
         for _ in range(span[LOW], span[HIGH]):
             p_low = at[loops.shape[0] - 2] * tile[ROWS, BLOCK]

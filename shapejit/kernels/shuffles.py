@@ -33,7 +33,7 @@ def shuffle(
 
 @kernel
 def shuffle_blocks(
-    places: Table,
+    addresses: Table,
     work: Numbers,
     span: Numbers,
     stage: Address,
@@ -53,7 +53,7 @@ def shuffle_blocks(
     count, source_step, target_step = steps[0]
     _, source_ahead, target_ahead = steps[1]
     while take(work, span):
-        source, target = pointer(places[0, span[TENSOR]]), pointer(places[1, span[TENSOR]])
+        source, target = pointer(addresses[0, span[TENSOR]]), pointer(addresses[1, span[TENSOR]])
         s, t = seek(loops, at, span[LOW])
         for _ in range(span[LOW], span[HIGH]):
             some, there = min(most, count - at[last] * most), target + t

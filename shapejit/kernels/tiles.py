@@ -124,7 +124,7 @@ def drain_tile(
 
 @kernel
 def tiles(
-    places: Table,
+    addresses: Table,
     work: Numbers,
     span: Numbers,
     stage: Address,
@@ -148,7 +148,7 @@ def tiles(
     line_aligned = streamed and tile[STAGED, LINE_ALIGNED] >= straight and entry == 0
     at = span[SPAN:]
     while take(work, span):
-        source, target = pointer(places[0, span[TENSOR]]), pointer(places[1, span[TENSOR]])
+        source, target = pointer(addresses[0, span[TENSOR]]), pointer(addresses[1, span[TENSOR]])
         s, t = seek(loops, at, span[LOW])
         line = first_line(target + t, size, line_aligned)
         then = tile_at(at, tile, loops, over, steps, size, line)
@@ -186,7 +186,7 @@ def tiles(
 
 @kernel
 def run_tiles(
-    places: Table,
+    addresses: Table,
     work: Numbers,
     span: Numbers,
     stage: Address,
@@ -208,7 +208,7 @@ def run_tiles(
     most = PIECE if nbytes < PIECE else LINE
     close = gap <= nbytes + LINE
     while take(work, span):
-        source, target = pointer(places[0, span[TENSOR]]), pointer(places[1, span[TENSOR]])
+        source, target = pointer(addresses[0, span[TENSOR]]), pointer(addresses[1, span[TENSOR]])
         s, t = seek(loops, at, span[LOW])
         for _ in range(span[LOW], span[HIGH]):
             own, low, some, count, begin, rows, into, columns = tile_at(

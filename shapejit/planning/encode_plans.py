@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels.encodings import FIXED, LARGEST, LEAST, LINED_UP, STAGED, WIDEST, Encoding
+from ..kernels.encodings import FIXED, LARGEST, LEAST, LINED_UP, STAGED, Encoding
 from ..runtime.cpu_caches import LINE
 from ..shapes.dims import merged
 from ..shapes.layout import Layout
@@ -112,7 +112,7 @@ def encode_plan(
         return EncodePlan(made, 1, rows * columns, 1, most, found.first, scale_first)
     dense = codes.contiguous and codes.bits == 8 and places == (0,) and step == made.scale.nbytes
     made = made._replace(block=0 if wide == columns else wide)
-    if not dense or made.rule.name == WIDEST or made.block % LEAST or made.block > MOST_BLOCK:
+    if not dense or made.rule.signed or made.block % LEAST or made.block > MOST_BLOCK:
         return None
     most = max(LARGE // tall // made.block, 1) * made.block if made.block else columns
     return EncodePlan(made, rows, columns, tall, most, first, scale_first)
@@ -134,7 +134,7 @@ def _fits(found: Units, made: Encoding, total: int) -> bool:
         return False
     if total % max(lanes, block * len(made.scale_places)):
         return False
-    if made.rule.name == WIDEST and block & block - 1:  # signs are known for powers of two alone
+    if made.rule.signed and block & block - 1:  # signs are known for powers of two alone
         return False
     return _in_bytes(plane.places, plane.bits)
 

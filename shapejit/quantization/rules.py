@@ -89,7 +89,7 @@ class Rule(NamedTuple):
     `more` is the number that kernels need, too; None: the scale of blocks of zeros is 2 / top.
     `factor` is the factor of all scales, given the largest magnitude of all, if there is one.
     `of_largest`: the scale of a block depends on its largest magnitude alone, so that the one scale
-    of a weight is known before its codes.
+    of a weight is known before its codes. `signed`: it depends on that number's sign, too.
     """
 
     by_numpy: Callable[[Blocks, Wanted], Coded]
@@ -97,14 +97,15 @@ class Rule(NamedTuple):
     more: float | None = 0.0
     factor: Callable[[Array], Array] | None = None
     of_largest: bool = False
+    signed: bool = False
 
     def for_kernels(self, wanted: Wanted) -> encodings.Rule:
         """The rule as kernels know it."""
         half = 1 << (wanted.bits - 1)
-        tops = {encodings.WIDEST: half, "magnitude": half - 1}
+        tops = {"widest": half, "magnitude": half - 1}
         top = float(tops.get(self.name) or top_of(wanted))
         more = float(np.float32(2) / np.float32(top)) if self.more is None else self.more
-        return encodings.Rule(self.name, top, more)
+        return encodings.Rule(self.name, top, more, self.signed)
 
 
 def inverse(scale: Array) -> Array:
@@ -301,7 +302,7 @@ by_table = Rule(_table)
 by_range = Rule(_range, "range", None)
 _EPSILON = 2.0**-23  # float32's, in compressed-tensors
 by_range_or_least = Rule(partial(_range, least=_EPSILON), "range", _EPSILON)
-by_signed_absmax = Rule(_signed_absmax, encodings.WIDEST)
+by_signed_absmax = Rule(_signed_absmax, "widest", signed=True)
 by_minimum = Rule(_minimum)
 by_magnitude = Rule(_magnitude, "magnitude")
 by_mlx_affine = Rule(_mlx_affine)

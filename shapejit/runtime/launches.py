@@ -127,11 +127,11 @@ def run_launch(
 def stage_memory(nbytes: int) -> tuple[NDArray[np.uint8], int]:
     """Memory for a stage of `nbytes` bytes, and the address where the stage begins.
 
-    The page before it may be written: short blocks reach back. The memory belongs to this thread
-    until it is returned; a nested call, as in a signal handler, has its own.
+    The memory belongs to this thread until it is returned; a nested call, as in a signal handler,
+    has its own.
     """
     stage: NDArray[np.uint8] | None = _stages.__dict__.pop("free", None)
-    if stage is None or stage.size < nbytes + 2 * PAGE:
-        stage = np.empty(nbytes + 2 * PAGE, np.uint8)
+    if stage is None or stage.size < nbytes + PAGE:
+        stage = np.empty(nbytes + PAGE, np.uint8)
     begin: int = stage.__array_interface__["data"][0]
-    return stage, -(-begin // PAGE) * PAGE + PAGE
+    return stage, -(-begin // PAGE) * PAGE
