@@ -16,9 +16,9 @@ from .tables import offsets_of
 VECTOR = 64  # bytes
 PIECES = (64, 32, 16, 8)  # bytes that are contiguous on both sides, the best first
 MOST_VECTORS = 32  # of a block: as many as there are registers
-MET_AGAIN = 1 / 32  # and lines of the target that blocks write in turn
+MET_AGAIN = 1 / 16  # and lines of the target that blocks write in turn
 MOST_MIXED = 2 * VECTOR  # bytes of a block whose elements mix in any order
-MOST_APART = 4  # elements in the source from one to the next, or runs
+MOST_APART = 7  # elements in the source from one to the next, or runs
 MOST_READ = MOST_APART * VECTOR  # bytes of a piece with gaps
 LEAST_MIXED = 8  # and of its pieces
 SIDES = 1, 2  # of a loop: source and target
@@ -58,13 +58,11 @@ def shuffle_of(
     bits = [(loop.size & -loop.size).bit_length() - 1 for loop in loops]
     here, there = (_side_by_side(loops, bits, width, side) for side in SIDES)
     whole = (8 * VECTOR // width).bit_length() - 1
-    line = _of_a_line(loops, width << len(there))
     for most in product(PIECES, PIECES):
         near, far = ((8 * n // width).bit_length() - 1 for n in most)
-        if near > len(here) or far > len(there) or (any(line) and far < len(there)):
+        if near > len(here) or far > len(there):
             continue
         taken = [max(here[:near].count(k), there[:far].count(k)) for k in range(len(loops))]
-        taken = [*map(max, taken, map(min, line, bits))]
         while sum(taken) < min(whole, sum(bits)):
             left = (k for k in range(len(loops)) if taken[k] < bits[k])
             taken[min(left, key=lambda k: loops[k].target << taken[k])] += 1
@@ -81,15 +79,6 @@ def _side_by_side(loops: Sequence[Loop], bits: Sequence[int], width: int, side: 
     while width << len(found) in by_stride:
         found.append(by_stride[width << len(found)])
     return found
-
-
-def _of_a_line(loops: Sequence[Loop], run: int) -> list[int]:
-    """The steps of each loop, in factors of two, that runs of `run` bits share lines of the target.
-
-    Between them are gaps, such as scales between blocks of codes.
-    """
-    steps = [8 * LINE // loop.target if run < loop.target < 2 * run else 0 for loop in loops]
-    return [step.bit_length() for step in steps]
 
 
 def _blocks(
