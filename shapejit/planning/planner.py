@@ -9,6 +9,7 @@ sides of a tile, and whether lines are streamed. The engine runs it.
 from __future__ import annotations
 
 from dataclasses import replace
+from math import gcd
 
 from ..kernels.constants import PIECE, STAGED_WHOLE
 from ..runtime.cpu_caches import LINE, PAGE, l2
@@ -25,6 +26,7 @@ from .tiles import Tile, bit_tile_of, tile_of
 
 # Strategies that take up to three times as long as permuted blocks.
 BY_MIXED_BLOCKS = (Strategy.BOXES, Strategy.RUN_TILES)
+WIDER = 6, 4, 3, 2  # bits of an element narrower than a byte
 MOST_INTERLEAVED = 1 << 16  # arrays: a table has an address for each
 
 
@@ -108,8 +110,31 @@ def _planned(layout: Layout, unit: int, target: Layout, copies: int) -> Plan:
         ):
             return shuffled
     if in_bits:
+        wider = _of_wider(layout, target, run, normal) if layout.bits == unit < run else None
+        if wider:
+            seen, into = wider
+            return replace(_planned(seen, seen.bits, into, copies), seen=layout, into=target)
         tile = _code_box(tile, loops, run, layout.bits, unit, total) or tile
     return replace(by_tile(tile, layout, target, unit, total, scale), by_numpy=by_numpy)
+
+
+def _of_wider(
+    layout: Layout, target: Layout, run: int, normal: list[Loop]
+) -> tuple[Layout, Layout] | None:
+    """Layouts of the same bits as wider elements, of which there are fewer; None if there are none.
+
+    Runs (bits) consist of them, and they begin at multiples of their width.
+    """
+    sizes, *sides = zip(*normal[:-1], strict=True) if normal[1:] else ((), (), ())
+    common = gcd(run, layout.offset, target.offset, *sides[0], *sides[1])
+    width = next((width for width in WIDER if common % width == 0), 0)
+    if width <= layout.bits:
+        return None
+    source, to = (
+        Layout.of((*sizes, run // width), (*side, width), whole.offset, width)
+        for side, whole in zip(sides, (layout, target), strict=True)
+    )
+    return source, to
 
 
 def _may_mix(tile: Tile) -> bool:

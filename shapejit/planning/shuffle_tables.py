@@ -12,7 +12,7 @@ from .loops import Loop
 from .plans import Plan
 from .shuffles import MOST_BLOCKS
 
-AHEAD = 16  # distance of prefetching in blocks, where a call does not end a loop
+AHEAD = 16  # distance of prefetching in blocks, unless it is that of the next call
 
 
 def shuffle_loops(plan: Plan) -> list[tuple[int, ...]]:
@@ -34,7 +34,8 @@ def shuffled(plan: Plan, vector: int) -> tuple[Any, ...]:
     """The two innermost loops, the network's function, and the blocks of a call."""
     size, source, target = plan.loops[-1]
     ahead = Loop(1, AHEAD * source, AHEAD * target)
-    if size <= MOST_BLOCKS and len(plan.loops) > 1:
-        ahead = plan.loops[-2]
+    around = plan.loops[-2] if len(plan.loops) > 1 else ahead
+    if size <= MOST_BLOCKS and abs(around.source) > abs(source):
+        ahead = around  # else the next call reads lines that this one has read
     steps = np.array([plan.loops[-1], ahead], np.int64)
     return steps, Code("network_generator", plan.shuffle.network), MOST_BLOCKS
