@@ -238,6 +238,9 @@ def views_of_every_strategy(width):
         yield View((41, m), None, (ALL, INNER))
         yield View((41, m), None, (BACK, slice(None, -1)))
     yield View((9, 11, 35), (1, 0, 2))
+    for m in (2, 3, 4, 6, 12):  # wider elements
+        yield View((67, 141, m) if COMPILED else (7, 18, m), (1, 0, 2))
+        yield View((67, 141, 2 * m) if COMPILED else (7, 18, 2 * m), (1, 0, 2), (ALL, BACK))
     yield View((9, 11, 35), None, (ALL, INNER, slice(2, None)))
     if COMPILED:
         yield View((3, 8 * 4096 + 77), None, (ALL, INNER))

@@ -2,6 +2,8 @@ import numpy as np
 import pytest
 
 from shapejit.planning import tables
+from shapejit.planning.cast_plans import Scales
+from shapejit.planning.casts import cast_plan
 from shapejit.planning.planner import joined, plan
 from shapejit.planning.strategies import Strategy
 from shapejit.shapes.layout import Layout
@@ -44,6 +46,7 @@ def view(shape, bits, *views):
         (view((BIG, BIG, 5), 8, ("permute", (0, 2, 1))), Strategy.SHUFFLE, 16),
         (view((BIG, BIG), 32, ("narrow", 1, 0, 512, 2)), Strategy.SHUFFLE, 64),
         (view((BIG, BIG), 32, ("narrow", 1, 0, 200, 5)), Strategy.BOXES, 4),
+        (view((BIG, 5 * BIG), 32, ("narrow", 1, 0, BIG, 5)), Strategy.SHUFFLE, 64),
         (view((BIG, BIG, 3), 8, ("flip", (2,))), Strategy.SHUFFLE, 126),
         (view((BIG, BIG, 4), 32, ("flip", (2,))), Strategy.SHUFFLE, 64),
         (view((BIG, BIG, 3), 32, ("flip", (2,))), Strategy.SHUFFLE, 120),
@@ -89,6 +92,29 @@ def test_blocks_of_packed_elements_are_not_written_apart():
 )
 def test_short_runs_of_interleaved_codes_are_boxes(shape, axes, strategy):
     assert plan(view(shape, 1, ("permute", axes)), 1).strategy is strategy
+
+
+@pytest.mark.parametrize(
+    ("bits", "run", "offset", "strategy", "width"),
+    [
+        (1, 2, 0, Strategy.BIT_TILES, 2),
+        (1, 6, 6, Strategy.BIT_TILES, 6),
+        (2, 3, 0, Strategy.BIT_TILES, 6),
+        (1, 20, 0, Strategy.CODE_BOXES, 4),
+        (1, 2, 1, Strategy.CODE_BOXES, 1),
+    ],
+)
+def test_runs_of_packed_elements_are_wider_elements(bits, run, offset, strategy, width):
+    shape, strides = (BIG + 1, BIG - 1, run), (bits * run, bits * run * (BIG + 1), bits)
+    made = plan(Layout.of(shape, strides, offset, bits), bits)
+    assert (made.strategy, made.width) == (strategy, width)
+
+
+def test_casts_with_scales_have_runs_as_long_as_those_without():
+    shape = (BIG * BIG // 32, 32)
+    source, scale = Layout.row_major(shape, 4), Layout.of(shape, (32, 0), 0, 32)
+    runs = {cast_plan(source, 16, None, x, 1).run_length for x in (None, Scales(32, scale))}
+    assert runs == {16384}
 
 
 def test_unpacking_is_a_plan_of_codes():
