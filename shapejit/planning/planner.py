@@ -110,7 +110,8 @@ def _planned(layout: Layout, unit: int, target: Layout, copies: int) -> Plan:
         ):
             return shuffled
     if in_bits:
-        wider = _of_wider(layout, target, run, normal) if layout.bits == unit < run else None
+        short = layout.bits == unit < run < thresholds.RUN * unit
+        wider = _of_wider(layout, target, run, normal) if short else None
         if wider:
             seen, into = wider
             return replace(_planned(seen, seen.bits, into, copies), seen=layout, into=target)
