@@ -16,6 +16,7 @@ import pytest
 from compiled import COMPILED
 from guarded import guarded
 from hypothesis import HealthCheck, given, settings, strategies as st
+from test_packed import run_alone
 
 import shapejit as sj
 from shapejit.engine import patience
@@ -639,3 +640,48 @@ def test_packed_views_of_one_layout(kind, see, by):
             out = sj.pack(np.ones(expected.shape, np.uint8), kind)
             assert sj.concat(parts, axis, out=out) is out
             assert np.array_equal(out.unpack().view(np.uint8), expected)
+
+
+INTERRUPTED = """
+import numpy as np
+import shapejit as sj
+from shapejit.engine import fast_joins, patience
+
+found = fast_joins.address
+
+def interrupted(name):
+    fast_joins.address = found
+    raise KeyboardInterrupt
+
+parts = [np.arange(6, dtype="f4").reshape(2, 3)] * 3
+with patience.force_kernels():
+    sj.concat(parts)  # its kernels are compiled
+fast_joins.run, fast_joins.KIND.ready = fast_joins._not_yet, False
+fast_joins._scratch[fast_joins.JOIN_MOVER] = 0
+fast_joins.address = interrupted
+with patience.force_kernels():
+    try:
+        sj.concat(parts)
+    except KeyboardInterrupt:
+        for _ in range(3):
+            assert (sj.concat(parts) == np.concatenate(parts)).all()
+    else:
+        raise SystemExit("nothing was interrupted")
+"""
+
+
+def test_a_join_that_is_interrupted_before_its_kernel_is_ready_leaves_none_that_is_half_ready():
+    run_alone(INTERRUPTED)
+
+
+def test_transposed_parts_of_megabytes_are_stacked_by_a_plan():
+    """Neither side is in order: element by element it would hold the GIL for 10 ms."""
+    parts = [filled((1000, 1400), "f4").T] * 2
+    with patience.force_kernels():
+        assert same(sj.stack(parts, axis=-1), np.stack(parts, axis=-1))
+
+
+def test_one_dtype_between_others_is_cast():
+    parts = [np.ones(3, "f4"), *[np.ones(3, "f4")] * 4, np.full(3, 1e300), *[np.ones(3, "f4")] * 9]
+    with patience.force_numpy():
+        assert same(sj.concat(parts), np.concatenate(parts))

@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import lru_cache
 from itertools import repeat
 from operator import attrgetter
+from threading import RLock
 from time import perf_counter
 from typing import Any
 
@@ -21,6 +22,7 @@ from ..planning import thresholds
 from ..runtime.kernel_names import Call
 from ..runtime.kernels import address, called
 from ..runtime.ndarrays import may_share_memory
+from ..runtime.system import PerProcess
 from . import array_structs
 from .copying import is_numpys
 from .small_calls import TABLE
@@ -39,6 +41,7 @@ _scratch = np.zeros(JOIN_WORDS, np.int64)
 _scratch[JOIN_MOST] = thresholds.RUNS_STREAM_FROM - 1
 _scratch[JOIN_SHORT] = thresholds.PLAN_ON_FIRST_USE_FROM - 1
 _pairs: dict[int, tuple[np.dtype[Any], ...]] = {}  # whose addresses are in it, by their slots
+_changing = PerProcess(RLock)
 STATE = _scratch, TABLE  # the last arguments of `run`
 
 
@@ -51,7 +54,7 @@ def join(tensors: Any, out: Any, axis: Any, new: bool, *_: Any) -> Any:
     if type(tensors) not in (list, tuple) or type(axis) is not int or abs(axis) > MAX_RANK:
         return None
     parts = tuple(tensors)
-    if KIND.ready or (KIND.taken >= KIND.next_look and _becomes_ready()):
+    if run is not _not_yet or (KIND.taken >= KIND.next_look and _becomes_ready()):
         made = called(JOIN)(parts, out, axis, new, *STATE)
         return _by_numpy(parts, axis, new, out) if made is None else made
     start = perf_counter()
@@ -61,7 +64,11 @@ def join(tensors: Any, out: Any, axis: Any, new: bool, *_: Any) -> Any:
     return made
 
 
-run: Callable[..., Any] = join  # until the kernel is ready, which takes tuples only
+def _not_yet(*_: Any) -> None:
+    """Join nothing."""
+
+
+run: Callable[..., Any] = _not_yet  # until the kernel is ready, which takes tuples only
 
 
 def _becomes_ready() -> bool:
@@ -70,11 +77,13 @@ def _becomes_ready() -> bool:
     if not array_structs.verified() or not KIND.kernels_ready(lambda: _NAMES):
         return False
     _scratch[JOIN_MOVER] = address(PLANE_MOVER)
-    run = called(JOIN)
+    run = called(JOIN)  # last: other threads may call it at once
     return True
 
 
-def _by_numpy(parts: tuple[Any, ...], axis: int, new: bool, out: Any) -> Any:
+def _by_numpy(
+    parts: tuple[Any, ...], axis: int, new: bool, out: Any, may_be_alike: bool = True
+) -> Any:
     """Small ndarrays joined by NumPy; None for others, and if anything is wrong."""
     if not parts or [*map(type, parts)].count(np.ndarray) < len(parts):
         return None
@@ -83,7 +92,9 @@ def _by_numpy(parts: tuple[Any, ...], axis: int, new: bool, out: Any) -> Any:
         return None
     # NumPy finds other dtypes in a tenth of the time, but has filled some of `out` then.
     kind, casting = parts[0].dtype, "no"
-    if KIND.ready or out is not None or parts[-1].dtype is not kind:
+    middle, last = parts[len(parts) // 2].dtype, parts[-1].dtype
+    alike = may_be_alike and middle is kind and last is kind
+    if KIND.ready or out is not None or not alike:
         kinds = tuple(dict.fromkeys(map(_DTYPE, parts)))
         if len(kinds) > 1:
             kind, casting = _numpy_dtype(kinds), "unsafe"
@@ -96,7 +107,9 @@ def _by_numpy(parts: tuple[Any, ...], axis: int, new: bool, out: Any) -> Any:
     join: Any = np.stack if new else _concatenate
     try:  # a fifth of the time of `suppress`
         made = join(parts, axis, out, dtype=kind if out is None else None, casting=casting)
-    except (ValueError, IndexError, TypeError):  # other shapes, too many dims, or another dtype
+    except TypeError:  # another dtype between them
+        return _by_numpy(parts, axis, new, out, False) if casting == "no" else None
+    except (ValueError, IndexError):  # other shapes, or too many dims
         return None
     return made if made.flags.c_contiguous else made.copy()
 
@@ -106,8 +119,10 @@ def _keep_pair(*kinds: np.dtype[Any]) -> None:
     one, other, _ = addresses = [*map(id, kinds)]
     slot = called(PAIR_SLOT)(one, other)
     begin = JOIN_PAIRS + 3 * slot
-    _scratch[begin : begin + 3] = addresses
-    _pairs[slot] = kinds
+    with _changing.value:
+        _scratch[begin] = 0  # the kernel finds no dtype that is freed now
+        _pairs[slot] = kinds
+        _scratch[begin : begin + 3] = addresses
 
 
 def _may_fill(out: Any, kind: np.dtype[Any], parts: tuple[Any, ...]) -> bool:

@@ -78,7 +78,8 @@ def dims_agree(x: Address, y: Address, rank: int, axis: int) -> bool:
 @kernel
 def pair_slot(one: int, other: int) -> int:
     """The slot of two dtypes, by their addresses: see JOIN_PAIRS."""
-    return (one >> 4 ^ other >> 5 ^ one >> 10 ^ other >> 11) & (PAIRS - 1)
+    mixed = (one >> 4) * 0x9E3779B1 + (other >> 4) * 0x85EBCA77
+    return (mixed >> 16) & (PAIRS - 1)
 
 
 @kernel
@@ -87,7 +88,8 @@ def write_kind(items: Address, axis: Address, new: int, routes: Address, kind: N
 
     `kind` is the scratch of `join`. UNFIT for other arguments, if the arrays cannot be joined, if
     an element has references, and with more bytes than JOIN_MOST, or JOIN_SHORT if runs are; fewer
-    bytes than SCALAR count as many, those of a line as a line, and others with gaps not at all.
+    bytes than SCALAR count as many, those of a line as a line, and others not at all if the last
+    dim has gaps alone.
     """
     if word(items + TYPE) != word(routes + TUPLE) or word(axis + TYPE) != word(routes + INT):
         return UNFIT
@@ -128,7 +130,7 @@ def write_kind(items: Address, axis: Address, new: int, routes: Address, kind: N
             own *= word(shape + 8 * k)
         if own > kind[JOIN_MOST]:
             return UNFIT
-        run, nearest = itemsize, 0
+        run, nearest, last = itemsize, 0, 0
         if half(x + FLAGS) & CONTIGUOUS:
             for k in range(at, rank):
                 run *= word(shape + 8 * k)
@@ -136,12 +138,13 @@ def write_kind(items: Address, axis: Address, new: int, routes: Address, kind: N
             nearest, strides = LINE, load_address(x + STRIDES)
             for k in range(rank):
                 if word(shape + 8 * k) > 1:
-                    nearest = min(nearest, abs(word(strides + 8 * k)))
+                    last = abs(word(strides + 8 * k))
+                    nearest = min(nearest, last)
         nbytes += own
         if 0 < run < LONG_RUN:
             if nearest == LINE:  # each element is in a line of its own
                 in_short_runs += own // run * LINE
-            elif nearest == 0 or run < SCALAR:
+            elif nearest == 0 or nearest != last or run < SCALAR:
                 in_short_runs += own // min(run, SCALAR) * SCALAR
         along += 1 if new else word(shape + 8 * at)
     if not 0 < nbytes <= kind[JOIN_MOST]:
@@ -229,6 +232,7 @@ def cast_parts(
     window, status = pointer(call(word(routes + NEW_ARRAY), made)), 1
     if window == 0:
         return 0
+    store(window + FLAGS, word(window + FLAGS) & -4)  # parts of it need not be contiguous
     for i in range(word(items + LENGTH)):
         x = load_address(items + ITEMS + 8 * i)
         along = left + 1
