@@ -506,3 +506,14 @@ def test_the_package_lists_its_api_alone():
         if issubclass(kind, sj.ShapeJitError):
             assert getattr(sj, kind.__name__) is kind
             assert kind.__name__ in sj.__all__
+
+
+def test_tile_checks_copy_and_dims_where_numpy_repeats_small_arrays():
+    x = np.arange(4).reshape(2, 2)
+    for wrong in ("x", 1, 0, [], np.True_):
+        with pytest.raises(sj.DTypeError):
+            sj.tile(x, (2, 2), copy=wrong)
+    with pytest.raises(sj.ReshapeError):
+        sj.tile(np.zeros((1,) * 63 + (2,)), (2,))
+    assert (sj.tile(x, (2, 3), copy=True) == np.tile(x, (2, 3))).all()
+    assert (sj.tile(x, (300, 300)) == np.tile(x, (300, 300))).all()

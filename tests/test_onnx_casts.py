@@ -474,3 +474,28 @@ def test_scales_that_are_no_numbers(scale):
         wanted = x * bad
     y = sj.onnx.dequantize_linear(np.ones((2, 3), np.int8), bad)
     assert np.array_equal(y, wanted, equal_nan=True)
+
+
+@pytest.mark.parametrize("code", [[1], {}, np.array(1), True, 1.0, "float"], ids=repr)
+def test_dtypes_are_codes_of_onnx_and_nothing_that_equals_them(code):
+    x, scale = np.arange(4, dtype=np.int8), np.float32(2)
+    assert sj.onnx.dequantize_linear(x, scale, output_dtype=1).dtype == np.float32
+    with pytest.raises(sj.DTypeError):
+        sj.onnx.dequantize_linear(x, scale, output_dtype=code)
+    with pytest.raises(sj.DTypeError):
+        sj.onnx.quantize_linear(np.ones(4, np.float32), scale, precision=code)
+
+
+def test_errors_name_the_operand_that_is_no_array():
+    x, scale = np.arange(4, dtype=np.int8), np.float32(2)
+    with pytest.raises(sj.DTypeError, match="x_zero_point of "):
+        sj.onnx.dequantize_linear(x, scale, 1.0)
+    with pytest.raises(sj.DTypeError, match="y_zero_point of "):
+        sj.onnx.quantize_linear(np.ones(4, np.float32), scale, 1.0)
+
+
+def test_concat_takes_any_iterable():
+    a, b = np.ones((1, 2), np.float32), np.zeros((2, 2), np.float32)
+    expected = np.concatenate([a, b])
+    for inputs in ({0: a, 1: b}.values(), (x for x in (a, b))):
+        assert (sj.onnx.concat(inputs, axis=0) == expected).all()

@@ -1,3 +1,5 @@
+import gc
+import weakref
 from itertools import permutations
 from math import prod
 
@@ -10,6 +12,7 @@ from views import arrays, codes_of, packed_bytes
 
 import shapejit as sj
 from shapejit.engine.addresses import layout_of
+from shapejit.engine.patience import force_numpy
 from shapejit.planning import planner, thresholds
 from shapejit.planning.small_plans import slower_whole
 from shapejit.planning.strategies import Strategy
@@ -618,3 +621,24 @@ def test_copies_of_one_kind_again_and_again(nbytes):
             out = np.zeros(view.shape, view.dtype)
             sj.ascontiguous(view, out=out)
             assert out.tobytes() == view.tobytes()
+
+
+def test_scaled_conversions_by_numpy_keep_no_scales_and_read_those_of_the_call():
+    x, seen = np.ones((30, 30), np.int8), []
+    with force_numpy():
+        assert sj.quantize(np.array(3.0, np.float32), 2.0, dtype="int8") == 2
+        for _ in range(5):
+            scale = np.ones((1, 30), np.float32)
+            seen.append(weakref.ref(scale))
+            for _ in range(3):
+                sj.dequantize(x, scale)
+        del scale
+        gc.collect()
+        assert not any(ref() is not None for ref in seen)
+        scale = np.arange(30, dtype=np.float32).reshape(30, 1)
+        for _ in range(3):
+            sj.dequantize(x, scale)
+        same = scale[...]
+        scale.shape = (1, 30)
+        assert (sj.dequantize(x, same) == same).all()
+        assert (sj.dequantize(x, scale) == scale).all()

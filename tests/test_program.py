@@ -1467,3 +1467,29 @@ def test_arrays_of_other_kinds_are_refused_wherever_they_are(into):
         with pytest.raises(sj.DTypeError, match="tensor 1"):
             program.map(items, out=outs if into else None)
     assert (memory == 0xA5).all()
+
+
+def test_a_known_map_by_numpy_refuses_what_is_no_array_and_reads_lists_once(monkeypatch):
+    program = sj.plan((4, 6), "int16", lambda t: t.T.cast("float32"))
+    items = [np.arange(24, dtype=np.int16).reshape(4, 6) + k for k in range(3)]
+    outs = [np.zeros((6, 4), np.float32) for _ in items]
+    with patience.force_numpy():
+        for _ in range(3):
+            program.map(items, out=outs)
+        for wrong in (None, [1], "x", memoryview(b"abc")):
+            with pytest.raises(sj.DTypeError, match="tensor 2"):
+                program.map([*items[:2], wrong], out=outs)
+        with pytest.raises(sj.ReshapeError, match="tensor 2"):
+            program.map([*items[:2], np.zeros((), np.int16)], out=np.zeros((3, 6, 4), np.float32))
+        checked, other = maps.may_fill, np.zeros((6, 4), np.int8)
+
+        def changes(sources, targets):
+            outs[1] = other
+            return checked(sources, targets)
+
+        monkeypatch.setattr(maps, "may_fill", changes)
+        first = outs[1]
+        first[...] = 0
+        program.map(items, out=outs)
+        assert (first == items[1].T).all()
+        assert not other.any()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import product
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,8 @@ from .numpy_fallback import SILENT, assignment, scaled_in_place
 from .routes import Done, casts, run
 
 Array = NDArray[Any] | Tensor
+
+MOST_QUANTIZED = 1 << 16  # elements of an array for which NumPy makes several of that size
 
 
 def number_of(kind: DType) -> Number:
@@ -175,7 +178,8 @@ def _by_arrays(
     source, target, bits = conversion.source, conversion.target, conversion.arithmetic
     floats = (source.kind, source.bits) == ("float", bits)
     whole = target.kind in ("int", "uint") and 8 <= target.bits < bits - 8  # floats have both ends
-    if conversion.step == "quantize" and floats and whole:
+    small = len(shape) > 0 and prod(shape) <= MOST_QUANTIZED
+    if conversion.step == "quantize" and floats and whole and small:
         return lambda x, made: SILENT.copy().run(_quantize, x, made, operands)
     return None
 

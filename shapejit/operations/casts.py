@@ -236,6 +236,9 @@ def _result(
     target, fresh = outputs.target(out, wanted, source.shape, (source, *given))
     done = convert(source, target, conversion, operands, fresh)
     if key is not None and done and target.dtype is wanted:
+        if not by_value and operands is not None:
+            # What NumPy does reads the scales that are at the address then, as kernels do.
+            done = done._replace(move=None)
         done = done._replace(alive=operands if by_value else None)
         keep(key, done, source, target, fresh, asked)
     return target if out is None else out

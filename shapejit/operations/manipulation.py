@@ -21,6 +21,8 @@ from ..arrays.foreign import (
 from ..arrays.tensor import Array
 from ..engine import outputs
 from ..errors import ReshapeError, shape_text, shortened
+from ..planning import thresholds
+from ..runtime.ndarrays import MOST_DIMS
 from ..shapes.layout import broadcast, normal_axes, normal_axis
 from ..shapes.request import are_several, integer, one_or_several, plain_shape, request
 from .gathering import take
@@ -242,8 +244,13 @@ def tile(
     counts = _counts(repetitions, "repetitions", "tile")
     own_dims, wide, tiled = _tiling(x.shape, counts)
     made: Array
-    if wide != tiled and copy is not False and type(x) is np.ndarray and x.flags.c_contiguous:
-        # No view. NumPy repeats small arrays as it fills the result.
+    fits = len(wide) <= MOST_DIMS and wide != tiled and (copy is None or copy is True)
+    if (
+        type(x) is np.ndarray
+        and fits
+        and x.flags.c_contiguous
+        and prod(tiled) * x.itemsize < thresholds.NUMPY_BELOW
+    ):  # NumPy repeats small arrays as it fills the result
         target, fresh = outputs.target(out, x.dtype, tiled, (x,))
         fill_region(x.reshape(own_dims), target.reshape(wide), fresh)
         made = target if out is None else out

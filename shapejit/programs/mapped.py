@@ -24,15 +24,12 @@ from ..engine.routes import ENTRY, Route
 from ..planning import thresholds
 from ..runtime.kernels import called
 from ..runtime.launches import Addresses
-from ..runtime.ndarrays import MOST_DIMS
+from ..runtime.ndarrays import MOST_DIMS, may_share_memory
 from ..shapes.arithmetic import MAX_SIZE
 from ..shapes.layout import Layout
-from .bulk_checks import are_alike, are_exact, may_fill
+from .bulk_checks import SHAPE, are_alike, are_exact, may_fill
 from .sources import rows_of
 from .specialization import Specialization
-
-# NumPy's own function: for exact ndarrays it need not look for `__array_function__`.
-_may_share_memory: Any = getattr(np.may_share_memory, "_implementation", np.may_share_memory)
 
 Groups = Sequence[tuple[Specialization, NDArray[np.intp]]]  # and the indices of arrays, ascending
 
@@ -202,17 +199,16 @@ class MapRoute:
         return list(rows) if out is None else out
 
     def _by_numpy(self, items: tuple[Any, ...], out: Any, way: Route) -> Any:
-        rows = out
-        if out is None:
-            rows, _ = outputs.new_array(self.made, self.shape)
-        elif not self._may_fill(items, out):
+        # Another thread may change the list.
+        rows = out if out is None or type(out) is np.ndarray else tuple(out)
+        if not are_exact(items) or (rows is not None and not self._may_fill(items, rows)):
             return None
-        elif type(out) is not np.ndarray:
-            rows = tuple(out)
+        if rows is None:
+            rows, _ = outputs.new_array(self.made, self.shape)
         dtype, shape, strides = self.like
         instead, alone = self.special.by_numpy(items, rows), len(items) <= self.special.stacked
-        if alone and type(rows) is np.ndarray:  # NumPy compares the other dims, and dtypes
-            alike = are_exact(items) and [*map(len, items)].count(shape[0]) == len(items)
+        if alone and type(rows) is np.ndarray:  # NumPy compares dtypes
+            alike = [*map(SHAPE, items)].count(shape) == len(items)
         else:
             alike = are_alike(items, dtype, shape, strides)
         if not alike or instead is None:
@@ -224,14 +220,13 @@ class MapRoute:
             return None
         return list(rows) if out is None else out
 
-    def _may_fill(self, items: tuple[Any, ...], out: Any) -> bool:
+    def _may_fill(self, items: tuple[Any, ...], rows: Any) -> bool:
         """Whether an array of all results, or one for each, shares no memory with the sources."""
-        if type(out) is np.ndarray:
-            fits = out.dtype == self.made and out.shape == self.shape and out.flags.carray
-            return bool(fits) and not any(map(_may_share_memory, items, repeat(out)))
-        outs = tuple(out)
-        alike = len(outs) == len(items) and are_alike(outs, self.made, self.shape[1:])
-        return alike and may_fill(items, outs)
+        if type(rows) is np.ndarray:
+            fits = rows.dtype == self.made and rows.shape == self.shape and rows.flags.carray
+            return bool(fits) and not any(map(may_share_memory, items, repeat(rows)))
+        alike = len(rows) == len(items) and are_alike(rows, self.made, self.shape[1:])
+        return alike and may_fill(items, rows)
 
 
 def _row_major_kind(dtype: np.dtype[Any], shape: tuple[int, ...]) -> Addresses:

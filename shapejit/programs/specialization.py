@@ -148,7 +148,10 @@ class Specialization:
         """
         one, *others = self.fused.fills
         low, high = self.source.span
-        gaps = high - low > 2 * self.source.size * self.source.bits
+        nbits = self.source.size * self.source.bits
+        if isinstance(self.kind, np.dtype):  # ndarrays are stacked element by element
+            high = low + nbits
+        gaps = high - low > 2 * nbits
         bits = one.layout.size * one.unit % 8  # else each result begins on a byte
         if others or gaps or bits or not self.source.ndim:
             return 0

@@ -18,6 +18,7 @@ from ...operations import casts
 from ...operations.views import reshape
 from ...runtime.ndarrays import is_a, plain
 from ...shapes.request import integer
+from ..arguments import dtype_in
 from .versions import SCALE_HAS_TYPE_OF_X, Version, version
 
 # The dtype in which QuantizeLinear divides, by its precision or the scale's dtype.
@@ -134,8 +135,9 @@ def dequantize_linear(
     row = version("DequantizeLinear", opset)
     x, x_kind = _operand(row, x, "x")
     x_scale, scale_kind = _operand(row, x_scale, "x_scale")
-    x_zero_point, zero_kind = _operand(row, x_zero_point, "x", optional=True)
-    attributes = _int(row, axis, "axis"), _int(row, block_size, "block_size"), output_dtype
+    x_zero_point, zero_kind = _operand(row, x_zero_point, "x_zero_point", "x")
+    axis, block_size = _int(row, axis, "axis"), _int(row, block_size, "block_size")
+    attributes = axis, block_size, _code(output_dtype)
     target, blocks = _dequantizing(row.since, x_kind, scale_kind, zero_kind, attributes)
     scale, zero_point = blocks(x_scale), blocks(x_zero_point)
     y: Array = casts.dequantize(
@@ -144,7 +146,7 @@ def dequantize_linear(
     return y
 
 
-@lru_cache(maxsize=256, typed=True)
+@lru_cache(maxsize=256)
 def _dequantizing(
     since: int, x: _Kind, scale: _Kind, zero_point: _Kind | None, attributes: tuple[int, int, int]
 ) -> tuple[str, _Blocks]:
@@ -189,9 +191,10 @@ def quantize_linear(
     _flag(row, saturate)
     x, x_kind = _operand(row, x, "x")
     y_scale, scale_kind = _operand(row, y_scale, "y_scale")
-    y_zero_point, zero_kind = _operand(row, y_zero_point, "y", optional=True)
+    y_zero_point, zero_kind = _operand(row, y_zero_point, "y_zero_point", "y")
     axis, block_size = _int(row, axis, "axis"), _int(row, block_size, "block_size")
-    attributes = axis, block_size, output_dtype, precision, saturate
+    codes = _code(output_dtype), _code(precision)
+    attributes = axis, block_size, *codes, int(saturate)
     target, division, blocks = _quantizing(row.since, x_kind, scale_kind, zero_kind, attributes)
     scale = y_scale if dtype(y_scale.dtype) is division else casts.cast(y_scale, division)
     scale, zero_point = blocks(scale), blocks(y_zero_point)
@@ -209,7 +212,7 @@ def quantize_linear(
     return y
 
 
-@lru_cache(maxsize=256, typed=True)
+@lru_cache(maxsize=256)
 def _quantizing(
     since: int,
     x: _Kind,
@@ -250,18 +253,26 @@ def _onnx_dtype(code: int) -> DType | None:
     return None if code == 0 else dtype(code, vocabulary="onnx")
 
 
-def _operand(row: Version, x: Any, name: str, optional: bool = False) -> tuple[Any, Any]:
-    """An operand as an exact ndarray or a Tensor, and its kind."""
+def _operand(row: Version, x: Any, name: str, types_of: str = "") -> tuple[Any, Any]:
+    """An operand as an exact ndarray or a Tensor, and its kind.
+
+    An optional one, which may be None, has the types of another operand.
+    """
     if type(x) is not np.ndarray:
-        if x is None and optional:
+        if x is None and types_of:
             return None, None
         if issubclass(type(x), np.generic):  # scales and zero points may be NumPy's scalars
             x = np.asarray(x)
         elif is_a(x, np.ndarray):
             x = plain(x)
         else:
-            row.check(x, name)
+            row.check_dtype(dtype_in(x, f"{name} of {row}"), types_of or name)
     return x, _Kind(x.dtype, x.shape)
+
+
+def _code(value: Any) -> int:
+    """A TensorProto.DataType. Raises DTypeError for what is none."""
+    return value if type(value) is int else int(_onnx_dtype(value) is not None and value)
 
 
 def _int(row: Version, value: Any, name: str) -> int:

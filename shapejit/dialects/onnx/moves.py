@@ -44,6 +44,7 @@ def concat(
     (2, 6)
     """
     row = version("Concat", opset)
+    inputs = list(inputs)
     kind, parts = _kind_of_all(row, inputs), [checked(x) for x in inputs]
     if kind is STRING:
         parts = [_of_objects(x) for x in parts]
