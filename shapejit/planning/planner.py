@@ -73,8 +73,11 @@ def joined(layout: Layout, into: Layout, count: int, array_stride: int) -> Plan:
     return _interleaved(layout, into, count, array_stride) or _one_by_one(layout, into, count)
 
 
-def _planned(layout: Layout, unit: int, target: Layout, copies: int) -> Plan:
-    """The Plan for `copies` tensors, each copied on all threads."""
+def _planned(layout: Layout, unit: int, target: Layout, copies: int, narrow: int = 0) -> Plan:
+    """The Plan for `copies` tensors, each copied on all threads.
+
+    Their elements may stand for several of `narrow` bits.
+    """
     nbytes = (layout.size * unit + 7) // 8
     if nbytes == 0:
         return Plan(Strategy.NOTHING, 0, seen=layout, into=target)
@@ -110,12 +113,16 @@ def _planned(layout: Layout, unit: int, target: Layout, copies: int) -> Plan:
         ):
             return shuffled
     if in_bits:
+        # Single elements between gaps of the target would be written one by one.
+        adjacent = bool(loops) and normal[-2].target == run
         short = layout.bits == unit < run < thresholds.RUN * unit
-        wider = _of_wider(layout, target, run, normal) if short else None
+        wider = _of_wider(layout, target, run, normal) if short and adjacent else None
         if wider:
             seen, into = wider
-            return replace(_planned(seen, seen.bits, into, copies), seen=layout, into=target)
-        tile = _code_box(tile, loops, run, layout.bits, unit, total) or tile
+            made = _planned(seen, seen.bits, into, copies, layout.bits)
+            return replace(made, seen=layout, into=target)
+        if 8 * total >= thresholds.BOXES_FROM * l2() * (narrow or unit):
+            tile = _code_box(tile, loops, run, layout.bits, unit) or tile
     return replace(by_tile(tile, layout, target, unit, total, scale), by_numpy=by_numpy)
 
 
@@ -126,7 +133,7 @@ def _of_wider(
 
     Runs (bits) consist of them, and they begin at multiples of their width.
     """
-    sizes, *sides = zip(*normal[:-1], strict=True) if normal[1:] else ((), (), ())
+    sizes, *sides = zip(*normal[:-1], strict=True)
     common = gcd(run, layout.offset, target.offset, *sides[0], *sides[1])
     width = next((width for width in WIDER if common % width == 0), 0)
     if width <= layout.bits:
@@ -314,11 +321,9 @@ def _byte_tile(loops: list[Loop], width: int, total: int) -> Tile:
     return box_of(loops, width, GATHERED) if tile.strategy is Strategy.BOXES else tile
 
 
-def _code_box(
-    tile: Tile, loops: list[Loop], run: int, width: int, unit: int, total: int
-) -> Tile | None:
-    """The box of codes for `total` bytes of loops around runs (in bits); None if slower."""
-    if 8 * total < thresholds.BOXES_FROM * l2() * unit or not codes_pay(tile, loops, width):
+def _code_box(tile: Tile, loops: list[Loop], run: int, width: int, unit: int) -> Tile | None:
+    """The box of codes for loops around runs (in bits); None if slower."""
+    if not codes_pay(tile, loops, width):
         return None
     inner = [Loop(run // width, width, unit)] if run > width else []
     return code_box_of([*loops, *inner], width, unit)
