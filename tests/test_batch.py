@@ -671,3 +671,16 @@ def test_a_shape_is_read_once():
         sj.reshape_batch([np.arange(4)] * 3, [Growing()] * 3)
     made = sj.reshape_batch([np.arange(4)] * 3, [Growing([2]) for _ in range(3)])
     assert [x.shape for x in made] == [(2, 2)] * 3
+
+
+def test_results_of_one_shape_are_contiguous_arrays_of_their_own():
+    rng = np.random.default_rng(0)
+    tensors = [rng.random((4, 4), np.float32).T for _ in range(50)]
+    for shape in ((2, 8), (-1,), (8, 1, 2)):
+        made = sj.reshape_batch(tensors, shape)
+        for x, y in zip(tensors, made, strict=True):
+            assert y.flags.carray
+            assert (y == x.reshape(shape)).all()
+        made[3][...] = 7
+        assert (made[2] == tensors[2].reshape(shape)).all()
+        assert (made[4] == tensors[4].reshape(shape)).all()

@@ -25,6 +25,7 @@ from ..runtime.kernels import called
 from ..runtime.launches import Addresses, address_of
 from ..runtime.ndarrays import check_possible, is_a, is_mapping, plain
 from ..shapes.arithmetic import INFER, INVALID
+from ..shapes.layout import Layout
 from ..shapes.resolver import target_shape
 from . import plain_batches
 from .target_shapes import ASKED_BY, TargetShapes, arranged
@@ -260,6 +261,11 @@ class _Batch:
             dtype = self.dtypes[group]
             own = groups == group
             indices, firsts = which[own], starts[own]
+            rows = self._alike(indices, firsts, dtype, slab)
+            if rows is not None:
+                for i, row in zip(indices.tolist(), rows, strict=True):
+                    results[i] = row
+                continue
             if ALIGN % dtype.itemsize:
                 for i, first in zip(indices.tolist(), firsts.tolist(), strict=True):
                     dims = self.shapes.dims(i, self.targets)
@@ -272,6 +278,22 @@ class _Batch:
                 results[i] = base[low:high]
             for i in indices[self.ranks[indices] != 1].tolist():
                 results[i] = results[i].reshape(self.shapes.dims(i, self.targets))
+
+    def _alike(
+        self, which: Addresses, firsts: Addresses, dtype: np.dtype[Any], slab: NDArray[np.uint8]
+    ) -> NDArray[Any] | None:
+        """Results of one shape that are evenly spaced, as one array; None for others."""
+        rank, steps = int(self.ranks[which[0]]), np.diff(firsts)
+        even = len(steps) and rank and (steps == steps[0]).all()
+        if not even or (self.ranks[which] != rank).any() or rank == MAX_RANK:
+            return None
+        dims = self.targets[self.shapes.starts[which][:, None] + np.arange(rank)]
+        if (dims != dims[0]).any():
+            return None
+        shape = (*dims[0].tolist(),)
+        strides = Layout.row_major(shape, dtype.itemsize).strides
+        every = (len(which), *shape), dtype, slab.data, int(firsts[0]), (int(steps[0]), *strides)
+        return np.ndarray(*every)
 
     def _check_outs(self) -> Addresses:
         """The addresses of `outs`; raises if one does not fit, or overlaps a source or another."""
