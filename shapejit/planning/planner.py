@@ -113,10 +113,10 @@ def _planned(layout: Layout, unit: int, target: Layout, copies: int, narrow: int
         ):
             return shuffled
     if in_bits:
+        short = bool(loops) and layout.bits == unit < run < thresholds.RUN * unit
         # Single elements between gaps of the target would be written one by one.
-        adjacent = bool(loops) and normal[-2].target == run
-        short = layout.bits == unit < run < thresholds.RUN * unit
-        wider = _of_wider(layout, target, run, normal) if short and adjacent else None
+        adjacent = short and normal[-2].target == run
+        wider = _of_wider(layout, target, run, normal) if adjacent else None
         if wider:
             seen, into = wider
             made = _planned(seen, seen.bits, into, copies, layout.bits)
