@@ -20,6 +20,7 @@ from ..arrays.tensor import Tensor
 from ..dtypes.table import DType, fixed_width
 from ..errors import DTypeError
 from ..kernels.numbers import Conversion, Number
+from ..planning import thresholds
 from ..planning.cast_plans import Scales
 from ..runtime.launches import address_of
 from ..shapes.layout import Layout
@@ -28,8 +29,6 @@ from .numpy_fallback import SILENT, assignment, scaled_in_place
 from .routes import Done, casts, run
 
 Array = NDArray[Any] | Tensor
-
-MOST_QUANTIZED = 1 << 16  # elements of an array for which NumPy makes several of that size
 
 
 def number_of(kind: DType) -> Number:
@@ -178,7 +177,7 @@ def _by_arrays(
     source, target, bits = conversion.source, conversion.target, conversion.arithmetic
     floats = (source.kind, source.bits) == ("float", bits)
     whole = target.kind in ("int", "uint") and 8 <= target.bits < bits - 8  # floats have both ends
-    small = len(shape) > 0 and prod(shape) <= MOST_QUANTIZED
+    small = len(shape) > 0 and prod(shape) < thresholds.SCALARS_BELOW  # it makes several such
     if conversion.step == "quantize" and floats and whole and small:
         return lambda x, made: SILENT.copy().run(_quantize, x, made, operands)
     return None
