@@ -154,11 +154,11 @@ def main(argv=None):
     rows = {}
     for name in chosen:
         rows[name] = middle([one_round(name, args.seconds) for _ in range(args.rounds)])
-    record = described() | {"rows": rows}
+    text = json.dumps(described() | {"rows": rows})
+    record = json.loads(text, parse_float=lambda number: float(f"{float(number):.4g}"))
     print(table(record), *unmet(record), sep="\n")
     if args.record:
-        short = json.loads(json.dumps(record), parse_float=lambda text: float(f"{float(text):.4g}"))
-        keep(TIERS, json.dumps(short, indent=1) + "\n")
+        keep(TIERS, json.dumps(record, indent=1) + "\n")
         readme.main([])
     return WORSE if unmet(record) else SAME
 
