@@ -272,7 +272,9 @@ def _operand(row: Version, x: Any, name: str, types_of: str = "") -> tuple[Any, 
 
 def _code(value: Any) -> int:
     """A TensorProto.DataType. Raises DTypeError for what is none."""
-    return value if type(value) is int else int(_onnx_dtype(value) is not None and value)
+    if type(value) is not int:
+        _onnx_dtype(value)
+    return int(value)
 
 
 def _int(row: Version, value: Any, name: str) -> int:
