@@ -21,7 +21,7 @@ from ..kernels.small_plans import PLANE_MOVER
 from ..planning import thresholds
 from ..runtime.kernel_names import Call
 from ..runtime.kernels import address, called
-from ..runtime.ndarrays import may_share_memory
+from ..runtime.ndarrays import concatenate, may_share_memory
 from ..runtime.system import PerProcess
 from . import array_structs
 from .copying import is_numpys
@@ -32,8 +32,6 @@ PAIR_SLOT = Call("small_joins.pair_slot", ("i", "i"), "i", held=True)
 _NAMES = JOIN, PAIR_SLOT, PLANE_MOVER
 KIND = array_structs.work_of(JOIN)
 
-# NumPy's own function: for exact ndarrays it need not look for `__array_function__`.
-_concatenate: Any = getattr(np.concatenate, "_implementation", np.concatenate)
 _DTYPE = attrgetter("dtype")
 _scratch = np.zeros(JOIN_WORDS, np.int64)
 # Bytes that one thread joins, in all and in short runs: more are streamed, or rearranged by a Plan.
@@ -104,7 +102,7 @@ def _by_numpy(
             return None  # what the kernel does not join is large, or wrong
     if kind is None or not (out is None or _may_fill(out, kind, parts)):
         return None
-    join: Any = np.stack if new else _concatenate
+    join: Any = np.stack if new else concatenate
     try:  # a fifth of the time of `suppress`
         made = join(parts, axis, out, dtype=kind if out is None else None, casting=casting)
     except TypeError:  # another dtype between them

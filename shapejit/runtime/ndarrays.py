@@ -18,7 +18,8 @@ T = TypeVar("T")
 
 MOST_DIMS = 64  # of an ndarray
 _MOST_BYTES = 2**63 - 1
-# NumPy's own function: for exact ndarrays it need not look for `__array_function__`.
+# NumPy's own functions: for exact ndarrays they need not look for `__array_function__`.
+concatenate: Any = getattr(np.concatenate, "_implementation", np.concatenate)
 may_share_memory: Any = getattr(np.may_share_memory, "_implementation", np.may_share_memory)
 
 
