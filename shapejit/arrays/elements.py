@@ -54,27 +54,20 @@ def reader(bits: int, layout: Layout) -> Read:
         return lambda address: own(address) >> shift & mask
     units = _units_of(bits, layout)
 
-    def units_at(address: int) -> Codes:
-        return units.elements(_unpacked(units.memory(address), units.bits))
-
     def codes_at(address: int) -> Codes:
-        some = units_at(address)
-        codes = some[..., 0].copy()
-        for k in range(1, units.each):
-            codes |= some[..., k] << np.uint8(k * units.bits)
-        return codes
-
-    def wide_at(address: int) -> Codes:
-        some = units_at(address)
-        made = np.zeros((*layout.shape, -(-layout.bits // 8)), np.uint8)
+        some = units.elements(_unpacked(units.memory(address), units.bits))
+        if units.each == 1:
+            return some[..., 0]
+        made = np.empty((*layout.shape, -(-layout.bits // 8)), np.uint8)
         for k in range(units.each):
             byte, shift = divmod(k * units.bits, 8)
-            made[..., byte] |= some[..., k] << np.uint8(shift)
+            if shift:
+                made[..., byte] |= some[..., k] << np.uint8(shift)
+            else:
+                made[..., byte] = some[..., k]
         return made.view(_kind(made.shape[-1]))[..., 0]
 
-    if units.each == 1:
-        return lambda address: units_at(address)[..., 0]
-    return codes_at if layout.bits <= 8 else wide_at
+    return codes_at
 
 
 def preview(address: int, layout: Layout, codes: np.dtype[Any], prefix: str) -> str:
@@ -162,16 +155,12 @@ def _changes_of(bits: int, layout: Layout) -> Write:
         memory = units.memory(address)
         stage = np.empty(staged, np.uint8) if all_of_it else _unpacked(memory, units.bits)
         some = units.elements(stage)
-        if layout.bits <= 8:
-            for k in range(each):
-                part = codes >> (k * units.bits) if k else codes
-                np.bitwise_and(part, mask, out=some[..., k], casting="unsafe")
-        else:
-            wide = np.array(codes, kind if kind[0] == "u" else codes.dtype, order="C")
-            parts = wide.reshape(*codes.shape, 1).view(np.uint8)
-            for k in range(each):
-                byte, shift = divmod(k * units.bits, 8)
-                np.bitwise_and(parts[..., byte] >> np.uint8(shift), mask, out=some[..., k])
+        wide = np.array(codes, kind if kind[0] == "u" else codes.dtype, order="C")
+        parts = wide.reshape(*codes.shape, 1).view(np.uint8)
+        for k in range(each):
+            byte, shift = divmod(k * units.bits, 8)
+            part = parts[..., byte] >> np.uint8(shift) if shift else parts[..., byte]
+            np.bitwise_and(part, mask, out=some[..., k])
         memory[...] = _packed(stage, units.bits)
 
     return in_units
