@@ -45,7 +45,6 @@ OPERATIONS = {
     "broadcast_to": _both("views", "array shape"),
     "cast": _both("casts"),
     "concat": Operation("joining"),
-    "converted": Operation(method="casts"),
     "dequantize": _both("casts"),
     "diagonal": _both("views", "a offset axis1 axis2"),
     "expand_dims": _both("views", "a axis"),
@@ -60,7 +59,6 @@ OPERATIONS = {
     "quantize": _both("casts"),
     "repeat": _both("manipulation"),
     "reshape": Operation("views", "aliases"),
-    "reshaped": Operation(method="views"),
     "roll": _both("manipulation", "a shift axis"),
     "rot90": _both("views", "m k axes"),
     "split": _both("manipulation", "ary indices_or_sections axis"),
@@ -182,9 +180,6 @@ class Methods:
         def __iter__(self) -> Iterator[Self]: ...
 
         __array_function__: Callable[..., Any]
-        # The methods of these names, of a Tensor or of a traced one.
-        converted: Callable[..., Any]
-        reshaped: Callable[..., Self]
 
 
 class _Method:

@@ -43,7 +43,7 @@ def reshape(
     """
     if sizes:
         shape = sizes[0] if len(sizes) == 1 else sizes
-    return t.reshaped(views.array_request(shape, "reshape"), copy, out)
+    return views.reshape_as(t, views.array_request(shape, "reshape"), copy, out)
 
 
 def flatten(t: Tensor) -> Tensor:

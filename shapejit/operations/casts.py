@@ -62,33 +62,27 @@ def cast(
     >>> cast(np.array([1.9, -1.9, 300], np.float32), "int8")
     array([  1,  -1, 127], dtype=int8)
     """
-    key: tuple[object, ...] | None = None
-    if saturate is True and round_mode is NEAREST and type(dtype) is str:
+    named = saturate is True and round_mode is NEAREST and type(dtype) is str
+    if named:
         done = small_calls.run(x, out, dtype, TABLE)
         if done is not None:
             return done
-        given, dtype = dtype, intern(dtype)  # Routes know one string of each name
+        given, dtype = dtype, intern(str(dtype))  # Routes know one string of each name
         if dtype is not given:
             done = small_calls.run(x, out, dtype, TABLE)
             if done is not None:
                 return done
-        if type(x) is np.ndarray:
-            x = x[...]  # another thread may give `x` another shape
-            key = x.dtype, x.shape, x.strides, "cast", dtype
-        else:
-            key = key_of(x, "cast", dtype)
-        done = follow(key, x, out)
-        if done is not None:
-            return done
-    if type(x) is np.ndarray or is_a(x, Tensor):
-        return _cast(x, dtype, saturate, round_mode, key, out)
-    return views.with_native(x, cast, out, dtype, saturate=saturate, round_mode=round_mode)
+    if type(x) is np.ndarray:
+        x = x[...]  # another thread may give `x` another shape
+    elif not is_a(x, Tensor):
+        return views.with_native(x, cast, out, dtype, saturate=saturate, round_mode=round_mode)
+    key = key_of(x, "cast", dtype) if named else None
+    done = follow(key, x, out)
+    return _cast(x, dtype, saturate, round_mode, key, out) if done is None else done
 
 
 def _cast(x: Any, dtype: Any, saturate: Any, round_mode: Any, key: Any, out: Any) -> Any:
     """`cast` without a Route; with a `key`, one is made for the next call."""
-    if type(x) is np.ndarray:
-        x = x[...]  # another thread may give `x` another shape
     kind = fixed_width(dtype)
     if round_mode not in ROUND_MODES:
         raise DTypeError(f"round_mode is one of {', '.join(ROUND_MODES)}, not {round_mode!r}")
@@ -102,7 +96,7 @@ def _cast(x: Any, dtype: Any, saturate: Any, round_mode: Any, key: Any, out: Any
         return views.reshape(x, x.shape, copy=True, out=out)
     if isinstance(x, Tensor) and type(x) is not Tensor:
         given = kind.name, conversion.saturate, round_mode
-        return x.converted("cast", conversion, kind, None, given, out)
+        return x.converted("cast", kind, None, given, out)  # type: ignore[attr-defined]  # traced
     return _result(x, conversion, kind, None, out, key, dtype if key else None)
 
 
@@ -199,7 +193,7 @@ def _scaled(
     made = operands.conversion
     if isinstance(source, Tensor) and type(source) is not Tensor:
         given = (made.saturate,) if made.step == "quantize" else ()
-        return source.converted(made.step, made, kind, operands, given, out)
+        return source.converted(made.step, kind, operands, given, out)  # type: ignore[attr-defined]  # traced
     if not by_value and operands.scale is not scale:
         key = None  # the next call reads it from other memory
     return _result(source, made, kind, operands, out, key, by_value=by_value)
@@ -242,16 +236,3 @@ def _result(
         done = done._replace(alive=operands if by_value else None)
         keep(key, done, source, target, fresh, asked)
     return target if out is None else out
-
-
-def converted(
-    t: Tensor,
-    name: str,
-    conversion: Conversion,
-    kind: DType,
-    operands: Operands | None,
-    given: tuple[Any, ...],
-    out: Any,
-) -> Any:
-    """The conversion `name` of a Tensor; a traced Tensor records it with its arguments `given`."""
-    return _result(t, conversion, kind, operands, out)

@@ -14,15 +14,14 @@ from ..arrays.tensor import Array, Tensor
 from ..engine import outputs, routes
 from ..engine.addresses import BitAddresses, bit_address_of
 from ..engine.copying import is_numpys
-from ..engine.patience import Kind, by_numpy
+from ..engine.patience import by_numpy
 from ..errors import DTypeError, OutOfBoundsError, ReshapeError
 from ..planning import thresholds
 from ..runtime.launches import Addresses
 from ..runtime.ndarrays import MOST_DIMS, is_a, plain
-from ..shapes.layout import Layout, broadcast, normal_axis
-from ..shapes.request import integer
+from ..shapes.layout import broadcast
 from .codes import pack
-from .views import checked
+from .views import axis_of, checked
 
 # Up to how many times as many elements as are taken NumPy may copy, or unpack.
 COPIED_MAX_RATIO, UNPACKED_MAX_RATIO = 4, 64
@@ -66,8 +65,7 @@ def take_for(
     x = checked(x)
     if axis is None and x.ndim != 1:
         raise ReshapeError(f"axis must be given for {x.ndim} dims", asked_by=asked_by)
-    given = integer(0 if axis is None else axis, "axis", asked_by)
-    at: int = normal_axis(given, x.ndim, asked_by)
+    at: int = axis_of(0 if axis is None else axis, x.ndim, asked_by)
     array = positions(indices, asked_by)
     found: Addresses = _found(array, x.shape[at], at, asked_by)
     shape = x.shape[:at] + found.shape + x.shape[at + 1 :]
@@ -95,17 +93,17 @@ def take_along_axis(
     who = "take_along_axis"
     x = checked(x)
     array = positions(indices, who)
-    at: int = normal_axis(integer(axis, "axis", who), x.ndim, who)
+    at: int = axis_of(axis, x.ndim, who)
     if array.ndim != x.ndim:
         raise ReshapeError(f"indices have {array.ndim} dims, x {x.ndim}", asked_by=who)
     found: Addresses = _found(array, x.shape[at], at, who)
     shape = _shape_along(x.shape, found.shape, at, who)
     target, _ = outputs.target(out, x.dtype, shape, (x, array))
     made = np.take_along_axis(x.numpy() if isinstance(x, Tensor) else x, found, at)
-    if isinstance(x, Tensor) and x.dtype.packed:
+    if isinstance(x, Tensor):
         pack(made, x.dtype, out=target)
     else:
-        (target.numpy() if isinstance(target, Tensor) else target)[...] = made
+        target[...] = made
     return target if out is None else out
 
 
@@ -163,18 +161,27 @@ def _gather(x: Any, found: Addresses, axis: int, target: Any, fresh: bool) -> No
         axis = 1
     if isinstance(x, Tensor) and not x.dtype.packed:
         x, target = x.numpy(), target.numpy()
-    shape = (*x.shape[:axis], len(found), *x.shape[axis + 1 :])
+    target = target.reshape((*x.shape[:axis], len(found), *x.shape[axis + 1 :]))
     if isinstance(x, np.ndarray):
-        numpys = _by_numpy(x, x.itemsize * prod(shape[axis + 1 :]), target.nbytes)
+        numpys = _by_numpy(x, x.itemsize * prod(x.shape[axis + 1 :]), target.nbytes)
     else:  # short runs are gathered faster as bytes
-        short = prod(shape[axis + 1 :]) < 2 * thresholds.SHORT
+        short = prod(x.shape[axis + 1 :]) < 2 * thresholds.SHORT
         numpys = short and x.size <= UNPACKED_MAX_RATIO * target.size
-    kind = None if numpys else _by_kernels(x, found, axis, target, fresh)
     if numpys:
-        _take(x, found, axis, target.reshape(shape))
-    elif kind is not None:
-        with by_numpy(kind):
-            _take(x, found, axis, target.reshape(shape))
+        _take(x, found, axis, target)
+        return
+    place, layout = bit_address_of(x)
+    at, into = bit_address_of(target)
+    sources = BitAddresses.alike(place + found * layout.strides[axis], layout.select(axis, 0).at(0))
+    targets = at + into.strides[axis] * np.arange(len(found), dtype=np.int64)
+    for seen, bit, these in sources.groups(targets):
+        together = None if axis == 0 and not bit else into.select(axis, 0).at(bit)
+        route = routes.compiled(seen, 0, together, len(found))
+        if not route.ready:
+            with by_numpy(*filter(None, (route.kind,))):
+                _take(x, found, axis, target)
+            return
+        routes.run(route, sources.begins(these) & ~7, targets[these] & ~7, fresh)
 
 
 def _take(x: Any, found: Addresses, axis: int, target: Any) -> None:
@@ -183,28 +190,6 @@ def _take(x: Any, found: Addresses, axis: int, target: Any) -> None:
         np.take(x, found, axis, target, "clip")
     else:
         pack(take_for(x.unpack(), found, axis, None, "take"), x.dtype, out=target)
-
-
-def _by_kernels(x: Any, found: Addresses, axis: int, target: Any, fresh: bool) -> Kind | None:
-    """The same by kernels: one copy per index, all in one launch.
-
-    Returns the kinds of work whose kernels are not ready; if there are any, nothing was done.
-    """
-    place, layout = bit_address_of(x)
-    at, whole = bit_address_of(target)
-    into = Layout.row_major((*x.shape[:axis], len(found), *x.shape[axis + 1 :]), whole.bits)
-    sources = BitAddresses.alike(place + found * layout.strides[axis], layout.select(axis, 0).at(0))
-    targets = at + into.strides[axis] * np.arange(len(found), dtype=np.int64)
-    part, jobs = into.select(axis, 0), []
-    for seen, bit, these in sources.groups(targets):
-        together = None if axis == 0 and not bit else part.at(bit)
-        made = routes.compiled(seen, 0, together, len(found))
-        if not made.ready:
-            return made.kind
-        jobs.append((made, these))
-    for made, these in jobs:
-        routes.run(made, sources.begins(these) & ~7, targets[these] & ~7, fresh)
-    return None
 
 
 def _by_numpy(x: NDArray[Any], run: int, nbytes: int) -> bool:

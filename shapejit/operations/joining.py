@@ -18,15 +18,14 @@ from ..engine import fast_joins, outputs, routes
 from ..engine.addresses import BitAddresses, bit_address_of, bit_addresses_of
 from ..engine.copying import copy, is_numpys
 from ..engine.fast_joins import STATE
-from ..engine.patience import Kind, by_numpy
+from ..engine.patience import by_numpy
 from ..errors import DTypeError, ReshapeError
 from ..planning import thresholds
 from ..runtime.launches import Addresses
 from ..runtime.ndarrays import MOST_DIMS
-from ..shapes.layout import Layout, normal_axes
-from ..shapes.request import integers
+from ..shapes.layout import Layout
 from .casts import cast
-from .views import checked
+from .views import axis_of, checked
 
 STACK_BYTES = 1024 * 1024  # of packed parts that NumPy copies as one
 
@@ -102,26 +101,21 @@ def _joined(tensors: Any, axis: int | None, new: bool, out: Any) -> Any:
         # Elements that share bytes with other parts are written one by one: 300 times as long.
         _copy_stacked(_joined(parts, 0, True, None), target, at, fresh)
         return made
-    unready: tuple[Kind, ...] = ()
-    if not arrays or not (mixed or is_numpys(arrays[-1].dtype)):
-        launches = _launches(bit_addresses_of(parts), sizes, begin, whole, at)
-        waiting = [route.kind for route, *_ in launches if not route.ready]
-        if not arrays and waiting and len(parts) > 1 and _span(parts) <= STACK_BYTES:
-            with by_numpy(*filter(None, waiting)):  # not one by one
+    numpys = arrays and (mixed or is_numpys(arrays[-1].dtype))
+    jobs = [] if numpys else _launches(bit_addresses_of(parts), sizes, begin, whole, at)
+    unready = [route.kind for route, *_ in jobs if not route.ready]
+    if numpys or (unready and (arrays or _span(parts) <= STACK_BYTES)):
+        with by_numpy(*filter(None, unready)):
+            if not arrays:  # not one by one
                 _copy_stacked(stack_of_bytes(parts), target, at, fresh)
-            return made
-        if not (arrays and waiting):
-            for route, sources, targets in launches:
-                routes.run(route, sources, targets, fresh)
-            return made
-        unready = tuple(filter(None, waiting))
-    *given, into = arrays
-    with by_numpy(*unready):
-        if added:
-            np.stack(given, at, into)
-        else:
-            along = None if axis is None and not rows else at
-            np.concatenate(given, along, into, casting="unsafe")
+            elif added:
+                np.stack(arrays[:-1], at, arrays[-1])
+            else:
+                along = None if axis is None and not rows else at
+                np.concatenate(arrays[:-1], along, arrays[-1], casting="unsafe")
+        return made
+    for route, sources, targets in jobs:
+        routes.run(route, sources, targets, fresh)
     return made
 
 
@@ -242,7 +236,7 @@ def _joined_shape(
     if new and any(x.shape != first for x in parts):
         shapes = [x.shape for x in parts]
         raise ReshapeError(f"all arrays must have the same shape, not {shapes}", asked_by=asked_by)
-    (at,) = normal_axes(integers((axis,), "axis", asked_by), len(first) + new, asked_by)
+    at = axis_of(axis, len(first) + new, asked_by)
     if new:
         return (*first[:at], len(parts), *first[at:]), at, [1] * len(parts)
     for i, x in enumerate(parts):

@@ -23,11 +23,20 @@ from ..engine import outputs
 from ..errors import ReshapeError, shape_text, shortened
 from ..planning import thresholds
 from ..runtime.ndarrays import MOST_DIMS
-from ..shapes.layout import broadcast, normal_axes, normal_axis
-from ..shapes.request import are_several, integer, one_or_several, plain_shape, request
+from ..shapes.layout import broadcast, normal_axis
+from ..shapes.request import are_several, one_or_several, plain_shape, request
 from .gathering import take
 from .regions import fill_region
-from .views import broadcast_to, checked, expand_dims, permute_dims, reshape, reshape_as
+from .views import (
+    axes_of,
+    axis_of,
+    broadcast_to,
+    checked,
+    expand_dims,
+    permute_dims,
+    reshape,
+    reshape_as,
+)
 
 
 @accepts_any_array
@@ -55,10 +64,8 @@ def moveaxis(x: Array, source: int | Sequence[int], destination: int | Sequence[
     (3, 4, 2)
     """
     x = checked(x)
-    begin = normal_axes(one_or_several(source, "source", "moveaxis"), x.ndim, "moveaxis", "source")
-    end = normal_axes(
-        one_or_several(destination, "destination", "moveaxis"), x.ndim, "moveaxis", "destination"
-    )
+    begin = axes_of(source, x.ndim, "moveaxis", "source")
+    end = axes_of(destination, x.ndim, "moveaxis", "destination")
     if len(begin) != len(end):
         raise ReshapeError(
             "source and destination must have the same number of axes, "
@@ -109,7 +116,7 @@ def unstack(x: Array, /, axis: int = 0) -> tuple[Array, ...]:
     (array([1, 3]), array([2, 4]))
     """
     given: Any = checked(x)
-    at: int = normal_axis(integer(axis, "axis", "unstack"), given.ndim, "unstack")
+    at: int = axis_of(axis, given.ndim, "unstack")
     leading: tuple[slice, ...] = (slice(None),) * at
     return tuple(given[(*leading, i, ...)] for i in range(given.shape[at]))
 
@@ -137,7 +144,7 @@ def split(x: Any, indices_or_sections: int | Sequence[int], axis: int = 0) -> li
     [[0], [1, 2, 3], [4, 5]]
     """
     whole: Any = checked(x)
-    at: int = normal_axis(integer(axis, "axis", "split"), whole.ndim, "split")
+    at: int = axis_of(axis, whole.ndim, "split")
     size = whole.shape[at]
     given: tuple[int, ...] = one_or_several(indices_or_sections, "indices_or_sections", "split")
     if not are_several(indices_or_sections):
@@ -305,7 +312,7 @@ def repeat(
     counts = _counts(repeats, "repeats", "repeat")
     at: int = x.ndim - 1
     if axis is not None:
-        at = normal_axis(integer(axis, "axis", "repeat"), x.ndim, "repeat")
+        at = axis_of(axis, x.ndim, "repeat")
     made: Array
     if len(counts) != 1:
         if copy is False:

@@ -19,8 +19,8 @@ from ..arrays.tensor import Tensor
 from ..errors import DTypeError, ReshapeError
 from ..runtime.ndarrays import is_a
 from ..runtime.uninterrupted import module
-from ..shapes.layout import normal_axes, normal_axis
-from ..shapes.request import integers, one_or_several, plain_shape
+from ..shapes.layout import normal_axis
+from ..shapes.request import integers, plain_shape
 from . import aliases, gathering, joining, manipulation, views
 
 _OWN = (np.ndarray, Tensor)
@@ -83,7 +83,7 @@ def _order(order: Any, orders: str) -> str:
 def _in_order(t: Tensor, order: str) -> Tensor:
     """The view of `t` whose elements, read in row-major order, are those of `t` in `order`."""
     if order == "K":  # as they lie in memory, but never backwards
-        if any(size > 1 and stride == 0 for size, stride in zip(t.shape, t.strides, strict=True)):
+        if t.layout.repeats:
             raise ReshapeError("order='K' of elements that repeat in memory is not supported")
         axes = sorted(range(t.ndim), key=lambda axis: -abs(t.strides[axis]))
         return views.permute_dims(t, axes)
@@ -154,8 +154,7 @@ def _repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
 def _size(a: Any, axis: Any = None) -> int:
     if axis is None:
         return int(a.size)
-    axes = one_or_several(axis, "axis", "numpy.size")
-    return prod(a.shape[at] for at in normal_axes(axes, a.ndim, "numpy.size"))
+    return prod(a.shape[at] for at in views.axes_of(axis, a.ndim, "numpy.size"))
 
 
 def _renamed(function: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:

@@ -15,11 +15,11 @@ from ..arrays.tensor import Array, Tensor, is_array
 from ..dtypes.table import DType, dtype
 from ..engine import copying, outputs, small_calls
 from ..engine.addresses import layout_of
-from ..engine.calls import follow
+from ..engine.calls import follow, key_of
 from ..engine.small_calls import COPIES, KNOWN, TABLE, Routes
 from ..errors import DTypeError, ReshapeError, shape_text, type_name
 from ..runtime.ndarrays import check_possible, is_a, is_mapping, plain, unwrapped
-from ..shapes.layout import normal_axes, permutation, squeezed
+from ..shapes.layout import normal_axes, normal_axis, permutation, squeezed
 from ..shapes.request import (
     MAX_INTS,
     Request,
@@ -55,9 +55,8 @@ def reshape(
         done: Any = small_calls.run(x, out, given, TABLE if views else COPIES.table)
         if done is not None:
             return done  # type: ignore[no-any-return]  # like x
-    if type(x) is not np.ndarray or not (copy is None or copy is True):
-        return reshape_as(x, array_request(given, "reshape"), copy, out)
-    if not are_sizes(given) or not x.size:
+    allowed = copy is None or copy is True
+    if type(x) is not np.ndarray or not (allowed and are_sizes(given) and x.size):
         return reshape_as(x, array_request(given, "reshape"), copy, out)
     if views:
         # NumPy's reshape does the same; where there is no view, the error is raised below.
@@ -88,41 +87,36 @@ def array_request(shape: Any, asked_by: str) -> Request:
 
 def reshape_as(x: Array, request: Request, copy: bool | None, out: Array | None) -> Array:
     """Reshape `x` by a Request; the reshape of every dialect ends here."""
-    if type(x) is not np.ndarray:
+    if type(x) is not np.ndarray and type(x) is not Tensor:
         if is_a(x, Tensor):
-            return x.reshaped(request, copy, out)
+            return x.reshaped(request, copy, out)  # type: ignore[attr-defined,no-any-return]  # traced
         return with_native(x, reshape_as, out, request, copy)  # type: ignore[no-any-return]  # like x
-    array: NDArray[Any] = x
-    shape = target_shape(array.shape, request)
-    view: NDArray[Any] | None = None
-    if out is None and (copy is None or copy is False):
-        with suppress(ValueError):  # there is no view
-            whole = array.flags.c_contiguous
-            view = array.reshape(shape) if whole else array.reshape(shape, copy=False)
-    if copy is None and out is None and view is not None:
-        return view
-    copies = outputs.wants_copy(view, array, request, copy, out)
-    return copied(array, shape, out) if copies or view is None else view
+    given: Any = x
+    shape = target_shape(given.shape, request)
+    view: Any = _reshaped(given, shape) if out is None and copy is not True else None
+    if not outputs.wants_copy(view, given, request, copy, out):
+        return view  # type: ignore[no-any-return]  # like x
+    if type(x) is np.ndarray:
+        given = x[...]  # another thread may give `x` another shape
+    key = key_of(given, "reshape", shape)
+    done: Array | None = follow(key, given, out)
+    return copied(given, shape, out, key) if done is None else done
+
+
+def _reshaped(x: Any, shape: tuple[int, ...]) -> Any:
+    """The view of another shape; None if there is none."""
+    if type(x) is Tensor:
+        seen = x.layout.reshape(shape)
+        return seen and x.with_layout(seen)
+    with suppress(ValueError):
+        return x.reshape(shape) if x.flags.c_contiguous else x.reshape(shape, copy=False)
+    return None
 
 
 @sees_native_arrays
 def with_native(x: Any, function: Callable[..., Any], out: Any, *rest: Any, **named: Any) -> Any:
     """`function` of an argument that is no exact ndarray and no Tensor."""
     return function(checked(x), *rest, out=out, **named)
-
-
-def reshaped(t: Tensor, request: Request, copy: bool | None, out: Tensor | None) -> Tensor:
-    """`reshape_as` of a Tensor."""
-    shape = target_shape(t.layout.shape, request)
-    view = t.layout.reshape(shape)
-    if copy is None and out is None and view is not None:
-        return t.with_layout(view)
-    if not outputs.wants_copy(view, t, request, copy, out) and view is not None:
-        return t.with_layout(view)
-    layout = t.layout
-    key = "reshape", shape, t.dtype.name, layout.shape, layout.strides, layout.offset
-    done: Tensor | None = follow(key, t, out)
-    return copied(t, shape, out, key) if done is None else done
 
 
 def checked(x: Array) -> Array:
@@ -247,7 +241,7 @@ def flip(x: Array, *, axis: int | Sequence[int] | None = None) -> Array:
     array([2, 1, 0])
     """
     x = checked(x)
-    axes = None if axis is None else _axes(axis, x.ndim, "flip")
+    axes = None if axis is None else axes_of(axis, x.ndim, "flip")
     if isinstance(x, Tensor):
         return x.with_layout(x.layout.flip(tuple(range(x.ndim)) if axes is None else axes))
     return np.flip(x, axes) if x.ndim else x[...]  # np.flip copies an array without dims
@@ -286,7 +280,7 @@ def expand_dims(x: Array, /, axis: int | Sequence[int] = 0) -> Array:
     (2, 1, 3)
     """
     x = checked(x)
-    given = _axes(axis, None, "expand_dims")
+    given = one_or_several(axis, "axis", "expand_dims")
     axes = normal_axes(given, x.ndim + len(given), "expand_dims")
     if isinstance(x, Tensor):
         return x.with_layout(x.layout.expand_dims(axes))
@@ -307,7 +301,7 @@ def squeeze(x: Array, /, axis: int | Sequence[int]) -> Array:
     (2, 3)
     """
     x = checked(x)
-    axes = _axes(axis, x.ndim, "squeeze")
+    axes = axes_of(axis, x.ndim, "squeeze")
     if isinstance(x, Tensor):
         return x.with_layout(x.layout.squeeze(axes))
     squeezed(x.shape, axes)
@@ -341,7 +335,7 @@ def diagonal(x: Array, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Ar
     """
     x = checked(x)
     distance = integer(offset, "offset", "diagonal")
-    first, second = _axes((axis1, axis2), x.ndim, "diagonal")
+    first, second = axes_of((axis1, axis2), x.ndim, "diagonal")
     if isinstance(x, Tensor):
         return x.with_layout(x.layout.diagonal(first, second, distance))
     made = np.diagonal(x, distance, first, second)
@@ -362,7 +356,7 @@ def rot90(x: Array, /, k: int = 1, axes: Sequence[int] = (0, 1)) -> Array:
     """
     x = checked(x)
     turns = integer(k, "k", "rot90")
-    plane = _axes(axes, x.ndim, "rot90")
+    plane = axes_of(axes, x.ndim, "rot90")
     if len(plane) != 2:
         raise ReshapeError(f"rot90 needs 2 axes, not {len(plane)}", asked_by="rot90")
     first, second = plane
@@ -373,7 +367,13 @@ def rot90(x: Array, /, k: int = 1, axes: Sequence[int] = (0, 1)) -> Array:
     return permute_dims(flip(x, axis=back), order)
 
 
-def _axes(axis: int | Sequence[int], ndim: int | None, asked_by: str) -> tuple[int, ...]:
-    """One axis or several, counted from the front where `ndim` is given."""
-    axes = one_or_several(axis, "axis", asked_by)
-    return axes if ndim is None else normal_axes(axes, ndim, asked_by)
+def axes_of(
+    axis: int | Sequence[int], ndim: int, asked_by: str, name: str = "axis"
+) -> tuple[int, ...]:
+    """One axis or several, counted from the front."""
+    return normal_axes(one_or_several(axis, name, asked_by), ndim, asked_by, name)
+
+
+def axis_of(axis: Any, ndim: int, asked_by: object) -> int:
+    """One axis, counted from the front."""
+    return normal_axis(integer(axis, "axis", asked_by), ndim, asked_by)

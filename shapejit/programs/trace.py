@@ -12,13 +12,11 @@ from ..dtypes.table import DType
 from ..engine import outputs
 from ..engine.converting import Operands
 from ..errors import TraceError
-from ..kernels.numbers import Conversion
 from ..runtime.ndarrays import is_a
 from ..shapes.layout import VIEWS, Layout
 from ..shapes.request import Request
 from ..shapes.resolver import target_shape
-from .fuse import fused
-from .ops import COPIED, MADE_CONTIGUOUS, OPERATIONS, RESHAPE_VIEW, Op, checked_ops
+from .ops import COPIED, MADE_CONTIGUOUS, OPERATIONS, RESHAPE_VIEW, Op
 from .steps import scaled
 
 
@@ -28,27 +26,14 @@ class Recorded(Layout):
 
     ops: tuple[Op, ...] = ()
 
-    def then(self, layout: Layout, *ops: Op) -> Recorded:
-        """`layout`, the result of `ops` on this one."""
+    def then(self, layout: Layout, op: Op) -> Recorded:
+        """`layout`, the result of `op` on this one."""
         where = layout.shape, layout.strides, layout.offset, layout.bits
-        return Recorded(*where, (*self.ops, *ops))
+        return Recorded(*where, (*self.ops, op))
 
     def transposed(self) -> Layout:
         """That of `permute`, which is recorded."""
         return self.permute((1, 0))
-
-    def after(self, ops: Sequence[Op], kind: DType) -> Recorded:
-        """This Layout, of elements of dtype `kind`, after `ops`."""
-        made = fused(ops, self, kind)
-        seen = made.result
-        return self.then(Layout.row_major(seen.shape, seen.bits) if made.fresh else seen, *ops)
-
-    def reshape(self, shape: Sequence[int]) -> Recorded | None:
-        """As `Layout.reshape`, but recorded."""
-        seen = Layout.reshape(self, shape)
-        if seen is None or seen.shape == self.shape:
-            return None if seen is None else self
-        return self.then(seen, ("reshape", (seen.shape,)))
 
 
 def _recording(method: str) -> Callable[..., Recorded]:
@@ -101,45 +86,38 @@ class Traced(Tensor, traced=True):
     def reshaped(self, request: Request, copy: bool | None, out: object) -> Traced:
         """`operations.reshape_as`, where `copy` and `out` allow it."""
         shape = target_shape(self.shape, request)
-        outputs.wants_copy(Layout.reshape(self.layout, shape), self, request, copy, out)
-        _refuse(out)
-        seen = Layout.row_major(shape, self.layout.bits) if copy else None
-        seen = seen or Layout.reshape(self.layout, shape)
-        seen = seen or Layout.row_major(shape, self.layout.bits)
-        ops: list[Op] = [COPIED] if copy else []
+        outputs.wants_copy(self.layout.reshape(shape), self, request, copy, out)
+        ops = [COPIED] if copy else []
         if shape != self.shape:
             ops.append((RESHAPE_VIEW if copy is False else "reshape", (shape,)))
-        if not ops:
-            return self
-        return self.with_layout(self.layout.then(seen, *ops))
+        return self.then(out, *ops)
+
+    def then(self, out: object, *ops: Op) -> Traced:
+        """What the operations make of it; they are recorded. There must be no `out`."""
+        if out is not None:
+            raise TraceError(
+                "out= within a traced function: give it to the program that plan() makes"
+            )
+        kind, layout = self.dtype, self.layout
+        for name, given in ops:
+            row = OPERATIONS[name]
+            seen = row.view(layout, *given)
+            if row.convert is not None:
+                kind = row.convert(kind, layout.shape, *given).kind
+            shape = given[0] if row.reshapes else layout.shape
+            layout = layout.then(seen or Layout.row_major(shape, kind.bits), (name, given))
+        return Traced(kind, layout, self.trace)
 
     def materialized(self, out: object) -> Traced:
         """`operations.ascontiguous`."""
-        _refuse(out)
-        row_major = Layout.row_major(self.shape, self.layout.bits)
-        return self.with_layout(self.layout.then(row_major, MADE_CONTIGUOUS))
-
-    def inlined(self, ops: Sequence[Op], out: object) -> Traced:
-        """Record the operations of a Program that the function calls."""
-        _refuse(out)
-        _, kind = checked_ops(tuple(ops), self.shape, self.dtype)
-        return Traced(kind, self.layout.after(ops, self.dtype), self.trace)
+        return self.then(out, MADE_CONTIGUOUS)
 
     def converted(
-        self,
-        name: str,
-        conversion: Conversion,
-        kind: DType,
-        operands: Operands | None,
-        given: tuple[Any, ...],
-        out: object,
+        self, name: str, kind: DType, operands: Operands | None, given: tuple[Any, ...], out: object
     ) -> Traced:
         """Record a conversion of `operations.casts`."""
-        _refuse(out)
-        if operands is not None:
-            given = (*scaled(operands, kind), *given)
-        made = self.layout.then(Layout.row_major(self.shape, kind.bits), (name, given))
-        return Traced(kind, made, self.trace)
+        scales = () if operands is None else scaled(operands, kind)
+        return self.then(out, (name, (*scales, *given)))
 
     @property
     def buffer(self) -> Bytes:  # type: ignore[override]  # a slot of Tensor, without memory here
@@ -161,11 +139,6 @@ class Traced(Tensor, traced=True):
             "records views, copies, casts and scales (reshape, permute_dims, slices, "
             "broadcast_to, cast ...), not what reads or joins elements"
         )
-
-
-def _refuse(out: object) -> None:
-    if out is not None:
-        raise TraceError("out= within a traced function: give it to the program that plan() makes")
 
 
 def traced(fn: Callable[[Tensor], object], shape: Sequence[int], dtype: DType) -> tuple[Op, ...]:
