@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DTypeError, ReshapeError, UnknownNameError, about, did_you_mean
-from ..runtime.ndarrays import is_a, is_mapping, is_sequence, plain
+from ..runtime.ndarrays import is_a, is_mapping, is_sequence
 from .sources import fits
 
 
@@ -55,10 +55,7 @@ def _fits(program: Any, column: Any) -> bool:
 def _column(program: Any, column: Any) -> Any:
     """The transformed column."""
     if _has_rows(column) and column.dtype != object:
-        stack = plain(column)
-        if not fits(stack.shape[1:], program.source_shape):
-            raise ReshapeError(f"rows of shape {stack.shape[1:]} are not for this program")
-        return program.map(stack)
+        return program.map(column)
     if not is_sequence(column) and not _has_rows(column):
         raise DTypeError(f"a column is an ndarray, not {type(column).__name__}")
     rows = list(column)

@@ -19,45 +19,38 @@ from .steps import ConversionStep
 class Fused:
     """The copies that a sequence of operations needs, for one Layout of the source.
 
-    `copies` run one after the other: the first copies the source, each other one the memory of the
-    one before. `result` is the result's Layout in the memory of the last copy, or of the source if
-    there is none. `fills` are the copies if the result goes, row-major, into an `out`. `fresh` says
-    that the result shares no memory with the source, `read_only` that it must not be written.
+    `fills` are the copies if the result goes, row-major, into an `out`: the first copies the
+    source, each other one the memory of the one before. The first `new` of them make a new result:
+    `result` is its Layout in the memory of the last one, or of the source if there is none.
+    `read_only` says that it must not be written.
     """
 
-    copies: tuple[Pass, ...]
-    result: Layout
     fills: tuple[Pass, ...]
-    fresh: bool
-    read_only: bool
+    new: int
+    result: Layout
+    read_only: bool = False
+
+    @property
+    def copies(self) -> tuple[Pass, ...]:
+        """The copies that make a new result."""
+        return self.fills[: self.new]
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the result shares no memory with the source."""
+        return self.new > 0
 
     @property
     def whole(self) -> bool:
         """Whether the result is the whole last copy, in its order."""
-        return (
-            self.fresh
-            and self.result == Layout.row_major(self.result.shape, self.result.bits)
-            and self.result.size == self.copies[-1].layout.size
-        )
+        return self.new == len(self.fills)
 
     def stacked(self, count: int, spacing: int) -> Fused:
         """The Fused of `count` sources `spacing` bits from each to the next."""
-
-        def each(steps: Sequence[Pass]) -> tuple[Pass, ...]:
-            return tuple(
-                [
-                    step.stacked(count, own)
-                    for step, own in zip(steps, _spacings(steps, spacing), strict=False)
-                ]
-            )
-
-        result = self.result.stacked(count, _spacings(self.copies, spacing)[-1])
-        return replace(self, copies=each(self.copies), fills=each(self.fills), result=result)
-
-
-def _spacings(steps: Sequence[Pass], spacing: int) -> list[int]:
-    """The bits from one stacked tensor to the next: in the source, then in each copy."""
-    return [spacing, *(step.layout.size * step.unit for step in steps)]
+        steps = [spacing, *(step.layout.size * step.unit for step in self.fills)]
+        pairs = zip(self.fills, steps, strict=False)
+        fills = tuple([copy.stacked(count, own) for copy, own in pairs])
+        return replace(self, fills=fills, result=self.result.stacked(count, steps[self.new]))
 
 
 class _Pending:
@@ -161,7 +154,7 @@ def fused(ops: Sequence[Op], source: Layout, kind: DType, packed: bool = True) -
         read_only = read_only or row.read_only
         seen = Layout.row_major(pending.shape, pending.unit) if stays is None else stays
     if not fresh:
-        return Fused((), seen, (Pass(seen, seen.bits),), False, read_only)
+        return Fused((Pass(seen, seen.bits),), 0, seen, read_only)
     copies, fills = (*pending.copies,), (*pending.copies, pending.made())
     row_major = Layout.row_major(pending.shape, pending.unit)
     left = pending.layouts[0].reshape(pending.shape)
@@ -169,13 +162,8 @@ def fused(ops: Sequence[Op], source: Layout, kind: DType, packed: bool = True) -
         # What is left may be a view of the last copy, or nothing. A writable result has no element
         # twice.
         if left == row_major and left.size == copies[-1].layout.size:
-            return Fused(copies, row_major, copies, True, False)
-        once = read_only or not _repeats(left)
+            return Fused(copies, len(copies), row_major)
+        once = read_only or not left.repeats
         if once and (left.contiguous or not seen.contiguous):
-            return Fused(copies, left, fills, True, read_only)
-    return Fused(fills, row_major, fills, True, False)
-
-
-def _repeats(layout: Layout) -> bool:
-    """Whether an element occurs more than once."""
-    return any(s == 0 and n > 1 for n, s in zip(layout.shape, layout.strides, strict=True))
+            return Fused(fills, len(copies), left, read_only)
+    return Fused(fills, len(fills), row_major)

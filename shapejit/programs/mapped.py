@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,33 +43,25 @@ def wanted_results(groups: Groups) -> list[tuple[AnyDtype, tuple[int, ...]]]:
     return [each[i] for i in range(len(each))]
 
 
-class Mapped(NamedTuple):
-    """The checked arrays of a call at `sources`, in groups of equal Layouts, and their outputs.
+def new_results(items: Sequence[Any], sources: BitAddresses, groups: Groups) -> list[Any]:
+    """A new array, or a view, for each of `items`, which are at `sources`."""
+    results: list[Any] = [None] * len(items)
+    for special, which in groups:
+        made = special.results(_chosen(items, which), sources.begins(which))
+        for i, x in zip(which.tolist(), made, strict=True):
+            results[i] = x
+    return results
 
-    With an `out` the results begin at `targets`; `outs` are these, one array of all or a list: a
-    sequence may create its arrays on access.
-    """
 
-    items: Sequence[Any]
-    sources: BitAddresses
-    groups: Groups
-    out: Any = None
-    targets: BitAddresses | None = None
-    outs: Any = None
-
-    def results(self) -> Any:
-        """The results: a list of new arrays, or `out`."""
-        results, rows = [None] * len(self.items), self.outs
-        if is_array(rows) and len(self.groups) > 1:
-            rows = [*rows_of(rows)]
-        for special, which in self.groups:
-            own, begins = _chosen(self.items, which), self.sources.begins(which)
-            if self.targets is not None:
-                special.fill(begins, self.targets.begins(which), own, _chosen(rows, which))
-            else:
-                for i, x in zip(which.tolist(), special.results(own, begins), strict=True):
-                    results[i] = x
-        return results if self.targets is None else self.out
+def fill_outs(
+    items: Sequence[Any], sources: BitAddresses, groups: Groups, targets: BitAddresses, outs: Any
+) -> None:
+    """Write the results to `targets`; `outs` are the arrays there, one of all or a list."""
+    if is_array(outs) and len(groups) > 1:
+        outs = [*rows_of(outs)]
+    for special, which in groups:
+        begins = sources.begins(which), targets.begins(which)
+        special.fill(*begins, _chosen(items, which), _chosen(outs, which))
 
 
 def _chosen(arrays: Sequence[Any], which: NDArray[np.intp]) -> Sequence[Any]:

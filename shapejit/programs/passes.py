@@ -93,11 +93,9 @@ class Pass(NamedTuple):
             if within_bytes:
                 those = targets & 7 == bit
                 src, dst = sources[those], targets[those] & ~7
-            if low_bits(src):
-                src = src & ~7
             into = Layout.row_major(self.layout.shape, self.unit).at(bit) if bit else None
             made = self.route(len(src), fresh, into)
-            by = routes.run(made, src, dst, fresh, operands, instead)
+            by = routes.run(made, src & ~7, dst, fresh, operands, instead)
             done = routes.Done(by, None, operands, self.operands)
         return done
 

@@ -30,7 +30,7 @@ from ..shapes.layout import Layout, checked_shape
 from ..shapes.request import integer
 from .columns import map_batches
 from .fuse import Fused, fused
-from .mapped import Mapped, in_chunks, later_map, wanted_results
+from .mapped import fill_outs, in_chunks, later_map, new_results, wanted_results
 from .ops import Op, checked_ops
 from .sources import check_source, checked_stack, fits, free_text, rows_of
 from .specialization import Specialization
@@ -119,14 +119,16 @@ class Program:
                 raise FormatError("a free dim 0 needs the shape (None, ...), a function and no ops")
             given = given[1:]
         shape = checked_shape(given, "the source shape", "Program")
-        dtype, fill = fixed_width(self.dtype), object.__setattr__
-        fill(self, "source_shape", (None, *shape) if free else shape)
-        fill(self, "dtype", dtype)
-        fill(self, "_key", object())
-        fill(self, "_stack_key", object())
+        dtype = fixed_width(self.dtype)
         made = ((), dtype) if free else checked_ops(self.ops, shape, dtype)
-        fill(self, "_shape", made[0])
-        fill(self, "_result_dtype", made[1])
+        vars(self).update(  # it is frozen
+            source_shape=(None, *shape) if free else shape,
+            dtype=dtype,
+            _key=object(),
+            _stack_key=object(),
+            _shape=made[0],
+            _result_dtype=made[1],
+        )
         if not free:
             self._fused()  # raises for a view that does not exist
 
@@ -275,10 +277,10 @@ class Program:
         if type(x) is not np.ndarray and foreign.is_foreign(x):
             return foreign.call_with(self, x, out)
         as_tensors = is_a(x, Tensor)
-        array: Any = x if type(x) is np.ndarray else unwrapped(x)
+        array: Any = unwrapped(x)
         check_source(array, as_tensors, self.dtype, self.source_shape)
         if isinstance(array, Traced):
-            return array.inlined((self if self.fn is None else self.of(len(array))).ops, out)
+            return array.then(out, *(self if self.fn is None else self.of(len(array))).ops)
         return self._run(array, out, self._key)
 
     def _run(self, array: Any, out: Any, key: object) -> Any:
@@ -394,9 +396,9 @@ class Program:
         """`map` of a sequence; `first` is the index of its first tensor in errors."""
         key: object = None
         x: Any = items[0] if items else None
-        if type(x) is np.ndarray and (out is None or type(out) in _KNOWN_OUTS):
+        if type(x) is np.ndarray:
             key = self._key, len(items), out is None, x.dtype, x.shape, x.strides
-            known: Callable[[Any, Any], Any] | None = FOUND.get(key)
+            known: Any = FOUND.get(key) if out is None or type(out) in _KNOWN_OUTS else None
             made = None if known is None else known(tuple(items), out)
             if made is not None:
                 return made
@@ -411,14 +413,23 @@ class Program:
                 raise ReshapeError(f"out= holds {len(out)} arrays for 0 tensors")
             return out
         names = range(first, first + len(items))
-        job = self._checked(items, out, names)
-        if job.targets is not None:
-            spans = job.sources.spans(), job.targets.spans()
-            outputs.check_all_apart(*spans, job.sources.locate, names)
-        results, groups = job.results(), job.groups
-        if len(groups) == 1 and len(items) > 1 and type(items[0]) is np.ndarray:
-            x = items[0]
-            key = self._key, len(items), out is None, x.dtype, x.shape, x.strides
+        # No arrays count as Tensors: NumPy may lack the dtype.
+        as_tensors = is_a(x, Tensor) if items else not is_a(out, np.ndarray)
+        source = as_tensors, self.dtype, self.source_shape
+        items, sources = located(items, lambda x: check_source(x, *source), names)
+        groups = []
+        for layout, _, which in sources.groups():
+            with about(f"tensor {names[which[0]]}"):
+                groups.append((self._specialized(layout, as_tensors), which))
+        if out is None:
+            results: Any = new_results(items, sources, groups)
+        else:
+            wanted = wanted_results(groups) or [(self._kind(as_tensors), self._shape)]
+            targets, outs = outputs.given(out, wanted, names)
+            outputs.check_all_apart(sources.spans(), targets.spans(), sources.locate, names)
+            fill_outs(items, sources, groups, targets, outs)
+            results = out
+        if key and len(items) > 1 and len(groups) == 1:
             later = later_map(groups[0][0], x, len(items), out is None)
             if later is not None:
                 FOUND.put(key, later)
@@ -445,24 +456,6 @@ class Program:
         """
         return map_batches(self, batch, columns)
 
-    def _checked(self, items: Sequence[Any], out: Any, names: Sequence[object]) -> Mapped:
-        """The named arrays and their outputs, checked for all but overlaps with one another.
-
-        Errors name the array.
-        """
-        # No arrays count as Tensors: NumPy may lack the dtype.
-        as_tensors = is_a(items[0], Tensor) if items else not is_a(out, np.ndarray)
-        source = as_tensors, self.dtype, self.source_shape
-        items, sources = located(items, lambda x: check_source(x, *source), names)
-        groups = []
-        for layout, _, which in sources.groups():
-            with about(f"tensor {names[which[0]]}"):
-                groups.append((self._specialized(layout, as_tensors), which))
-        if out is None:
-            return Mapped(items, sources, groups)
-        wanted = wanted_results(groups) or [(self._kind(as_tensors), self._shape)]
-        return Mapped(items, sources, groups, out, *outputs.given(out, wanted, names))
-
     def __dask_tokenize__(self) -> tuple[object, ...]:
         # What is found as the program runs makes no other tasks of it.
         return self.source_shape, self.dtype.name, self.ops, self.fn
@@ -475,13 +468,12 @@ class Program:
             stacked = layout.ndim > len(self.source_shape)
             if self.fn is not None:
                 return self.of(layout.shape[stacked])._specialized(layout, as_tensors)
-            one, shape = layout.select(0, 0) if stacked else layout, self._shape
+            one = layout.select(0, 0) if stacked else layout
             made = fused(self.ops, one, self.dtype, as_tensors)
             if stacked:
-                count = layout.shape[0]
-                made, shape = made.stacked(count, layout.strides[0]), (count, *shape)
-            kind, of = self._kind(as_tensors), partial(self._specialized, as_tensors=as_tensors)
-            special = Specialization(made, layout, shape, kind, of)
+                made = made.stacked(layout.shape[0], layout.strides[0])
+            of = partial(self._specialized, as_tensors=as_tensors)
+            special = Specialization(made, layout, self._kind(as_tensors), of)
             FOUND.put(key, special)
         return special
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays.buffers import Lent
+from ..arrays.buffers import Bytes, Lent
 from ..arrays.tensor import Tensor, is_array
 from ..dtypes.promotion import AnyDtype
 from ..engine import outputs
@@ -20,7 +20,7 @@ from ..engine.calls import keep, key_of
 from ..engine.numpy_fallback import assignment
 from ..engine.routes import ENTRY, FOUND
 from ..kernels.constants import MAX_RANK
-from ..operations.codes import numpy
+from ..operations.codes import memory, numpy
 from ..operations.joining import stack_of_bytes
 from ..runtime.launches import Addresses, address_of
 from ..runtime.lazy import cached_property
@@ -42,15 +42,19 @@ MoveEach = Callable[[Iterable[Any], Iterable[Any]], object]
 class Specialization:
     """The passes over tensors of one Layout, whose offset counts from the first element's byte.
 
-    The results have `shape` and `kind`, a DType (Tensors) or NumPy's. `of` returns the
-    Specialization for another Layout: that of a stack of the tensors.
+    The results are of `kind`, a DType (Tensors) or NumPy's. `of` returns the Specialization for
+    another Layout: that of a stack of the tensors.
     """
 
     fused: Fused
     source: Layout
-    shape: tuple[int, ...]
     kind: AnyDtype
     of: Callable[[Layout], Specialization]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a result."""
+        return self.fused.result.shape
 
     @property
     def result(self) -> tuple[AnyDtype, tuple[int, ...]]:
@@ -65,13 +69,8 @@ class Specialization:
 
     def one_pass(self, new: bool) -> Pass | None:
         """The pass that makes all of a `new` result, or fills an `out`, if that is one."""
-        steps = self.fused.copies if new else self.fused.fills
-        return steps[0] if len(steps) == 1 and (self._in_order or not new) else None
-
-    @property
-    def _in_order(self) -> bool:
-        """Whether new results are all of their memory, in its order, and writable."""
-        return self.fused.whole and not self.fused.read_only
+        one, *others = self.fused.fills
+        return None if others or (new and not self.fused.whole) else one
 
     @cached_property
     def view(self) -> Callable[[Any], Any]:
@@ -114,7 +113,7 @@ class Specialization:
         addresses, last = np.asarray(sources, np.int64), self.fused.copies[-1]
         slab, fresh = outputs.new_bytes(last.layout.size * last.unit, len(addresses))
         targets = 8 * (address_of(slab) + slab.shape[1] * np.arange(len(slab)))
-        kind, whole = self.kind, self._in_order and slab.size and len(self.shape) <= MOST_DIMS
+        kind, whole = self.kind, self.fused.whole and slab.size and len(self.shape) <= MOST_DIMS
         if whole and isinstance(kind, np.dtype):
             # A fifth of the time of `array_over`.
             made = [row.reshape(self.shape) for row in slab.view(kind)]
@@ -261,12 +260,9 @@ def _stack(items: Sequence[Any], source: Layout) -> NDArray[Any] | Tensor:
     return made.reshape(count, *shape)
 
 
-def _bytes(x: NDArray[Any] | Tensor) -> NDArray[np.uint8]:
+def _bytes(x: NDArray[Any] | Tensor) -> Bytes:
     """The bytes of a contiguous array, which begins on a byte."""
-    if not isinstance(x, Tensor):
-        return x.reshape(-1).view(np.uint8)
-    begin = x.layout.offset // 8
-    return x.buffer[begin : begin + x.nbytes]
+    return memory(x) if isinstance(x, Tensor) else x.reshape(-1).view(np.uint8)
 
 
 def view_of(source: Layout, seen: Layout) -> View:
@@ -293,15 +289,10 @@ def _locked(see: Callable[[Any], Any], x: Any) -> Any:
 
 def _axes(made: Layout, seen: Layout) -> tuple[int, ...] | None:
     """The axes by which one Layout becomes the other by permutation; None if there are none."""
-    free, axes = list(range(made.ndim)), list[int]()
-    for size, stride in zip(seen.shape, seen.strides, strict=True):
-        for axis in free:
-            if made.shape[axis] == size and (size == 1 or made.strides[axis] == stride):
-                free.remove(axis)
-                axes.append(axis)
-                break
-    found = len(axes) == seen.ndim and not free and made.permute(axes) == seen
-    return tuple(axes) if found else None
+    own, dims = ([*zip(x.shape, x.strides, strict=True)] for x in (made, seen))
+    axes = tuple(own.index(dim) for dim in dims if dim in own)
+    found = sorted(axes) == [*range(made.ndim)] and made.permute(axes) == seen
+    return axes if found else None
 
 
 def _view(

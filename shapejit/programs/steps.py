@@ -8,22 +8,22 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..dtypes.table import DType, dtype
+from ..arrays.tensor import Tensor
+from ..dtypes.table import DType, dtype, fixed_width
 from ..engine.converting import Operands, cast_conversion
 from ..errors import FormatError
 from ..kernels.numbers import Conversion
-from ..operations.casts import ROUND_MODES, cast
+from ..operations.casts import ROUND_MODES
 from ..operations.scaling import Find, dequantize_operands, quantize_operands
+from ..runtime.ndarrays import is_a
 from ..shapes.layout import checked_shape
 
-_CONSTANTS = ("float32", "float64", "int64", "uint64")
+Constant = tuple[str, tuple[int, ...], bytes]  # dtype, shape and elements (codes)
 
 
-Constant = tuple[str, tuple[int, ...], bytes]  # dtype (one of `_CONSTANTS`), shape and elements
-
-
-def constant(array: NDArray[Any]) -> Constant:
-    """The Constant with an array's elements."""
+def constant(x: Any) -> Constant:
+    """The Constant with the elements of an array, or with a number."""
+    array = x.unpack() if is_a(x, Tensor) else np.asarray(x)
     return str(array.dtype), array.shape, array.tobytes()
 
 
@@ -32,12 +32,11 @@ def array_of(given: Any) -> NDArray[Any]:
     if type(given) is not tuple or list(map(type, given)) != [str, tuple, bytes]:
         raise FormatError("scales and zero points are constants: a dtype, a shape and bytes")
     name, shape, data = given
-    if name not in _CONSTANTS:
-        raise FormatError(f"constants are {', '.join(_CONSTANTS)}, not {name!r}")
+    kind = fixed_width(name).codes
     size = prod(checked_shape(shape, "the shape", "a constant"))
-    if size * np.dtype(name).itemsize != len(data):
+    if size * kind.itemsize != len(data):
         raise FormatError(f"a constant of shape {shape} has {len(data)} bytes")
-    return np.frombuffer(data, name).reshape(shape)
+    return np.frombuffer(data, kind).reshape(shape)
 
 
 class ConversionStep(NamedTuple):
@@ -64,16 +63,9 @@ class Expected(NamedTuple):
 
 def scaled(operands: Operands, kind: DType) -> tuple[Any, ...]:
     """The arguments of an Op that represent operands."""
-    zero, made = operands.zero, operands.conversion
-    if zero is not None and made.zeros == "integer":
-        # Saturating: the float next to the largest int64 is above it.
-        codes = made.source if made.step == "dequantize" else made.target
-        signed = codes.kind == "int" or zero.min(initial=0) < 0
-        large = not signed and zero.max(initial=0) >= 2**63
-        zero = cast(zero, "uint64" if large else "int64")
     blocks = operands.blocks if operands.scale.ndim else None
-    zeros = None if zero is None else constant(zero)
-    return constant(operands.scale), zeros, blocks, kind.name
+    zero = None if operands.zero is None else constant(operands.given[1])
+    return constant(operands.scale), zero, blocks, kind.name
 
 
 def cast_step(

@@ -119,6 +119,11 @@ class Layout:
             low, high = (low + reach, high) if reach < 0 else (low, high + reach)
         return low, high + self.bits
 
+    @property
+    def repeats(self) -> bool:
+        """Whether an element occurs more than once along a dim."""
+        return any(s == 0 and n > 1 for n, s in zip(self.shape, self.strides, strict=True))
+
     def at(self, offset: int) -> Layout:
         """The same Layout with another offset (bits)."""
         return _unchecked(self.shape, self.strides, offset, self.bits)
