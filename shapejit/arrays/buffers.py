@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from ..errors import FormatError
 from ..runtime.ndarrays import is_a, plain
 from ..shapes.layout import Layout
+from ..shapes.request import Ints
 
 Bytes = NDArray[np.uint8]
 
@@ -24,8 +25,8 @@ class Lent:
     def __init__(
         self,
         address: int,
-        shape: tuple[int, ...],
-        strides: tuple[int, ...] | None = None,
+        shape: Ints,
+        strides: Ints | None = None,
         kind: str = "|u1",
         *,
         owner: object = None,

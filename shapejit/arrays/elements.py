@@ -21,6 +21,7 @@ from ..runtime.cpu_caches import LINE
 from ..runtime.ndarrays import MOST_DIMS
 from ..runtime.system import PerProcess
 from ..shapes.layout import Layout
+from ..shapes.request import Ints
 from .buffers import Bytes, Lent
 
 Codes = NDArray[Any]  # the narrowest unsigned ints that hold them, or raw bytes for other widths
@@ -199,11 +200,11 @@ class _Units(NamedTuple):
     """Memory as chunks, which begin and end on bytes, of units of equal width."""
 
     low: int  # the first bit that is used, counted from the address
-    size: tuple[int, ...]  # units of elements: the shape of the Layout, and units of an element
-    shape: tuple[int, ...]  # of the memory: dims outside a chunk, and the bytes of a chunk
-    strides: tuple[int, ...]
+    size: Ints  # units of elements: the shape of the Layout, and units of an element
+    shape: Ints  # of the memory: dims outside a chunk, and the bytes of a chunk
+    strides: Ints
     first: int  # of the unit of the first element, among those of all chunks
-    steps: tuple[int, ...]  # units from one element to the next along each dim, and 1
+    steps: Ints  # units from one element to the next along each dim, and 1
     bits: int
     used: int  # units of a chunk, up to the end of its last element
 

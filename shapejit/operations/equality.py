@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ..arrays.foreign import native
 from ..arrays.tensor import Bytes, Tensor, asarray
 from ..dtypes.table import STRING
+from ..shapes.request import Ints
 from .views import ascontiguous, checked, dtype_of
 
 Index = tuple[int | slice, ...]
@@ -83,7 +84,7 @@ def blocks(shape: Sequence[int], bits: int) -> Iterator[Index]:
         yield (slice(i, min(i + rows, shape[0])),)
 
 
-def place(index: tuple[Any, ...], shape: Sequence[int], at: int) -> tuple[int, ...]:
+def place(index: tuple[Any, ...], shape: Sequence[int], at: int) -> Ints:
     """The index in the whole array of element `at` of a block of this shape.
 
     >>> place((1, slice(8, 16)), (8, 5), 7)
@@ -95,7 +96,7 @@ def place(index: tuple[Any, ...], shape: Sequence[int], at: int) -> tuple[int, .
     return (*index, *inner)
 
 
-def first_difference(a: Tensor, b: Tensor) -> tuple[int, ...] | None:
+def first_difference(a: Tensor, b: Tensor) -> Ints | None:
     """The index of the first element that differs, in row-major order; None if all bits are equal.
 
     `a` and `b` have the same dtype and shape, which is not `string`, and any strides.

@@ -20,6 +20,7 @@ from ..planning import thresholds
 from ..runtime.launches import Addresses
 from ..runtime.ndarrays import MOST_DIMS, is_a, plain
 from ..shapes.layout import broadcast
+from ..shapes.request import Ints
 from .codes import pack
 from .views import axis_of, checked
 
@@ -107,9 +108,7 @@ def take_along_axis(
     return target if out is None else out
 
 
-def _shape_along(
-    shape: tuple[int, ...], indices: tuple[int, ...], axis: int, asked_by: object
-) -> tuple[int, ...]:
+def _shape_along(shape: Ints, indices: Ints, axis: int, asked_by: object) -> Ints:
     """The broadcast shape of both, with the indices' size along the axis."""
     around = [(*sizes[:axis], 1, *sizes[axis + 1 :]) for sizes in (shape, indices)]
     try:

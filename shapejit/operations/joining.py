@@ -24,6 +24,7 @@ from ..planning import thresholds
 from ..runtime.launches import Addresses
 from ..runtime.ndarrays import MOST_DIMS
 from ..shapes.layout import Layout
+from ..shapes.request import Ints
 from .casts import cast
 from .views import axis_of, checked
 
@@ -171,7 +172,7 @@ def _rows_of_bytes(tensors: list[Any], at: int) -> list[NDArray[Any]] | None:
 
 
 @lru_cache(maxsize=256)
-def _row_layout(layout: Layout, at: int) -> tuple[tuple[int, ...], int, tuple[int, ...]] | None:
+def _row_layout(layout: Layout, at: int) -> tuple[Ints, int, Ints] | None:
     """Shape, offset and strides of a Tensor's bytes, with one dim for those from `at` on, or None.
 
     These dims are contiguous, and each run of theirs is of whole bytes.
@@ -227,7 +228,7 @@ def _joined_kind(parts: Sequence[Any], asked_by: str) -> Any:
 
 def _joined_shape(
     parts: Sequence[Any], axis: int | None, new: bool, asked_by: str
-) -> tuple[tuple[int, ...], int, list[int]]:
+) -> tuple[Ints, int, list[int]]:
     """The shape of the result, the dim along which parts are joined, and the indices of each."""
     if axis is None and not new:
         sizes = [x.size for x in parts]

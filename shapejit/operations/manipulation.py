@@ -24,7 +24,7 @@ from ..errors import ReshapeError, shape_text, shortened
 from ..planning import thresholds
 from ..runtime.ndarrays import MOST_DIMS
 from ..shapes.layout import broadcast, normal_axis
-from ..shapes.request import are_several, one_or_several, plain_shape, request
+from ..shapes.request import Ints, are_several, one_or_several, plain_shape, request
 from .gathering import take
 from .regions import fill_region
 from .views import (
@@ -146,7 +146,7 @@ def split(x: Any, indices_or_sections: int | Sequence[int], axis: int = 0) -> li
     whole: Any = checked(x)
     at: int = axis_of(axis, whole.ndim, "split")
     size = whole.shape[at]
-    given: tuple[int, ...] = one_or_several(indices_or_sections, "indices_or_sections", "split")
+    given: Ints = one_or_several(indices_or_sections, "indices_or_sections", "split")
     if not are_several(indices_or_sections):
         count = given[0]
         if count < 1 or size % count:
@@ -200,7 +200,7 @@ def roll(
     return reshape(made, given.shape) if out is None else out
 
 
-def _rolled_along(x: Any, shifts: tuple[int, ...], axes: tuple[int, ...], out: Any) -> Any:
+def _rolled_along(x: Any, shifts: Ints, axes: Ints, out: Any) -> Any:
     """`x` rolled along axes: a part of it, for each axis whole or cut in two, at a time."""
     axes = tuple(normal_axis(axis, x.ndim, "roll") for axis in axes)  # shifts or not
     if len(shifts) != len(axes):
@@ -267,9 +267,7 @@ def tile(
 
 
 @lru_cache(maxsize=256)
-def _tiling(
-    shape: tuple[int, ...], counts: tuple[int, ...]
-) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+def _tiling(shape: Ints, counts: Ints) -> tuple[Ints, Ints, Ints]:
     """The shape to which an array is repeated by `tile`, as three: see `_repeated`.
 
     First that of the array, where dims that repeat are two; then that to which it is broadcast.
@@ -277,7 +275,7 @@ def _tiling(
     rank = max(len(shape), len(counts))
     counts = (1,) * (rank - len(counts)) + counts
     sizes = (1,) * (rank - len(shape)) + shape
-    own_dims, wide = tuple[int, ...](), tuple[int, ...]()  # repetitions are dims of their own
+    own_dims, wide = Ints(), Ints()  # repetitions are dims of their own
     for count, size in zip(counts, sizes, strict=True):
         own_dim = count != 1 and size > 1
         own_dims += (1, size) if own_dim else (size,)
@@ -320,7 +318,7 @@ def repeat(
         flat = reshape(x, -1) if axis is None else x
         made = _repeated_each(flat, counts, 0 if axis is None else at, out)
         return made
-    wide: tuple[int, ...] = (*x.shape[: at + 1], counts[0], *x.shape[at + 1 :])
+    wide: Ints = (*x.shape[: at + 1], counts[0], *x.shape[at + 1 :])
     tiled = (
         (prod(wide),) if axis is None else (*wide[:at], prod(wide[at : at + 2]), *wide[at + 2 :])
     )
@@ -328,9 +326,7 @@ def repeat(
     return made
 
 
-def _repeated(
-    seen: Any, wide: tuple[int, ...], shape: tuple[int, ...], asked_by: str, copy: Any, out: Any
-) -> Any:
+def _repeated(seen: Any, wide: Ints, shape: Ints, asked_by: str, copy: Any, out: Any) -> Any:
     """A view, broadcast to `wide` and then reshaped."""
     if seen.shape != wide:
         seen = broadcast_to(seen, wide)
@@ -348,7 +344,7 @@ def _repeated_each(x: Any, counts: Sequence[int], at: int, out: Any) -> Any:
     return take(x, np.repeat(np.arange(len(counts)), counts), axis=at, out=out)
 
 
-def _counts(values: Any, what: str, asked_by: str) -> tuple[int, ...]:
+def _counts(values: Any, what: str, asked_by: str) -> Ints:
     """One count or several; none is negative."""
     counts = one_or_several(values, what, asked_by)
     if any(count < 0 for count in counts):

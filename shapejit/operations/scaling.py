@@ -15,7 +15,7 @@ from ..engine.converting import Operands, cast_conversion, convert, number_of
 from ..errors import DTypeError, FormatError, ReshapeError, shape_text
 from ..kernels.numbers import Conversion, Number
 from ..runtime.ndarrays import array_of
-from ..shapes.request import integers
+from ..shapes.request import Ints, integers
 from . import views
 
 Found = tuple[DType, Operands]
@@ -171,7 +171,7 @@ def _one_per_scale(name: str, given: Any, scales: NDArray[Any]) -> tuple[DType, 
     return kind, made
 
 
-def blocks_of(block_shape: Any, shape: tuple[int, ...], scales: tuple[int, ...]) -> tuple[int, ...]:
+def blocks_of(block_shape: Any, shape: Ints, scales: Ints) -> Ints:
     """The elements per scale along each dim of codes of `shape`; () for a scalar scale.
 
     >>> blocks_of(None, (4, 6), (4, 1)), blocks_of((1, 4), (4, 6), (4, 2))

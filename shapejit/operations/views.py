@@ -22,6 +22,7 @@ from ..runtime.ndarrays import check_possible, is_a, is_mapping, plain, unwrappe
 from ..shapes.layout import normal_axes, normal_axis, permutation, squeezed
 from ..shapes.request import (
     MAX_INTS,
+    Ints,
     Request,
     are_sizes,
     integer,
@@ -74,7 +75,7 @@ def reshape(
 
 
 @lru_cache(maxsize=1024)
-def _array_request(tokens: tuple[int, ...]) -> Request:
+def _array_request(tokens: Ints) -> Request:
     return request(tokens, asked_by="reshape (Array API)")
 
 
@@ -103,7 +104,7 @@ def reshape_as(x: Array, request: Request, copy: bool | None, out: Array | None)
     return copied(given, shape, out, key) if done is None else done
 
 
-def _reshaped(x: Any, shape: tuple[int, ...]) -> Any:
+def _reshaped(x: Any, shape: Ints) -> Any:
     """The view of another shape; None if there is none."""
     if type(x) is Tensor:
         seen = x.layout.reshape(shape)
@@ -159,7 +160,7 @@ def dtype_of(x: NDArray[Any] | Tensor) -> DType:
 
 def copied(
     x: Array,
-    shape: tuple[int, ...],
+    shape: Ints,
     out: Array | None,
     key: object = None,
     asked: object = None,
@@ -367,9 +368,7 @@ def rot90(x: Array, /, k: int = 1, axes: Sequence[int] = (0, 1)) -> Array:
     return permute_dims(flip(x, axis=back), order)
 
 
-def axes_of(
-    axis: int | Sequence[int], ndim: int, asked_by: str, name: str = "axis"
-) -> tuple[int, ...]:
+def axes_of(axis: int | Sequence[int], ndim: int, asked_by: str, name: str = "axis") -> Ints:
     """One axis or several, counted from the front."""
     return normal_axes(one_or_several(axis, name, asked_by), ndim, asked_by, name)
 

@@ -27,6 +27,7 @@ from ..runtime.launches import Addresses
 from ..runtime.ndarrays import MOST_DIMS, may_share_memory
 from ..shapes.arithmetic import MAX_SIZE
 from ..shapes.layout import Layout
+from ..shapes.request import Ints
 from .bulk_checks import SHAPE, are_alike, are_exact, may_fill
 from .sources import rows_of
 from .specialization import Specialization
@@ -34,7 +35,7 @@ from .specialization import Specialization
 Groups = Sequence[tuple[Specialization, NDArray[np.intp]]]  # and the indices of arrays, ascending
 
 
-def wanted_results(groups: Groups) -> list[tuple[AnyDtype, tuple[int, ...]]]:
+def wanted_results(groups: Groups) -> list[tuple[AnyDtype, Ints]]:
     """The dtypes and shapes of results: that of all, or one for each."""
     kinds = {special.result: which for special, which in groups}
     if len(kinds) <= 1:
@@ -137,8 +138,8 @@ class MapRoute:
     way: Work | Route
     special: Specialization
     made: np.dtype[Any]
-    like: tuple[np.dtype[Any], tuple[int, ...], tuple[int, ...]]  # dtype, shape, strides
-    shape: tuple[int, ...]  # of all results
+    like: tuple[np.dtype[Any], Ints, Ints]  # dtype, shape, strides
+    shape: Ints  # of all results
     kinds: Sequence[Addresses]  # of a source, of a result, and of all results as one array
     span: Addresses  # see `kernels.maps.locate`
 
@@ -221,6 +222,6 @@ class MapRoute:
         return alike and may_fill(items, rows)
 
 
-def _row_major_kind(dtype: np.dtype[Any], shape: tuple[int, ...]) -> Addresses:
+def _row_major_kind(dtype: np.dtype[Any], shape: Ints) -> Addresses:
     strides = Layout.row_major(shape, dtype.itemsize).strides
     return kind_of(dtype, shape, tuple(strides))

@@ -16,10 +16,11 @@ from ..dtypes.table import DType
 from ..errors import FormatError, ReshapeError, ShapeJitError, shape_text
 from ..shapes.arithmetic import MAX_SIZE
 from ..shapes.layout import VIEWS, Layout, checked_shape
+from ..shapes.request import Ints
 from .steps import ConversionStep, cast_step, dequantize_step, quantize_step
 
 Op = tuple[str, tuple[Any, ...]]  # the name of a row of OPERATIONS, and its arguments
-Shape = tuple[int, ...]
+
 
 RESHAPE_VIEW = "reshape_view"
 COPIED: Op = ("copy", ())  # never the source's own memory
@@ -33,7 +34,7 @@ class OpRow:
     # (layout, *given): the view of a Layout; None if this operation by itself is a copy.
     view: Callable[..., Layout | None]
     # (shape, *given): the shape of the result. Raises FormatError for what tracing never records.
-    check: Callable[..., Shape]
+    check: Callable[..., Ints]
     views: bool = False  # whether it is a method of Layout that selects elements
     read_only: bool = False  # whether the result must not be written
     reshapes: bool = False  # whether it keeps the elements in order and changes the shape
@@ -41,7 +42,7 @@ class OpRow:
     convert: Callable[..., ConversionStep] | None = None
 
 
-def checked_ops(ops: object, shape: Shape, kind: DType) -> tuple[Shape, DType]:
+def checked_ops(ops: object, shape: Ints, kind: DType) -> tuple[Ints, DType]:
     """The shape and dtype of the result of `ops` on an array of `shape` and dtype `kind`.
 
     Raises FormatError, which names the operation, for anything that tracing never records: an
@@ -76,15 +77,15 @@ def checked_ops(ops: object, shape: Shape, kind: DType) -> tuple[Shape, DType]:
     return shape, kind
 
 
-def _check_reshape(shape: Shape, target: Any) -> Shape:
+def _check_reshape(shape: Ints, target: Any) -> Ints:
     _check_ints(target)
     checked_shape(target, "the target shape", "reshape")
     if prod(shape) != prod(target):
         raise FormatError(f"it has {prod(shape)} elements, the target {prod(target)}")
-    return Shape(target)
+    return Ints(target)
 
 
-def _must_view(layout: Layout, shape: Shape) -> Layout:
+def _must_view(layout: Layout, shape: Ints) -> Layout:
     """The view of another shape; ReshapeError if there is none."""
     view = layout.reshape(shape)
     if view is None:
@@ -109,7 +110,7 @@ def _view(name: str) -> OpRow:
     view: Callable[..., Layout] = getattr(Layout, name)
     repeats = name == "broadcast_to"
 
-    def check(shape: Shape, *given: Any) -> Shape:
+    def check(shape: Ints, *given: Any) -> Ints:
         for value in (given,) if name in _DIMS else given:
             _check_ints(value if type(value) is tuple else (value,))
         dims, whole = given[: _DIMS.get(name, 0)], Layout.row_major(shape, 1)
@@ -128,7 +129,7 @@ def _copy(layout: Layout, *given: Any) -> None:
     """No view: the operation by itself is a copy."""
 
 
-def _kept(shape: Shape) -> Shape:
+def _kept(shape: Ints) -> Ints:
     """The shape, of operations without arguments."""
     return shape
 

@@ -26,6 +26,7 @@ from ..runtime.launches import Addresses, address_of
 from ..runtime.lazy import cached_property
 from ..runtime.ndarrays import MOST_DIMS, check_possible, concatenate
 from ..shapes.layout import Layout
+from ..shapes.request import Ints
 from .fuse import Fused
 from .passes import Pass
 from .sources import rows_of
@@ -52,12 +53,12 @@ class Specialization:
     of: Callable[[Layout], Specialization]
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Ints:
         """The shape of a result."""
         return self.fused.result.shape
 
     @property
-    def result(self) -> tuple[AnyDtype, tuple[int, ...]]:
+    def result(self) -> tuple[AnyDtype, Ints]:
         """The dtype and shape of a result."""
         return self.kind, self.shape
 
@@ -287,7 +288,7 @@ def _locked(see: Callable[[Any], Any], x: Any) -> Any:
     return made
 
 
-def _axes(made: Layout, seen: Layout) -> tuple[int, ...] | None:
+def _axes(made: Layout, seen: Layout) -> Ints | None:
     """The axes by which one Layout becomes the other by permutation; None if there are none."""
     own, dims = ([*zip(x.shape, x.strides, strict=True)] for x in (made, seen))
     axes = tuple(own.index(dim) for dim in dims if dim in own)
@@ -295,9 +296,7 @@ def _axes(made: Layout, seen: Layout) -> tuple[int, ...] | None:
     return axes if found else None
 
 
-def _view(
-    shape: tuple[int, ...], offset: int, strides: tuple[int, ...], x: NDArray[Any]
-) -> NDArray[Any]:
+def _view(shape: Ints, offset: int, strides: Ints, x: NDArray[Any]) -> NDArray[Any]:
     """A view of the elements `offset` bytes after the first one of `x`."""
     if x.flags.c_contiguous:
         return np.ndarray(shape, x.dtype, x, offset, strides)

@@ -17,8 +17,9 @@ from ..operations.casts import ROUND_MODES
 from ..operations.scaling import Find, dequantize_operands, quantize_operands
 from ..runtime.ndarrays import is_a
 from ..shapes.layout import checked_shape
+from ..shapes.request import Ints
 
-Constant = tuple[str, tuple[int, ...], bytes]  # dtype, shape and elements (codes)
+Constant = tuple[str, Ints, bytes]  # dtype, shape and elements (codes)
 
 
 def constant(x: Any) -> Constant:
@@ -46,7 +47,7 @@ class ConversionStep(NamedTuple):
     conversion: Conversion
     operands: Operands | None = None
 
-    def repeated(self, shape: tuple[int, ...]) -> ConversionStep:
+    def repeated(self, shape: Ints) -> ConversionStep:
         """The same with one scale per element."""
         assert self.operands is not None
         scale, zero, each = self.operands.scale, self.operands.zero, self.operands.repeated
@@ -58,7 +59,7 @@ class Expected(NamedTuple):
     """The known facts of an array to convert."""
 
     dtype: DType
-    shape: tuple[int, ...]
+    shape: Ints
 
 
 def scaled(operands: Operands, kind: DType) -> tuple[Any, ...]:
@@ -69,7 +70,7 @@ def scaled(operands: Operands, kind: DType) -> tuple[Any, ...]:
 
 
 def cast_step(
-    kind: DType, shape: tuple[int, ...], name: str, saturate: bool, round_mode: str
+    kind: DType, shape: Ints, name: str, saturate: bool, round_mode: str
 ) -> ConversionStep:
     """The step of `cast`."""
     if round_mode not in ROUND_MODES or type(saturate) is not bool:
@@ -79,7 +80,7 @@ def cast_step(
 
 
 def dequantize_step(
-    kind: DType, shape: tuple[int, ...], scale: Any, zero: Any, blocks: Any, name: str
+    kind: DType, shape: Ints, scale: Any, zero: Any, blocks: Any, name: str
 ) -> ConversionStep:
     """The step of `dequantize`."""
     return _scaled_step(dequantize_operands, Expected(kind, shape), scale, zero, blocks, name)
@@ -87,7 +88,7 @@ def dequantize_step(
 
 def quantize_step(
     kind: DType,
-    shape: tuple[int, ...],
+    shape: Ints,
     scale: Any,
     zero: Any,
     blocks: Any,

@@ -15,7 +15,7 @@ from typing import Any
 from ..errors import AxisError, FormatError, ReshapeError, shape_text
 from .arithmetic import MAX_SIZE
 from .dims import merged
-from .request import integers
+from .request import Ints, integers
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,9 +258,7 @@ VIEWS = (
 
 
 @lru_cache(maxsize=4096)
-def _reshaped(
-    source: tuple[int, ...], strides: tuple[int, ...], bits: int, shape: tuple[int, ...]
-) -> tuple[int, ...] | None:
+def _reshaped(source: Ints, strides: Ints, bits: int, shape: Ints) -> Ints | None:
     """The canonical strides of `Layout.reshape`."""
     runs, made = merged(source, strides), list[int]()
     left, stride = 1, bits
@@ -281,7 +279,7 @@ _set_shape, _set_strides, _set_offset, _set_bits = (
 )
 
 
-def _unchecked(shape: tuple[int, ...], strides: tuple[int, ...], offset: int, bits: int) -> Layout:
+def _unchecked(shape: Ints, strides: Ints, offset: int, bits: int) -> Layout:
     """The Layout of canonical arguments, which are not checked."""
     layout = object.__new__(Layout)
     _set_shape(layout, shape)
@@ -304,7 +302,7 @@ def overflows(shape: Sequence[int]) -> bool:
     return prod(size for size in shape if size != 0) > MAX_SIZE
 
 
-def broadcast(*shapes: Sequence[int], asked_by: object) -> tuple[int, ...]:
+def broadcast(*shapes: Sequence[int], asked_by: object) -> Ints:
     """The broadcast shape. Raises ReshapeError for sizes that differ and are not 1.
 
     >>> broadcast((3, 1), (2, 1, 4), asked_by="doctest")
@@ -320,7 +318,7 @@ def broadcast(*shapes: Sequence[int], asked_by: object) -> tuple[int, ...]:
     return tuple(made)
 
 
-def checked_shape(values: Any, what: str, asked_by: str) -> tuple[int, ...]:
+def checked_shape(values: Any, what: str, asked_by: str) -> Ints:
     """The sizes (elements) of a shape; FormatError if one is negative or they exceed int64.
 
     >>> checked_shape([2, 3], "the shape", "doctest")
@@ -341,7 +339,7 @@ def permutation(
     asked_by: object = "permute_dims",
     name: str = "axes",
     negative: bool = True,
-) -> tuple[int, ...]:
+) -> Ints:
     """A permutation of all axes of a shape, counted from the front.
 
     Negative axes count from the end, if `negative` allows them.
@@ -358,9 +356,7 @@ def permutation(
     return order
 
 
-def squeezed(
-    shape: Sequence[int], axes: Sequence[int], asked_by: object = "squeeze"
-) -> tuple[int, ...]:
+def squeezed(shape: Sequence[int], axes: Sequence[int], asked_by: object = "squeeze") -> Ints:
     """The axes counted from the front. Raises ReshapeError unless all have size 1."""
     drop = normal_axes(axes, len(shape), asked_by)
     for i in drop:
@@ -377,9 +373,7 @@ def normal_axis(axis: int, ndim: int, asked_by: object, name: str = "axis") -> i
     return axis % ndim
 
 
-def normal_axes(
-    axes: Sequence[int], ndim: int, asked_by: object, name: str = "axis"
-) -> tuple[int, ...]:
+def normal_axes(axes: Sequence[int], ndim: int, asked_by: object, name: str = "axis") -> Ints:
     """`normal_axis` of several axes, which must differ; messages call them `name`."""
     normal = tuple([normal_axis(axis, ndim, asked_by, name) for axis in axes])
     if len(set(normal)) < len(normal):

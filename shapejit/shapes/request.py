@@ -19,6 +19,8 @@ MAX_INTS = 1024  # at most: a huge range or stride-0 array must not fill the mem
 # Not np.integer, which includes timedelta64.
 _INTEGERS = frozenset(np.dtype(code).type for code in np.typecodes["AllInteger"])
 _INT = {int}
+Ints = tuple[int, ...]  # sizes, strides or axes
+
 _BYTES = str | bytes | bytearray | memoryview
 
 
@@ -68,7 +70,7 @@ def request(
     return Request(dims, cancel, tokens, asked_by)
 
 
-def integers(values: Any, what: str, asked_by: object) -> tuple[int, ...]:
+def integers(values: Any, what: str, asked_by: object) -> Ints:
     """The ints of a sequence or of a 1-D integer array, with their values unchanged.
 
     Bools are refused, NumPy's integers accepted.
@@ -86,14 +88,14 @@ def integers(values: Any, what: str, asked_by: object) -> tuple[int, ...]:
     return tuple([integer(v, what, asked_by) for v in values])
 
 
-def plain_shape(shape: Any, what: str, asked_by: str) -> tuple[int, ...]:
+def plain_shape(shape: Any, what: str, asked_by: str) -> Ints:
     """`integers`, where an int is a shape of one dim."""
     if type(shape) is not tuple and isinstance(shape, int | np.integer):
         shape = (shape,)
     return integers(shape, what, asked_by)
 
 
-def one_or_several(values: Any, what: str, asked_by: str) -> tuple[int, ...]:
+def one_or_several(values: Any, what: str, asked_by: str) -> Ints:
     """The ints of a sequence or 1-D integer array of any length, or of a single int.
 
     >>> one_or_several(3, "repeats", "doctest"), one_or_several([1, 2], "repeats", "doctest")

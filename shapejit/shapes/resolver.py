@@ -23,11 +23,11 @@ from .arithmetic import (
     TARGET_OVERFLOW,
     resolve_dims,
 )
-from .request import Request, integers, plain_shape, request as requested
+from .request import Ints, Request, integers, plain_shape, request as requested
 
 
 @lru_cache(maxsize=4096)
-def target_shape(source: tuple[int, ...], request: Request) -> tuple[int, ...]:
+def target_shape(source: Ints, request: Request) -> Ints:
     """`resolve` without checks of its arguments, cached."""
     target = [0] * len(request.dims)
     status, at = resolve_dims(source, request.dims, request.cancel, target)
@@ -58,7 +58,7 @@ def resolve(source_shape: Sequence[int], request: Request | Sequence[int] | int)
     return target_shape(source, request)
 
 
-def _explain(source: tuple[int, ...], request: Request, status: int, at: int) -> ReshapeError:
+def _explain(source: Ints, request: Request, status: int, at: int) -> ReshapeError:
     """The ReshapeError for a status of `resolve_dims`, with a note on each dim concerned."""
     dims = request.dims
     tokens = request.tokens or tuple(0 if d == COPY_DIM else d for d in dims)
