@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from typing import Any, TypeVar, overload
 
 import numpy as np
@@ -84,7 +84,7 @@ def reshape_batch(tensors: Any, shapes: Any, *, copy: bool | None = None, out: A
     unready = execution.unready_copies()
     if resolve is None:
         unready = (array_structs.work_of(array_structs.RESOLVE_ALL),)
-    with by_numpy(*unready) if unready else nullcontext():
+    with by_numpy(*unready):
         given = keyed, names, shapes, copy, out
         results: Any = plain_batches.reshaped(items, *given, bool(unready))
         if results is None:
@@ -182,21 +182,9 @@ class _Batch:
             found, words = totals.tolist()
             self.dtypes = [self.items[first].dtype for first in firsts[:found].tolist()]
             self.plans = np.empty(words, np.int64)
-            fault = self._resolve_compiled(resolve)
-        verdicts = self.verdicts[: fault + 1]
-        asked = (verdicts == APART) | (verdicts == REFUSED)
-        if self.copy is False:
-            asked |= verdicts == COPY
-        for i in np.flatnonzero(asked).tolist():
-            self._check(i)
-        assert fault == count  # otherwise the check has raised
-
-    def _resolve_compiled(self, resolve: Callable[..., Any]) -> int:
-        """Let the kernel resolve the shapes; return the index of the first tensor it refuses."""
-        itemsizes = [0 if is_numpys(dtype) else dtype.itemsize for dtype in self.dtypes]
-        tokens = self.shapes.tokens
-        return int(
-            resolve(
+            itemsizes = [0 if is_numpys(dtype) else dtype.itemsize for dtype in self.dtypes]
+            tokens = self.shapes.tokens
+            fault = resolve(
                 self.items,
                 self.groups,
                 np.array([*itemsizes, 0], np.int64),
@@ -209,8 +197,14 @@ class _Batch:
                 self.plans,
                 self.starts,
                 np.empty((3, MAX_RANK), np.int64),
-            )
-        )
+            )  # the index of the first tensor that it refuses
+        verdicts = self.verdicts[: fault + 1]
+        asked = (verdicts == APART) | (verdicts == REFUSED)
+        if self.copy is False:
+            asked |= verdicts == COPY
+        for i in np.flatnonzero(asked).tolist():
+            self._check(i)
+        assert fault == count  # otherwise the check has raised
 
     def made(self) -> list[Any]:
         """The results, written to `outs` if given, after these are checked."""
@@ -261,23 +255,24 @@ class _Batch:
             dtype = self.dtypes[group]
             own = groups == group
             indices, firsts = which[own], starts[own]
-            rows = self._alike(indices, firsts, dtype, slab)
-            if rows is not None:
-                for i, row in zip(indices.tolist(), rows, strict=True):
-                    results[i] = row
-                continue
-            if ALIGN % dtype.itemsize:
-                for i, first in zip(indices.tolist(), firsts.tolist(), strict=True):
-                    dims = self.shapes.dims(i, self.targets)
-                    results[i] = np.ndarray(dims, dtype, slab.data, first)
-                continue
-            base = slab.view(dtype)
-            lows = firsts // dtype.itemsize
-            highs = lows + self.spans[indices, 1] // dtype.itemsize
-            for i, low, high in zip(indices.tolist(), lows.tolist(), highs.tolist(), strict=True):
-                results[i] = base[low:high]
-            for i in indices[self.ranks[indices] != 1].tolist():
-                results[i] = results[i].reshape(self.shapes.dims(i, self.targets))
+            rows: Any = self._alike(indices, firsts, dtype, slab)
+            if rows is None and ALIGN % dtype.itemsize:
+                places = zip(map(self._dims, indices.tolist()), firsts.tolist(), strict=True)
+                rows = [np.ndarray(dims, dtype, slab.data, first) for dims, first in places]
+            elif rows is None:
+                base, lows = slab.view(dtype), firsts // dtype.itemsize
+                highs = lows + self.spans[indices, 1] // dtype.itemsize
+                bounds = zip(lows.tolist(), highs.tolist(), strict=True)
+                rows = [base[low:high] for low, high in bounds]
+                others = np.flatnonzero(self.ranks[indices] != 1)
+                for k, i in zip(others.tolist(), indices[others].tolist(), strict=True):
+                    rows[k] = rows[k].reshape(self._dims(i))
+            for i, row in zip(indices.tolist(), rows, strict=True):
+                results[i] = row
+
+    def _dims(self, i: int) -> list[int]:
+        """The resolved shape of a tensor."""
+        return list(self.targets[self.shapes.starts[i] : self.shapes.starts[i + 1]].tolist())
 
     def _alike(
         self, which: Addresses, firsts: Addresses, dtype: np.dtype[Any], slab: NDArray[np.uint8]

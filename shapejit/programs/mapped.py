@@ -25,12 +25,13 @@ from ..planning import thresholds
 from ..runtime.kernels import called
 from ..runtime.launches import Addresses
 from ..runtime.ndarrays import MOST_DIMS, may_share_memory
-from ..shapes.arithmetic import MAX_SIZE
 from ..shapes.layout import Layout
 from ..shapes.request import Ints
 from .bulk_checks import SHAPE, are_alike, are_exact, may_fill
 from .sources import rows_of
 from .specialization import Specialization
+
+CHUNK_MAX_BYTES = 4 * 1024 * 1024  # bytes of a chunk of `imap`, read and written
 
 Groups = Sequence[tuple[Specialization, NDArray[np.intp]]]  # and the indices of arrays, ascending
 
@@ -75,13 +76,12 @@ def in_chunks(
     tensors: Iterator[Any],
     out: Any,
     most: int,
-    ahead: int,
-    dtype: DType,
+    dtype: DType | None,
 ) -> Iterator[Any]:
     """Yield the results of `run` (tensors, outputs, index of the first) chunk by chunk.
 
-    A chunk has at most `most` tensors. It ends when its sources have `ahead` bytes of `dtype`, and
-    before an output that overlaps an earlier one of the chunk.
+    A chunk has at most `most` tensors. It ends before an output that overlaps an earlier one of it,
+    and, if a `dtype` is given, when its sources have half of `CHUNK_MAX_BYTES`.
     """
     first = held = 0
     taken: list[Any] = []
@@ -105,10 +105,10 @@ def in_chunks(
                 pending.add(lent)
             outs.append(into)
         taken.append(x)
-        if ahead < MAX_SIZE:
+        if dtype is not None:
             held += dtype.nbytes(prod(getattr(x, "shape", ())))
         del x  # a source may live no longer than its chunk
-        if len(taken) == most or held >= ahead:
+        if len(taken) == most or held >= CHUNK_MAX_BYTES // 2:
             yield from results()
     yield from results()
 

@@ -30,13 +30,12 @@ from ..shapes.layout import Layout, checked_shape
 from ..shapes.request import integer
 from .columns import map_batches
 from .fuse import Fused, fused
-from .mapped import fill_outs, in_chunks, later_map, new_results, wanted_results
+from .mapped import CHUNK_MAX_BYTES, fill_outs, in_chunks, later_map, new_results, wanted_results
 from .ops import Op, checked_ops
 from .sources import check_source, checked_stack, fits, free_text, rows_of
 from .specialization import Specialization
 from .trace import Traced, traced
 
-CHUNK_MAX_BYTES = 4 * 1024 * 1024  # bytes of a chunk of `imap`, read and written
 CHUNK_MAX_TENSORS = 256  # tensors of a chunk
 
 _KNOWN_OUTS = np.ndarray, list  # the types of outputs that later calls know
@@ -369,7 +368,7 @@ class Program:
             raise DTypeError(f"out= must be a function of the index, not {type(out).__name__}")
         if is_array(tensors):
             tensors = rows_of(checked_stack(tensors, self.source_shape))
-        most, ahead = CHUNK_MAX_TENSORS, CHUNK_MAX_BYTES // 2 if self.fn is not None else MAX_SIZE
+        most, lengths = CHUNK_MAX_TENSORS, self.dtype if self.fn is not None else None
         if self.fn is None:
             each = self.dtype.nbytes(prod(self.source_shape)) + self.nbytes
             most = max(1, min(CHUNK_MAX_TENSORS, CHUNK_MAX_BYTES // max(each, 1)))
@@ -378,8 +377,8 @@ class Program:
             if not 1 <= most <= MAX_SIZE:
                 fault = f"chunk= must be at least 1, and an int64, not {chunk}"
                 raise ReshapeError(fault, asked_by="imap")
-            ahead = MAX_SIZE
-        return in_chunks(self._map, iter(tensors), out, most, ahead, self.dtype)
+            lengths = None
+        return in_chunks(self._map, iter(tensors), out, most, lengths)
 
     def _stack(self, stack: Any, out: Any) -> Any:
         """`map` of an array of stacked tensors."""

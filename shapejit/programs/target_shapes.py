@@ -51,10 +51,6 @@ class TargetShapes(NamedTuple):
         """The Request for a shape."""
         return array_request(self.shapes[index], ASKED_BY)
 
-    def dims(self, index: int, targets: Addresses) -> list[int]:
-        """The resolved shape of a tensor, among those of all."""
-        return list(targets[self.starts[index] : self.starts[index + 1]].tolist())
-
 
 def resolve_batch(source_shapes: Any, request: Request) -> NDArray[np.int64]:
     """Resolve one request for many source shapes: an int64 array, one row per tensor.
