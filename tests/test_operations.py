@@ -576,6 +576,14 @@ def test_repeated_small_copies_are_checked_like_the_first_one():
             sj.ascontiguous(x.T, out=wrong)
 
 
+def test_small_copies_of_dialects_are_not_taken_for_others():
+    x = np.arange(24, dtype=np.int32).reshape(4, 6).T
+    for _ in range(5):
+        assert sj.onnx.reshape(x, [0, 2, -1], copy=True).shape == (6, 2, 2)
+        assert sj.ascontiguous(x).shape == (6, 4)
+        assert sj.reshape(x, (-1,)).shape == (24,)
+
+
 @pytest.mark.parametrize(
     ("view", "slower"),
     [

@@ -92,16 +92,13 @@ def reshape_as(x: Array, request: Request, copy: bool | None, out: Array | None)
         if is_a(x, Tensor):
             return x.reshaped(request, copy, out)  # type: ignore[attr-defined,no-any-return]  # traced
         return with_native(x, reshape_as, out, request, copy)  # type: ignore[no-any-return]  # like x
-    given: Any = x
-    shape = target_shape(given.shape, request)
-    view: Any = _reshaped(given, shape) if out is None and copy is not True else None
-    if not outputs.wants_copy(view, given, request, copy, out):
+    shape = target_shape(x.shape, request)
+    view: Any = _reshaped(x, shape) if out is None and copy is not True else None
+    if not outputs.wants_copy(view, x, request, copy, out):
         return view  # type: ignore[no-any-return]  # like x
-    if type(x) is np.ndarray:
-        given = x[...]  # another thread may give `x` another shape
-    key = key_of(given, "reshape", shape)
-    done: Array | None = follow(key, given, out)
-    return copied(given, shape, out, key) if done is None else done
+    key = key_of(x, "reshape", shape) if type(x) is Tensor else None
+    done: Array | None = follow(key, x, out)
+    return copied(x, shape, out, key) if done is None else done
 
 
 def _reshaped(x: Any, shape: Ints) -> Any:
