@@ -51,10 +51,12 @@ _PICKLED = {
     "_tensor": "arrays.tensor",
 }
 
-_FUNCTIONS = {
+_OPERATIONS_WHERE = {
     name: f"operations.{row.function}" for name, row in _OPERATIONS.items() if row.function
 }
-_WHERE = _FUNCTIONS | {name: where for where, names in _NAMES.items() for name in names.split()}
+_WHERE = _OPERATIONS_WHERE | {
+    name: where for where, names in _NAMES.items() for name in names.split()
+}
 
 __all__ = sorted(_WHERE)
 

@@ -29,5 +29,5 @@ def takes_no_kernels(code):
     """Whether a process of usual patience runs code without a kernel, or what would load one."""
     end = "import sys, shapejit as sj; sys.exit(bool(sj.kernel_status() or found & {*sys.modules}))"
     command = [sys.executable, "-c", f"{code}\nfound = {{'numba', 'llvmlite'}}\n{end}"]
-    own = {name: value for name, value in os.environ.items() if name != patience.VARIABLE}
+    own = {name: value for name, value in os.environ.items() if name != patience.PATIENCE_VARIABLE}
     return subprocess.run(command, env=own).returncode == 0

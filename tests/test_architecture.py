@@ -196,11 +196,17 @@ SIZES = {
     "engine/patience": {"LOOKED_FOR", "_forced"},
     "planning/box_tables": {"MOST_STEP", "SHORT_RUN"},
     "planning/boxes": {"LEAST_CODES"},
-    "planning/casts": {"RUN", "SHUFFLED_RUNS", "VECTOR"},
+    "planning/casts": {"MAX_RUN_ELEMENTS", "MIN_VECTOR_RUN", "SHUFFLED_RUNS"},
     "planning/decode_plans": {"MOST_RUN"},
-    "planning/encode_plans": {"MOST_BLOCK"},
+    "planning/encode_plans": {"MAX_BLOCK"},
     "planning/planner": {"MOST_INTERLEAVED"},
-    "planning/shuffles": {"LEAST_MIXED", "MANY_BLOCKS", "MOST_MIXED", "MOST_VECTORS", "VECTOR"},
+    "planning/shuffles": {
+        "LEAST_MIXED",
+        "MANY_BLOCKS",
+        "MOST_MIXED",
+        "MOST_VECTORS",
+        "VECTOR_BYTES",
+    },
     "planning/units": {"MOST_UNIT", "WORTH"},
 }
 WIDEST = 64  # bits of an element that has a plan of its own, and bytes of a line

@@ -18,7 +18,7 @@ import shapejit as sj
 from shapejit.__main__ import main
 from shapejit.bench import comparison, measure, packed, peers, pipe, random_copies, suites, ttc
 from shapejit.bench.calls import COPIED_RESHAPES, RESHAPES
-from shapejit.bench.cases import MIB, OURS, Call, Copy, bits_of
+from shapejit.bench.cases import MIB, OURS, CallCase, Copy, bits_of
 from shapejit.bench.casts import Cast
 from shapejit.bench.worker import pattern
 
@@ -89,7 +89,7 @@ def test_a_result_that_differs_is_found():
     x = np.arange(6)
     ways = {OURS: lambda: x, "numpy": lambda: x.copy(), "wrong": lambda: x + 1, "none": id}
     ways["none"] = lambda: None
-    case = Call("calls", "x", ways.get)
+    case = CallCase("calls", "x", ways.get)
     assert comparison.prove(case, sj, ways)[:2] == (True, ["wrong"])
     assert comparison.prove(case, sj, {OURS: lambda: None, "numpy": lambda: x})[:2] == (False, [])
     shapes = {OURS: lambda: (12, 3), "same": lambda: [12, 3], "wrong": lambda: (1, 23)}

@@ -383,12 +383,12 @@ def test_verdicts(changes, noises, slower):
     assert slower is (found.change > max(0.1, found.noise))
     assert found.second == pytest.approx(found.first * (1 + found.change))
     if slower:
-        line = compare.text(compare.Found([found], [])).splitlines()[0]
+        line = compare.text(compare.Comparisons([found], [])).splitlines()[0]
         assert line.startswith("slower: a/x: 2 -> ")
         assert f"noise {found.noise:.0%}" in line
     inverse = compare.verdict("a/x", "memcpy", measured_as([1 / c for c in changes], noises))
     assert inverse.faster is slower
-    assert ("faster: a/x" in compare.text(compare.Found([inverse], []))) is slower
+    assert ("faster: a/x" in compare.text(compare.Comparisons([inverse], []))) is slower
 
 
 def test_the_mean_of_a_suite_is_geometric():
@@ -396,7 +396,7 @@ def test_the_mean_of_a_suite_is_geometric():
     found = [
         compare.Verdict(n, "", 2.0, 2 + 2 * c, 0.0, False, False, c) for n, c in changes.items()
     ]
-    lines = compare.text(compare.Found(found, [])).splitlines()
+    lines = compare.text(compare.Comparisons(found, [])).splitlines()
     assert lines[:2] == ["suite a: +10.0% in the mean of 2", "suite b: -50.0% in the mean of 1"]
 
 
@@ -458,7 +458,7 @@ def test_what_is_left_and_why():
     assert why(absent, absent, good).reason.startswith("the first commit lacks it")
     assert not why(bad, bad, bad).fails
     assert why(good, good, bad).fails
-    lines = compare.text(compare.Found([], [why(good, good, bad)])).splitlines()
+    lines = compare.text(compare.Comparisons([], [why(good, good, bad)])).splitlines()
     assert lines[0] == "not compared: a/x: fails on the second commit: ValueError: x"
 
 
@@ -492,7 +492,7 @@ def test_two_commits_are_compared_from_their_sources(clone, capsys):
 @pytest.mark.parametrize(("slower", "code"), [(True, 1), (False, 0)])
 def test_exit_codes(monkeypatch, capsys, slower, code):
     one = compare.Verdict("a/x", "time / memcpy's", 1.0, 1.5, 0.02, slower, False, 0.5)
-    monkeypatch.setattr(compare, "timed", lambda *_, **__: compare.Found([one], []))
+    monkeypatch.setattr(compare, "timed", lambda *_, **__: compare.Comparisons([one], []))
     assert compare.main(["HEAD", "HEAD"]) == code
     said = capsys.readouterr().out
     assert ("slower: a/x: 1 -> 1.5 time / memcpy's, +50%, noise 2%" in said) is slower
@@ -501,7 +501,7 @@ def test_exit_codes(monkeypatch, capsys, slower, code):
 @pytest.mark.parametrize(("fails", "code"), [(True, 1), (False, 2)])
 def test_nothing_compared_is_no_success(monkeypatch, capsys, fails, code):
     left = trials.Left("a/x", "fails on one commit", fails)
-    monkeypatch.setattr(compare, "timed", lambda *_, **__: compare.Found([], [left]))
+    monkeypatch.setattr(compare, "timed", lambda *_, **__: compare.Comparisons([], [left]))
     assert compare.main(["HEAD", "HEAD"]) == code
     assert "not compared: a/x" in capsys.readouterr().out
 

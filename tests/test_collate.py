@@ -267,7 +267,7 @@ for killer in (105, None):
 
 
 def test_nothing_is_left_of_shared_memory():
-    own = {name: value for name, value in os.environ.items() if name != patience.VARIABLE}
+    own = {name: value for name, value in os.environ.items() if name != patience.PATIENCE_VARIABLE}
     command = [sys.executable, "-c", PROGRAM]
     run = subprocess.run(command, capture_output=True, text=True, timeout=600, env=own)
     lines = ["died True", "True", "broke off True", "True", ""]

@@ -395,7 +395,7 @@ def test_a_tensor_that_is_read_in_bands_is_numpys(tmp_path_factory, axes, kind, 
     t = numbered(kind, (4, 3, 8, 5))
     words = ("permute", "x=" + ",".join(map(str, axes)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stored, "CONTIGUOUS", band)
+        patch.setattr(stored, "READ_BYTES", band)
         patch.setattr(pieces, "PIECE_BYTES", 32)
         plan(checkpoint(folder / "a", {"x": t}), words).write(folder / "b")
     wanted = elements_of(t).transpose(axes)
@@ -410,7 +410,7 @@ def test_permuted_tensors_are_read_once_where_they_are_joined(axis, tmp_path, mo
     x = np.random.default_rng(0).integers(0, 256, (256, 256), np.uint8)
     sj.save_file({"a": x, "b": x[::-1].copy()}, tmp_path / "a.safetensors")
     count, read = [], open_files.OpenFile.read
-    for module, name in ((planned, "PIECE_BYTES"), (pieces, "PIECE_BYTES"), (stored, "CONTIGUOUS")):
+    for module, name in ((planned, "PIECE_BYTES"), (pieces, "PIECE_BYTES"), (stored, "READ_BYTES")):
         monkeypatch.setattr(module, name, 4096)
     monkeypatch.setattr(
         open_files.OpenFile,

@@ -96,7 +96,7 @@ import numpy as np, shapejit as sj
 from shapejit.programs import warming
 from shapejit.builder import bundle
 x = np.zeros((1500, 2000), np.uint32)
-warming.ROWS = {"copies": lambda: iter([sj.ascontiguous(x.T)])}
+warming.WORK = {"copies": lambda: iter([sj.ascontiguous(x.T)])}
 bundle.build(*sys.argv[1:])
 """
 COPIED = """

@@ -79,7 +79,7 @@ os._exit(0)
 
 
 def test_a_slab_whose_process_is_ending(monkeypatch):
-    monkeypatch.setattr(shared_slabs, "ENDING", 600.0)
+    monkeypatch.setattr(shared_slabs, "EXIT_SECONDS", 600.0)
     with subprocess.Popen(
         [sys.executable, "-c", ENDING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as ending:

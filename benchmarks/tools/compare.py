@@ -43,7 +43,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Found:
+class Comparisons:
     """What was compared, and what could not be."""
 
     verdicts: list
@@ -84,7 +84,7 @@ def verdict(case, baseline, trials, worse=WORSE):
 
 
 def timed(cases, sources, tell=lambda case: None, worse=WORSE):
-    """What is Found: what seems to differ is looked at again, in new processes."""
+    """The Comparisons of all cases: what seems to differ is looked at again, in new processes."""
     verdicts, hindered = {}, {}
     for times, fresh in ((TRIALS, False), (AGAIN, True)):
         trials, more = measured(cases, sources, times, fresh, tell)
@@ -94,7 +94,9 @@ def timed(cases, sources, tell=lambda case: None, worse=WORSE):
         cases = {
             case: cases[case] for case in trials if abs(log(1 + verdicts[case].change)) > differ
         }
-    return Found([v for case, v in verdicts.items() if case not in hindered], [*hindered.values()])
+    return Comparisons(
+        [v for case, v in verdicts.items() if case not in hindered], [*hindered.values()]
+    )
 
 
 def means(verdicts):

@@ -183,7 +183,7 @@ def _operator(name: str, function: Callable[..., Any]) -> type[Operator]:
     return type(name, (Operator,), {"function": staticmethod(function), "__doc__": about})
 
 
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
+_ONE_TO_ONE: dict[str, Callable[..., Any]] = {
     "Cast": cast,
     "CastLike": cast_like,
     "CenterCropPad": dialect.center_crop_pad,
@@ -208,5 +208,5 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 # For `ReferenceEvaluator(model, new_ops=OPS)`, with models of every opset.
 OPS: tuple[type[Operator], ...] = (
-    Pad, Split, *(_operator(name, function) for name, function in _FUNCTIONS.items()),
+    Pad, Split, *(_operator(name, function) for name, function in _ONE_TO_ONE.items()),
 )  # fmt: skip

@@ -20,9 +20,9 @@ import numpy as np
 from ..arrays.buffers import Bytes
 from ..runtime.system import shared_pages
 
-LINE = 64  # bytes in front, one per receiver
+RECEIVERS = 64  # bytes in front, one per receiver
 IDLE_SLABS_MAX = 4  # slabs that are kept while nobody uses them
-ENDING = 5.0  # seconds that a process may take to end once its files are closed
+EXIT_SECONDS = 5.0  # seconds that a process may take to end once its files are closed
 
 
 class Sent(NamedTuple):
@@ -42,18 +42,18 @@ class Slab:
         self.nbytes = nbytes
         self._file = os.memfd_create("shapejit")
         weakref.finalize(self, os.close, self._file)
-        os.ftruncate(self._file, LINE + nbytes)
-        self._map = mmap.mmap(self._file, LINE + nbytes)
+        os.ftruncate(self._file, RECEIVERS + nbytes)
+        self._map = mmap.mmap(self._file, RECEIVERS + nbytes)
         self._lent: weakref.ref[Bytes] | None = None
 
     @property
     def free(self) -> bool:
         """Whether nobody uses the memory, here or elsewhere."""
-        return (self._lent is None or self._lent() is None) and not any(self._map[:LINE])
+        return (self._lent is None or self._lent() is None) and not any(self._map[:RECEIVERS])
 
     def memory(self, nbytes: int) -> Bytes:
         """The first bytes; the slab is in use for as long as they, or views of them, are."""
-        made = np.frombuffer(self._map, np.uint8, nbytes, LINE)
+        made = np.frombuffer(self._map, np.uint8, nbytes, RECEIVERS)
         self._lent = weakref.ref(made)
         return made
 
@@ -63,12 +63,12 @@ class Slab:
         From now on the slab is in use until that process has dropped the memory. This one
         has to live until the other one has received it.
         """
-        receiver = bytes(self._map[:LINE]).find(0)
+        receiver = bytes(self._map[:RECEIVERS]).find(0)
         if receiver < 0:
             return None
         self._map[receiver] = 1
         inode = os.fstat(self._file).st_ino
-        return Sent(os.getpid(), self._file, inode, LINE + self.nbytes, receiver)
+        return Sent(os.getpid(), self._file, inode, RECEIVERS + self.nbytes, receiver)
 
 
 def received(sent: Sent) -> Bytes:
@@ -85,7 +85,7 @@ def received(sent: Sent) -> Bytes:
         mapped = shared_pages(descriptor, sent.nbytes)
     finally:
         os.close(descriptor)
-    made = np.frombuffer(mapped, np.uint8, sent.nbytes - LINE, LINE)
+    made = np.frombuffer(mapped, np.uint8, sent.nbytes - RECEIVERS, RECEIVERS)
     weakref.finalize(made, mapped.__setitem__, sent.receiver, 0).atexit = False
     return made
 
@@ -103,7 +103,7 @@ def _await_end(process: int) -> None:
     try:
         poll = select.poll()
         poll.register(ends, select.POLLIN)
-        poll.poll(1000 * ENDING)
+        poll.poll(1000 * EXIT_SECONDS)
     finally:
         os.close(ends)
 

@@ -189,7 +189,7 @@ def call_with(function: Callable[..., Any], x: Any, out: Any, *rest: Any) -> Any
     return call(function, (x, out, *rest), {}, out)
 
 
-_NATIVE = frozenset((np.ndarray, Tensor))
+NATIVE = frozenset((np.ndarray, Tensor))
 
 
 def sees_native_arrays(function: Callable[P, R]) -> Callable[P, R]:
@@ -201,7 +201,7 @@ def sees_native_arrays(function: Callable[P, R]) -> Callable[P, R]:
     def call_with_any_array(*args: Any, **named: Any) -> Any:
         if args:
             x = args[0]
-            if type(x[0] if type(x) in (list, tuple) and x else x) in _NATIVE:
+            if type(x[0] if type(x) in (list, tuple) and x else x) in NATIVE:
                 return function(*args, **named)
         if not args and names[0] in named:
             args = (named.pop(names[0]),)

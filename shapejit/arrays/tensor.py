@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Array = TypeVar("Array", NDArray[Any], "Tensor")
 
 # The operators that a Tensor refuses, and their methods.
-_OPERATORS = {
+_PYTHON_OPERATORS = {
     "+": "add radd pos", "-": "sub rsub neg", "*": "mul rmul", "@": "matmul rmatmul",
     "/": "truediv rtruediv", "//": "floordiv rfloordiv", "%": "mod rmod", "**": "pow rpow",
     "divmod()": "divmod rdivmod", "<<": "lshift rlshift", ">>": "rshift rrshift",
@@ -333,7 +333,7 @@ def _refusal(operator: str) -> Callable[..., Any]:
 
 # Without these methods Python would compare identities for `==`, and any tensor with a length above
 # 0 would be true. The hash stays that of the identity.
-for _operator, _names in _OPERATORS.items():
+for _operator, _names in _PYTHON_OPERATORS.items():
     for _name in _names.split():
         setattr(Tensor, f"__{_name}__", _refusal(_operator))
 

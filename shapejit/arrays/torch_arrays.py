@@ -21,9 +21,9 @@ from . import dlpack
 from .libraries import Library, Native
 from .tensor import Tensor, asarray
 
-_CODES = {8: torch.uint8, 16: torch.int16, 32: torch.int32}  # NumPy has them, too; by bits
+_TORCH_INTS = {8: torch.uint8, 16: torch.int16, 32: torch.int32}  # NumPy has them, too; by bits
 _NUMPY_CODES = {8: np.uint8, 16: np.int16, 32: np.int32}
-_PAIRS = torch.float4_e2m1fn_x2 if hasattr(torch, "float4_e2m1fn_x2") else None
+_FLOAT4_PAIRS = torch.float4_e2m1fn_x2 if hasattr(torch, "float4_e2m1fn_x2") else None
 
 # Dtypes that NumPy lacks: the torch dtype and then the NumPy dtype to view them as.
 _SEEN: dict[torch.dtype, tuple[torch.dtype, np.dtype[Any]]] = {}
@@ -34,7 +34,7 @@ for _row in table.all():
         continue
     _TORCH[_row.numpy] = _kind
     if _row.numpy.isbuiltin != 1:
-        _SEEN[_kind] = _CODES[_row.bits], _row.numpy
+        _SEEN[_kind] = _TORCH_INTS[_row.bits], _row.numpy
 
 
 def _enter(x: Any) -> Native:
@@ -49,7 +49,7 @@ def _enter(x: Any) -> Native:
         if kind in _SEEN:
             codes, seen = _SEEN[kind]
             entered: Native = x.view(codes).numpy().view(seen)
-        elif kind is _PAIRS:
+        elif kind is _FLOAT4_PAIRS:
             entered = Tensor(*dlpack.borrow(x))
         else:
             entered = x.numpy()

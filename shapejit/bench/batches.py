@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from .cases import (
     MIB,
     OURS,
-    Call,
+    CallCase,
     Case,
     Ints,
     Look,
@@ -143,7 +143,7 @@ def _images(sj: Any, nbytes: int) -> Ways:
     return {OURS: ours, "numpy": partial(_loop, slab, images, fill)}
 
 
-def batches() -> tuple[Call, ...]:
+def batches() -> tuple[CallCase, ...]:
     """Many tensors at once, beside loops of NumPy."""
     moved: dict[str, tuple[Make, int]] = {
         "map-10000x4KiB": (partial(mapped, (4, 64, 8), (1, 0, 2), "bfloat16"), 10_000 * 4 * KIB),
@@ -161,8 +161,8 @@ def batches() -> tuple[Call, ...]:
         "resolve-array": partial(_shapes, False),
         "warmup": _warm,
     }
-    made = [Call("batch", name, make, nbytes, True) for name, (make, nbytes) in moved.items()]
-    made.append(Call("batch", "map-4KiB-packed", _map_packed, 32 * MIB, True, _unpacked))
+    made = [CallCase("batch", name, make, nbytes, True) for name, (make, nbytes) in moved.items()]
+    made.append(CallCase("batch", "map-4KiB-packed", _map_packed, 32 * MIB, True, _unpacked))
     return (*made, *rows("batch", others, 32 * MIB))
 
 
@@ -182,9 +182,9 @@ def busy() -> tuple[Case, ...]:
     join = Join("busy", "", "float32", (4096, 256), work="concat", count=16)
     return (
         *cases,
-        Call("busy", "concat-16x4MiB", partial(ways_of, join), 64 * MIB),
-        Call("busy", "reshape-out", partial(unlike, 1, True), 16 * MIB),
-        Call("busy", "map-64x256KiB", partial(mapped, (256, 256), (1, 0), "float32"), 16 * MIB),
+        CallCase("busy", "concat-16x4MiB", partial(ways_of, join), 64 * MIB),
+        CallCase("busy", "reshape-out", partial(unlike, 1, True), 16 * MIB),
+        CallCase("busy", "map-64x256KiB", partial(mapped, (256, 256), (1, 0), "float32"), 16 * MIB),
     )
 
 

@@ -11,7 +11,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .cases import MIB, OURS, Call, Ints, Look, Make, Read, Ways, assigned, filled, permuted, rows
+from .cases import (
+    MIB,
+    OURS,
+    CallCase,
+    Ints,
+    Look,
+    Make,
+    Read,
+    Ways,
+    assigned,
+    filled,
+    permuted,
+    rows,
+)
 from .worker import pattern
 
 # The arguments of an expression, of about so many bytes.
@@ -39,7 +52,7 @@ COPIED_RESHAPES: dict[str, tuple[NDArray[Any], Ints]] = {
     "flipped-rows": (_SQUARE[:, ::-1], (4096,)),
 }
 
-LOOKS: dict[str, Expression] = {
+VIEW_CALLS: dict[str, Expression] = {
     "permute_dims": lambda m, x: m.permute_dims(x, (2, 0, 1)),
     "flip": lambda m, x: m.flip(x, axis=1),
     "rot90": lambda m, x: m.rot90(x),
@@ -120,14 +133,14 @@ def _program(name: str, sj: Any, nbytes: int) -> Ways:
     return {OURS: lambda: program(x, out=out), "numpy": partial(assigned, out, seen)}
 
 
-def calls() -> tuple[Call, ...]:
+def calls() -> tuple[CallCase, ...]:
     """What takes microseconds: views, shapes resolved, dtypes looked up, small programs."""
     table: dict[str, Make] = {}
     reads: dict[str, Read] = {"dtypes": lambda sj, made: [kind.name for kind in made]}
     for kind, tensor in (("ndarray", False), ("tensor", True)):
         for name, row in RESHAPES.items():
             table[f"reshape-{name}/{kind}"] = partial(_reshape, *row, tensor)
-        for name, look in LOOKS.items():
+        for name, look in VIEW_CALLS.items():
             table[f"{name}/{kind}"] = partial(_look, look, tensor)
     for dialect in _REQUESTS:
         for call in ("request", "resolve", "resolve-unseen"):
@@ -233,6 +246,6 @@ _FUNCTIONS: dict[str, Make] = {
 }
 
 
-def functions() -> tuple[Call, ...]:
+def functions() -> tuple[CallCase, ...]:
     """What makes arrays, or compares them, beside NumPy's function of that name."""
     return tuple(rows("functions", _FUNCTIONS, 32 * MIB))

@@ -69,7 +69,7 @@ class Case(ABC):
 
 
 @dataclass(frozen=True)
-class Call(Case):
+class CallCase(Case):
     """A case whose ways one function makes, `make(sj, nbytes)`, of about so many bytes.
 
     `read(sj, made)` is its `result`, where that is not what the ways return.
@@ -188,14 +188,16 @@ class Copy(Case):
 
 def rows(
     group: str, table: Mapping[str, Make], nbytes: int = 0, reads: Mapping[str, Read] | None = None
-) -> list[Call]:
+) -> list[CallCase]:
     """The cases of a table."""
     found = reads or {}
-    return [Call(group, name, make, nbytes, read=found.get(name)) for name, make in table.items()]
+    return [
+        CallCase(group, name, make, nbytes, read=found.get(name)) for name, make in table.items()
+    ]
 
 
 def ways_of(case: Case, sj: Any, nbytes: int) -> Ways:
-    """The ways of a case of about so many bytes: for a Call by another name."""
+    """The ways of a case of about so many bytes: for a CallCase by another name."""
     return case.scaled(nbytes / case.moved).ways(sj)
 
 

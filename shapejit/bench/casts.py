@@ -78,7 +78,7 @@ class Cast(Copy):
         return ((x.astype(np.float32) - zero) * scale).astype(self.target)
 
 
-_NARROW = (
+_NARROW_DTYPES = (
     "float8_e4m3fn",
     "float8_e5m2",
     "float6_e2m3fn",
@@ -88,11 +88,11 @@ _NARROW = (
     "uint8",
 )
 _SHAPES = {2: (8192, 4096), 4: (300, 224, 224, 3)}  # by the number of dims
-_FLOATS = ("float32", "bfloat16")
+_FLOAT_DTYPES = ("float32", "bfloat16")
 _BOTH_WIDE = [("float32", "bfloat16"), ("bfloat16", "float32")]
 _PAIRS = [
     *_BOTH_WIDE, ("float32", "float16"), ("float16", "float32"),
-    *product(_NARROW, _FLOATS), *product(_FLOATS, _NARROW),
+    *product(_NARROW_DTYPES, _FLOAT_DTYPES), *product(_FLOAT_DTYPES, _NARROW_DTYPES),
 ]  # fmt: skip
 _TRANSPOSED = [
     *_BOTH_WIDE, ("float8_e4m3fn", "bfloat16"), ("float32", "float8_e4m3fn"),

@@ -22,7 +22,7 @@ from .peers import Peer
 from .suites import BUSY, all_ways
 from .worker import CHECKED, UNCHECKED
 
-_DISTURBED = 1.1  # on a quiet machine more threads are faster, or bandwidth makes them equal
+_DISTURBED_FROM = 1.1  # on a quiet machine more threads are faster, or bandwidth makes them equal
 ONE_THREAD = "memcpy of one thread"
 # Seconds of a turn beside other programs: several slices of the scheduler's, of 3 ms each, so
 # that they take their part of every turn, and not the whole of one and nothing of the next.
@@ -55,7 +55,7 @@ class Measured:
         ratios say little. The reverse does not hold: False proves no silence.
         """
         alone = self.seconds.get(ONE_THREAD, 0)
-        return alone > 0 and self.seconds["memcpy"] > _DISTURBED * alone
+        return alone > 0 and self.seconds["memcpy"] > _DISTURBED_FROM * alone
 
     def over(self, way: str) -> float | None:
         """Our time / the time of `way`: 1 is as fast as it, 2 takes twice as long."""

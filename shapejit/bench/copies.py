@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .cases import Copy, Ints, Look
-from .workloads import LARGE
+from .workloads import OUT_OF_CACHE_BYTES
 
 
 def views() -> tuple[Copy, ...]:
@@ -77,7 +77,7 @@ def odd() -> tuple[Copy, ...]:
     for shape, axes, dtype, shift in table:
         name = "x".join(map(str, shape)) + "-" + "".join(map(str, axes))
         name += f"+{shift}/{dtype}" if shift else f"/{dtype}"
-        cases.append(Copy("odd", name, dtype, shape, axes, shift=shift).batched(LARGE))
+        cases.append(Copy("odd", name, dtype, shape, axes, shift=shift).batched(OUT_OF_CACHE_BYTES))
     return tuple(cases)
 
 

@@ -37,7 +37,7 @@ from .cases import OURS, Case, Copy, Ints
 from .casts import Cast
 from .comparison import measure
 from .packed import Packed
-from .schemes import Decoded
+from .schemes import DecodedWeight
 
 BYTES = 256 * 1024 * 1024  # of the codes of all weights
 COPIED_BYTES = 4 * 1024 * 1024  # bytes of each tensor that is copied beside NumPy
@@ -164,7 +164,9 @@ def _cases() -> dict[str, Case]:
     rows = max(1, COPIED_BYTES // columns // _BLOCK) * _BLOCK
     bf16, fp4, fp8 = "bfloat16", "float4_e2m1fn", "float8_e4m3fn"
     return {
-        "decode FP8 with block scales to bfloat16": Decoded("demo", _SCHEME.name, (rows, columns)),
+        "decode FP8 with block scales to bfloat16": DecodedWeight(
+            "demo", _SCHEME.name, (rows, columns)
+        ),
         f"transpose {bf16}": Copy("demo", bf16, bf16, (COPIED_BYTES // 2048, 1024), (1, 0)),
         f"transpose {fp4}, packed": Packed("demo", fp4, fp4, (COPIED_BYTES // 512, 1024), (1, 0)),
         f"cast float32 to {fp8}": Cast(

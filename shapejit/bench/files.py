@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from .cases import MIB, OURS, Call, Look, Make, Read, Ways, filled, rows
+from .cases import MIB, OURS, CallCase, Look, Make, Read, Ways, filled, rows
 from .plain_schemes import DECODED
 
 
@@ -74,7 +74,7 @@ def _data(sj: Any, path: Path) -> bytes:
 
 
 # What the command is asked for, and NumPy, of the array or of its stored parts.
-_RULES: dict[str, tuple[tuple[str, str], Look]] = {
+_CONVERSIONS: dict[str, tuple[tuple[str, str], Look]] = {
     "rename": (("rename", r"s/w\.(.*)/v.\1/"), lambda x: x),
     "permute": (("permute", ".*=1,0"), lambda x: np.ascontiguousarray(x.T)),
     "cast": (("cast", ".*=F16"), lambda x: x.astype(np.float16)),
@@ -85,7 +85,7 @@ _RULES: dict[str, tuple[tuple[str, str], Look]] = {
 def _convert(rule: str, sj: Any, nbytes: int, folder: Path) -> Ways:
     """A folder of a file."""
     x = filled((max(1, nbytes // (128 * 4096)) * 128, 1024), np.int16).astype(np.float32)
-    words, by_numpy = _RULES[rule]
+    words, by_numpy = _CONVERSIONS[rule]
     stored: Any = x
     parts = {"w.weight": x}
     if rule == "to-bf16":
@@ -103,13 +103,13 @@ def _convert(rule: str, sj: Any, nbytes: int, folder: Path) -> Ways:
     return {OURS: ours, "numpy": lambda: _saved(folder, by_numpy(stored))}
 
 
-def files() -> tuple[Call, ...]:
+def files() -> tuple[CallCase, ...]:
     """Files read and written, and folders converted."""
     table: dict[str, Callable[[Any, int, Path], Ways]] = {
         "load/npz": _load,
         "save/npy": partial(_save, ".npy"),
         "save/safetensors": partial(_save, ".safetensors"),
-        **{f"convert/{rule}": partial(_convert, rule) for rule in _RULES},
+        **{f"convert/{rule}": partial(_convert, rule) for rule in _CONVERSIONS},
     }
     made: dict[str, Make] = {name: partial(_folder, ways) for name, ways in table.items()}
     reads: dict[str, Read] = dict.fromkeys(made, _data) | {"load/npz": _arrays}
@@ -148,7 +148,7 @@ def _process(statement: str, sj: Any, nbytes: int) -> Ways:
     return {OURS: partial(_run, command), "import numpy": theirs, "cold": cold}
 
 
-def processes() -> tuple[Call, ...]:
+def processes() -> tuple[CallCase, ...]:
     """What a new process waits for."""
     table: dict[str, Make] = {name: partial(_process, code) for name, code in STATEMENTS.items()}
     return tuple(rows("first-call", table))

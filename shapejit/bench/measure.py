@@ -12,7 +12,7 @@ from time import perf_counter
 Clock = Callable[[int], float]
 
 _FEWEST = 3  # rounds of a way that has used its time up
-_LIMIT = 1.0  # seconds for all rounds of one way that is slow
+_SLOW_SECONDS = 1.0  # seconds for all rounds of one way that is slow
 _TRIED = 3  # more calls before the first round, at most
 _SLOW, _FASTER = 0.02, 1.5  # seconds from which, and times as fast as the one before that
 # How long OpenMP's threads wait busily after a parallel loop: GNU's in turns of theirs
@@ -56,7 +56,7 @@ def samples(
         # None always follows the same one, nor meets what else runs here in the same phase.
         for name in order.sample(list(clocks), len(clocks)):
             run = clocks[name]
-            if played < max(_FEWEST, int(_LIMIT / fastest[name])):
+            if played < max(_FEWEST, int(_SLOW_SECONDS / fastest[name])):
                 calls = max(1, min(100_000, int(seconds / fastest[name])))
                 duration = run(calls) / calls
                 times[name].append(duration)
@@ -72,7 +72,7 @@ def _tried(run: Clock) -> float:
     """
     once = spent = run(1)
     for _ in range(_TRIED):  # more is compiled for what comes again, and kept
-        if once >= _LIMIT or spent >= 2 * _LIMIT:
+        if once >= _SLOW_SECONDS or spent >= 2 * _SLOW_SECONDS:
             break
         before, once = once, run(1)
         spent += once

@@ -18,7 +18,9 @@ from typing import Any
 import numpy as np
 
 PAGE = 4096
-LOOKS = 20_000  # for a copy, before a thread sleeps: about 1 ms, as OpenMP's threads are told to
+SPINS_BEFORE_SLEEP = (
+    20_000  # for a copy, before a thread sleeps: about 1 ms, as OpenMP's threads are told to
+)
 # Words 0, 8 and 16 of the state, each in a cache line of its own: how many copies were begun, how
 # many threads have done their part of the last one, and where the table of parts is.
 # A part is a row of the table: target, source, bytes. `serve` does that of a thread when a copy is
@@ -105,7 +107,7 @@ def _native() -> dict[str, Any]:
     code = CODE.format(
         declared=PAUSE.replace("call", "declare") if x86 else "",
         pause=PAUSE if x86 else "",
-        looks=LOOKS,
+        looks=SPINS_BEFORE_SLEEP,
         forever=2**63 - 1,
     )
     builder = binding.JITLibraryBuilder().add_ir(code).add_current_process()

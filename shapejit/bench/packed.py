@@ -96,9 +96,9 @@ def packed_by_numpy(codes: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
     return words.view(np.uint8).reshape(words.size, -1)[:, : word // 8].reshape(-1)[:nbytes]
 
 
-_LAYOUTS = ("heads-split", "nchw-to-nhwc", "patchify", "kv-cache")
+_WORKLOAD_NAMES = ("heads-split", "nchw-to-nhwc", "patchify", "kv-cache")
 _PLANE = (16384, 8192)
-_IMAGES = (900, 224, 224, 3)
+_IMAGE_SHAPE = (900, 224, 224, 3)
 
 _TRANSPOSED: tuple[tuple[str, tuple[tuple[int, int], ...]], ...] = (
     ("int4", ((16384, 8192), (8192, 28672), (151936, 3584))),
@@ -117,7 +117,7 @@ _VIEWS: tuple[tuple[str, Ints, Look], ...] = (
     ("flip-both", _PLANE, lambda t: t[::-1, ::-1]),
     ("slice-step2", (16384, 16384), lambda t: t[:, ::2]),
     ("slice-rows", (32768, 8192), lambda t: t[::2]),
-    ("channels-reversed", _IMAGES, lambda t: t[..., ::-1]),
+    ("channels-reversed", _IMAGE_SHAPE, lambda t: t[..., ::-1]),
 )
 
 
@@ -133,14 +133,14 @@ def _cases() -> Iterator[Packed]:
             yield Packed(GROUP, f"transposed-{shape[0]}x{shape[1]}/{kind}", kind, shape, (1, 0))
     for kind in ("int4", "float4_e2m1fn"):
         for workload in workloads.WORKLOADS:
-            for sizes in workload.shapes if workload.name in _LAYOUTS else ():
+            for sizes in workload.shapes if workload.name in _WORKLOAD_NAMES else ():
                 name = f"{workload.name}-{'x'.join(map(str, sizes))}/{kind}"
                 yield Packed(GROUP, name, kind, sizes, workload.axes).batched(NBYTES)
         for number in ttc.SUBSET:
             yield Packed(GROUP, f"ttc-{number:02}/{kind}", kind, *ttc.CASES[number - 1])
     for name, sizes, look in _VIEWS:
         yield Packed(GROUP, f"{name}/int4", "int4", sizes, look=look)
-    yield Packed(GROUP, "channels-first/int4", "int4", _IMAGES, (0, 3, 1, 2))
+    yield Packed(GROUP, "channels-first/int4", "int4", _IMAGE_SHAPE, (0, 3, 1, 2))
     yield Packed(GROUP, "concat-odd/int4", "int4", (16384, 8195), look=_odd_parts)
     for work in ("pack", "unpack"):
         for kind, size in (("int4", 2**27), ("int2", 2**28), ("float6_e2m3fn", 3 * 2**25)):

@@ -24,7 +24,7 @@ from typing import Any
 TIMEOUT = 600  # seconds for one reply
 # After a turn threads still wait busily (see `measure.wait_shortly`), on the next one's cores.
 REST = 0.005
-_GROUPS = hasattr(os, "killpg")
+_PROCESS_GROUPS = hasattr(os, "killpg")
 
 
 class Process:
@@ -46,7 +46,7 @@ class Process:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL if quiet else None,
-            process_group=0 if _GROUPS else None,
+            process_group=0 if _PROCESS_GROUPS else None,
         )
 
     @property
@@ -83,7 +83,7 @@ class Process:
 
     def close(self) -> None:
         """End the process, whatever it is doing, and those that it started, as OpenVINO does."""
-        if _GROUPS:
+        if _PROCESS_GROUPS:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
         self._process.kill()

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .packed import unpacked_by_numpy
-from .repacks import LOOKS
+from .repacks import NIBBLE_VIEWS
 
 Numbers = NDArray[np.float32]
 Parts = Mapping[str, NDArray[Any]]
@@ -22,7 +22,7 @@ FLOAT4 = np.concatenate([_MAGNITUDES, -_MAGNITUDES])
 def codes_of(packed: NDArray[Any], rows: int, columns: int, look: str = "lsb") -> NDArray[np.uint8]:
     """4-bit codes, in the order that a packing format gives them."""
     raw = packed.view(np.uint8).reshape(-1)
-    codes = LOOKS[look](unpacked_by_numpy(raw, 4, 2 * raw.size), rows, columns)
+    codes = NIBBLE_VIEWS[look](unpacked_by_numpy(raw, 4, 2 * raw.size), rows, columns)
     return codes.reshape(rows, columns)
 
 

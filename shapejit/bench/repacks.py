@@ -38,7 +38,7 @@ def _halves(x: Nibbles, rows: int, columns: int) -> Nibbles:
 
 
 # How NumPy sees the nibbles of a stored array, low ones first, as rows (out) of columns (in).
-LOOKS: dict[str, Callable[[Nibbles, int, int], Nibbles]] = {
+NIBBLE_VIEWS: dict[str, Callable[[Nibbles, int, int], Nibbles]] = {
     **dict.fromkeys(
         ["lsb", "awq:gemv", "onnx:matmulnbits", "compressed-tensors", "gpt-oss:blocks"],
         lambda x, rows, columns: x.reshape(rows, columns),
@@ -80,8 +80,10 @@ class Repack(Copy):
         def by_numpy() -> NDArray[np.uint8]:
             codes = unpacked_by_numpy(raw, 4, 2 * raw.size)
             made = np.zeros(2 * nbytes, np.uint8)
-            into = LOOKS[target](made, *self.shape)
-            into[...] = LOOKS[source](codes, *self.shape).reshape(self.shape).reshape(into.shape)
+            into = NIBBLE_VIEWS[target](made, *self.shape)
+            into[...] = (
+                NIBBLE_VIEWS[source](codes, *self.shape).reshape(self.shape).reshape(into.shape)
+            )
             return packed_by_numpy(made, 4)
 
         return {OURS: partial(sj.repack, base, out=out, **words), "numpy": by_numpy}

@@ -18,7 +18,7 @@ from .worker import pattern
 
 GROUP, ENCODING = "schemes", "encode"
 WITHOUT = "without kernels"  # what a call does before its kernels are ready, by NumPy
-_ROWS = 128  # what rows of all schemes are multiples of; columns are of 512
+_ROW_MULTIPLE = 128  # what rows of all schemes are multiples of; columns are of 512
 
 # Bits of an element of a weight, with its scales.
 DECODED_BITS = {
@@ -56,7 +56,7 @@ ENCODED_BITS = {
     "gguf:q4_0": 4.5,
     "gguf:q8_0": 8.5,
 }
-_SETTINGS: dict[str, dict[str, Any]] = {
+_ENCODE_SETTINGS: dict[str, dict[str, Any]] = {
     "int4:compressed-tensors": {"group_size": 32},
     "gptq": {"symmetric": False},
     "awq": {"symmetric": False},
@@ -77,8 +77,8 @@ class Weight(Case):
 
     def scaled(self, factor: float) -> Case:
         """About `factor` times the rows, or columns as well where few rows are left."""
-        rows = max(_ROWS, round(self.shape[0] * factor / _ROWS) * _ROWS)
-        return replace(self, shape=(rows, self.shape[1] if rows > _ROWS else 512))
+        rows = max(_ROW_MULTIPLE, round(self.shape[0] * factor / _ROW_MULTIPLE) * _ROW_MULTIPLE)
+        return replace(self, shape=(rows, self.shape[1] if rows > _ROW_MULTIPLE else 512))
 
     def numbers(self) -> NDArray[np.float32]:
         """The numbers of the weight: rows that repeat."""
@@ -86,7 +86,7 @@ class Weight(Case):
         return np.tile(x, (self.shape[0] // 32, 1))
 
 
-class Decoded(Weight):
+class DecodedWeight(Weight):
     """A stored weight, decoded to bfloat16."""
 
     bits = DECODED_BITS
@@ -98,7 +98,7 @@ class Decoded(Weight):
             raw = pattern(int(rows * columns * self.bits[self.name]) // 8) & np.uint8(0x3B)
             parts = {"weight": raw.reshape(rows, -1)}  # of float16, too, small numbers only
         else:
-            parts = scheme.encode(self.numbers(), **_SETTINGS.get(self.name, {}))
+            parts = scheme.encode(self.numbers(), **_ENCODE_SETTINGS.get(self.name, {}))
         ours = partial(scheme.decode, parts, dtype="bfloat16")
         ours = partial(ours, out=ours())
         if self.name not in DECODED:
@@ -131,9 +131,9 @@ def _without_kernels(sj: Any, call: Callable[[], Any]) -> Any:
         return call()
 
 
-def cases() -> tuple[Decoded, ...]:
+def cases() -> tuple[DecodedWeight, ...]:
     """All that are decoded: one case per scheme."""
-    return tuple(Decoded(GROUP, name) for name in DECODED_BITS)
+    return tuple(DecodedWeight(GROUP, name) for name in DECODED_BITS)
 
 
 def encodings() -> tuple[Encoded, ...]:

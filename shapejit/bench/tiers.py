@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from .batches import mapped, unlike
-from .cases import MIB, OURS, Call, Case, Copy, Ints, Ways, filled, ways_of
+from .cases import MIB, OURS, CallCase, Case, Copy, Ints, Ways, filled, ways_of
 from .casts import Cast
 from .copies import SmallCopy
 from .joins import Join
 from .repacks import Repack
-from .schemes import Decoded
+from .schemes import DecodedWeight
 
 GROUP = "tiers"
 SMALL: tuple[tuple[Ints, Ints, str], ...] = (
@@ -45,7 +45,7 @@ def cases() -> tuple[Case, ...]:
             "", "", "bfloat16", (2048, 4096), (0, 1), target="float32"
         ),
         "concat-16x512KiB": Join("", "", "uint8", (MIB // 2,), work="concat", count=16),
-        "decode/fp8:block": Decoded("", "fp8:block"),
+        "decode/fp8:block": DecodedWeight("", "fp8:block"),
         "repack/lsb-gptq:qweight": Repack(
             "", "", "uint4", (4096, 4096), target_format="gptq:qweight"
         ),
@@ -56,9 +56,11 @@ def cases() -> tuple[Case, ...]:
     )
     return (
         *large,
-        Call(GROUP, "reshape-batch-10000", partial(unlike, 1, False), 10_000 * 4096),
-        Call(GROUP, "map-64-images", partial(mapped, (128, 128, 3), (2, 0, 1), "uint8"), 3 * MIB),
-        Call(GROUP, "small-arrays-of-eight-kinds", _kinds),
-        *(Call(GROUP, name, partial(ways_of, one), one.moved) for name, one in others.items()),
+        CallCase(GROUP, "reshape-batch-10000", partial(unlike, 1, False), 10_000 * 4096),
+        CallCase(
+            GROUP, "map-64-images", partial(mapped, (128, 128, 3), (2, 0, 1), "uint8"), 3 * MIB
+        ),
+        CallCase(GROUP, "small-arrays-of-eight-kinds", _kinds),
+        *(CallCase(GROUP, name, partial(ways_of, one), one.moved) for name, one in others.items()),
         SmallCopy(GROUP, "transposed-32x32/float32-out", "float32", (32, 32), (1, 0)),
     )

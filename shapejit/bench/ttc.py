@@ -11,7 +11,7 @@ from __future__ import annotations
 from .cases import MIB, Copy, Ints
 
 # Axes, and the shapes of three cases each.
-_TABLE: tuple[tuple[Ints, tuple[Ints, Ints, Ints]], ...] = (
+_PERMUTATIONS: tuple[tuple[Ints, tuple[Ints, Ints, Ints]], ...] = (
     ((1, 0), ((7264, 7264), (1216, 43408), (43408, 1216))),
     ((1, 0, 2), ((384, 384, 368), (384, 64, 2144), (2307, 64, 368))),
     ((0, 2, 1), ((355, 384, 384), (59, 384, 2320), (59, 2320, 384))),
@@ -38,7 +38,7 @@ _TABLE: tuple[tuple[Ints, tuple[Ints, Ints, Ints]], ...] = (
      ((32, 15, 15, 15, 15, 32), (32, 15, 15, 15, 5, 112), (112, 15, 15, 15, 5, 32))),
 )  # fmt: skip
 # Shape and axes of case 1, 2, ...
-CASES = tuple((shape, axes) for axes, shapes in _TABLE for shape in shapes)
+CASES = tuple((shape, axes) for axes, shapes in _PERMUTATIONS for shape in shapes)
 
 # Two to six dims, with and without the fastest dim in place.
 SUBSET = (1, 4, 7, 10, 13, 16, 25, 28, 31, 43, 46, 55)

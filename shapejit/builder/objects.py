@@ -20,27 +20,23 @@ from numba.np import arrayobj
 from ..kernels import pointers
 from ..kernels.compiler import TARGET
 from ..kernels.constants import TAGS
+from ..kernels.llvm import I64, POINTER, Builder, Value
 from ..runtime import object_files, processor
 from ..runtime.kernel_names import STARTS, Call, Code, Entry, Function, Name
 from ..runtime.loading import PYTHON
 
-I8, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
-POINTER = I8.as_pointer()
 # The symbols that object code may import from the process that loads it.
 SYMBOLS = frozenset(("memcpy", "memmove", "memset", "usleep", *PYTHON))
 # An ndarray as NumPy's C API documents it, in bytes from its beginning (PyArrayObject_fields).
 DATA, SHAPE = 16, 32
 
-TYPES: dict[str, Any] = {tag: typeof(value) for tag, value in TAGS.items()} | {
+NUMBA_TYPES: dict[str, Any] = {tag: typeof(value) for tag, value in TAGS.items()} | {
     "i": types.int64,
     "o": types.int64,
-    **pointers.TYPES,
+    **pointers.POINTER_TYPES,
     "a": types.Array(types.int64, 1, "C"),
     "t": types.Array(types.int64, 2, "C"),
 }
-
-Builder = Any  # llvmlite's IRBuilder
-Value = Any
 
 
 class BuildError(Exception):
@@ -60,7 +56,7 @@ def optimised(name: Name, symbol: str) -> Any:
     dispatcher = getattr(import_module(f"..kernels.{module_name}", __package__), function)
     annotated = dispatcher.py_func.__annotations__.values()
     kinds = tuple(
-        annotation if annotation in pointers.TYPES else kind
+        annotation if annotation in pointers.POINTER_TYPES else kind
         for kind, annotation in zip(_kinds(name), annotated, strict=False)
     )
     signature = tuple(map(_type_of, kinds))
@@ -85,7 +81,7 @@ def _kinds(name: Any) -> tuple[str, ...]:
 
 def _type_of(kind: str) -> Any:
     """The numba type of an argument."""
-    return TYPES[kind]
+    return NUMBA_TYPES[kind]
 
 
 # Native functions whose words are arguments of the kernel.
@@ -116,7 +112,7 @@ def _argument(context: Any, builder: Builder, kind: str, words: Iterator[Value])
     form = _type_of(kind)
     if form == types.int64:
         return next(words)
-    if kind in pointers.TYPES:
+    if kind in pointers.POINTER_TYPES:
         return pointers.of_number(builder, next(words), form)
     if not isinstance(form, types.Array):
         return context.get_constant_null(form)

@@ -14,8 +14,8 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-VARIABLE = "SHAPEJIT_BUNDLE"
-LEVELS = ("x86-64-v3", "x86-64-v4")
+BUNDLE_VARIABLE = "SHAPEJIT_BUNDLE"
+BUNDLED_LEVELS = ("x86-64-v3", "x86-64-v4")
 
 
 class BundleHook(BuildHookInterface):  # type: ignore[misc]  # mypy takes hatchling for Any
@@ -23,17 +23,26 @@ class BundleHook(BuildHookInterface):  # type: ignore[misc]  # mypy takes hatchl
 
     def dependencies(self) -> list[str]:
         """What the builder needs, in the environment that wheels are built in."""
-        return list(self.metadata.core.dependencies) if os.environ.get(VARIABLE) == "1" else []
+        return (
+            list(self.metadata.core.dependencies) if os.environ.get(BUNDLE_VARIABLE) == "1" else []
+        )
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Build the objects, and name the wheel for what they run on."""
-        if os.environ.get(VARIABLE) != "1" or version == "editable":
+        if os.environ.get(BUNDLE_VARIABLE) != "1" or version == "editable":
             return
         self.folder = tempfile.TemporaryDirectory(prefix="shapejit-objects-")
-        command = [sys.executable, "-m", "shapejit.builder.bundle", self.folder.name, *LEVELS]
+        command = [
+            sys.executable,
+            "-m",
+            "shapejit.builder.bundle",
+            self.folder.name,
+            *BUNDLED_LEVELS,
+        ]
         subprocess.run(command, cwd=self.root, check=True)
         build_data["force_include"] |= {
-            str(Path(self.folder.name, level)): f"shapejit/objects/{level}" for level in LEVELS
+            str(Path(self.folder.name, level)): f"shapejit/objects/{level}"
+            for level in BUNDLED_LEVELS
         }
         build_data["pure_python"] = False
         build_data["infer_tag"] = True

@@ -16,7 +16,7 @@ from ..errors import escaped, shortened
 
 _TICK = 0.5  # seconds between two updates of a clock
 _MINUTE = 60.0  # seconds between two lines where there is no terminal
-_NAME = 60  # characters of a tensor's name
+_NAME_WIDTH = 60  # characters of a tensor's name
 
 
 def bar(args: Namespace, **options: Any) -> Any:
@@ -40,7 +40,7 @@ class ByteCounter:
     def add(self, count: int) -> None:
         """Tell of more bytes; a `files.writing.Written` also names the tensor."""
         self.done += count
-        tensor = shortened(escaped(getattr(count, "tensor", "")), _NAME)
+        tensor = shortened(escaped(getattr(count, "tensor", "")), _NAME_WIDTH)
         if sys.stderr.isatty():
             if self._bar is None:
                 kind = {"unit": "B", "unit_scale": True, "desc": "convert"}

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from ..runtime.system import ENDING
+from ..runtime.system import ENDING_SIGNALS
 
 
 class Terminated(BaseException):
@@ -37,7 +37,7 @@ def raised() -> Iterator[None]:
         raise _exception(number)
 
     if threading.current_thread() is threading.main_thread():
-        handlers = {number: signal.getsignal(number) for number in ENDING}
+        handlers = {number: signal.getsignal(number) for number in ENDING_SIGNALS}
         before = {n: h for n, h in handlers.items() if h not in (signal.SIG_IGN, None)}
     try:
         for number in before:

@@ -15,9 +15,9 @@ def options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--only",
         nargs="+",
-        choices=list(warming.ROWS),
+        choices=list(warming.WORK),
         metavar="WORK",
-        help=f"compile for these kinds of work only: {', '.join(warming.ROWS)} (default: all)",
+        help=f"compile for these kinds of work only: {', '.join(warming.WORK)} (default: all)",
     )
     parser.add_argument(
         "--processes",

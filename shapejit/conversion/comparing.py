@@ -22,7 +22,7 @@ from ..quantization.account import Held, unaccounted
 from ..quantization.configuration import declared
 from ..quantization.detection import detected
 from ..quantization.parts import Found
-from ..quantization.scheme import DECODED
+from ..quantization.scheme import DECODED_DTYPES
 from ..runtime.ndarrays import is_a
 from .weights import LATEST, Decoded
 
@@ -200,7 +200,7 @@ def _difference(
         if found is None or tolerance is None or not numbers:
             return found
     kind = plain[0].dtype.name if plain else "float32"
-    if groups and kind not in DECODED:
+    if groups and kind not in DECODED_DTYPES:
         return _unlike(name, (p, q))
     # Whether one of two, decoded, has its inputs before its outputs.
     turned = len({group.group.form.result == "K N" for group in groups}) > 1

@@ -12,7 +12,7 @@ from typing import Any
 from ..dtypes.table import dtype
 from ..errors import FormatError, quoted
 from ..quantization.parts import Found
-from ..quantization.scheme import DECODED
+from ..quantization.scheme import DECODED_DTYPES
 from ..quantization.table import schemes
 from .changes import Change
 from .quantizing import floats, quantise
@@ -41,14 +41,14 @@ def to(r: Rule, tensors: Tensors) -> None:
                 made |= {part.name: [] for part in _untouched(weight, now)}
                 made[codes.name] = _made(weight, name, target, known)
             tensors.became.append(weight)
-    otherwise = _cast_plain if target in DECODED else quantise
+    otherwise = _cast_plain if target in DECODED_DTYPES else quantise
     if not matched and not otherwise(r, tensors, target):
         reason = f"no quantised weight has a name that {r} matches"
-        floats = f"; --dtype {r.text} casts floats" if target in DECODED else ""
+        floats = f"; --dtype {r.text} casts floats" if target in DECODED_DTYPES else ""
         raise FormatError(f"{tensors.path}: {reason}{floats}")
     if matched:
         tensors.replace(r, made)
-    if matched and target in DECODED:
+    if matched and target in DECODED_DTYPES:
         _forget_cache(tensors)
 
 
@@ -60,7 +60,7 @@ def _cast_plain(r: Rule, tensors: Tensors, target: str) -> bool:
     if tensors.checkpoint.format != "gguf" or tensors.detected:
         return False
     found = floats(r, tensors)
-    weights = [n for n, c in found if len(c.shape) > 1 and c.dtype.name in DECODED]
+    weights = [n for n, c in found if len(c.shape) > 1 and c.dtype.name in DECODED_DTYPES]
     each(r, tensors, lambda t: tensors.cast(t, target), weights)
     return bool(weights)
 
@@ -105,7 +105,7 @@ def _refuse_unclear(r: Rule, tensors: Tensors) -> None:
 
 def _made(weight: Found, name: str, target: str, known: dict[Any, PlannedParts]) -> list[Change]:
     """The tensors of a converted weight; one per shape and settings is computed for planning."""
-    if target in DECODED:
+    if target in DECODED_DTYPES:
         return [Change.of(name, Decoded.of(weight, dtype(target)))]
     whole = converted(weight, target)
     alike = (

@@ -24,7 +24,7 @@ from .tensors import Tensors
 from .weights import Decoded, PartOf
 
 # The keys of metadata of ComfyUI's files and of GGUF that describe quantisation.
-_TELLING = (COMFY, "general.file_type")
+_FORMAT_KEYS = (COMFY, "general.file_type")
 _PLAIN = ("bfloat16", "float16", "float32")
 
 
@@ -81,7 +81,7 @@ def metadata_after(metadata: Mapping[str, Any], tensors: Tensors) -> dict[str, A
             now[name] = how
         modules = (change.name.rpartition(".")[0] for change in used.get(codes, ()))
         now |= {module: how for module in modules if module}
-    gone = _TELLING if tensors.became or encoded(tensors) else (COMFY,) if now != layers else ()
+    gone = _FORMAT_KEYS if tensors.became or encoded(tensors) else (COMFY,) if now != layers else ()
     made = {key: value for key, value in metadata.items() if key not in gone}
     if now and gone:
         made[COMFY] = json.dumps({**json.loads(metadata[COMFY]), "layers": now})

@@ -103,7 +103,7 @@ def check_parts(tensors: Tensors, config: Mapping[str, Any], results: Mapping[st
     is its description of them.
     """
     reads = (stored for change in tensors.changes.values() for stored in change.reads)
-    if _whole_modules(tensors) or _CODES.isdisjoint(stored.dtype.name for stored in reads):
+    if _whole_modules(tensors) or _QUANTIZED.isdisjoint(stored.dtype.name for stored in reads):
         return
     used, now = uses(tensors), tensors.unchanged
     nodes = {node.codes for node in tensors.checkpoint.weight_nodes}  # which name their tensors
@@ -144,7 +144,9 @@ def check_parts(tensors: Tensors, config: Mapping[str, Any], results: Mapping[st
             )
 
 
-_CODES = {kind for row in ROWS for form in row.forms for kind in form.part(form.codes.part).kinds}
+_QUANTIZED = {
+    kind for row in ROWS for form in row.forms for kind in form.part(form.codes.part).kinds
+}
 
 
 def _whole_modules(tensors: Tensors) -> bool:
@@ -154,7 +156,7 @@ def _whole_modules(tensors: Tensors) -> bool:
     its codes do, up to their last dot.
     """
     now = tensors.unchanged
-    coded = (name for name, change in now.items() if change.dtype.name in _CODES)
+    coded = (name for name, change in now.items() if change.dtype.name in _QUANTIZED)
     modules, names = {_module(name): _module(now[name].name) for name in coded}, sorted(now)
     return len(now) == len(tensors.changes) == len(tensors.checkpoint.members) and all(
         now[name].name == new + name.removeprefix(old)

@@ -21,7 +21,7 @@ from ..errors import (
 )
 from ..files.paths import Path, file_name
 from ..files.places import small_file
-from ..quantization.scheme import DECODED
+from ..quantization.scheme import DECODED_DTYPES
 from ..quantization.table import schemes
 from .actions import exclude, join, keep, rename, select, split, stack, unstack
 from .decoding import to
@@ -117,7 +117,7 @@ def _split(text: str) -> tuple[int, tuple[tuple[str, int | None], ...]]:
 def _target(text: str) -> tuple[str]:
     """A dtype that weights are decoded to, or a scheme."""
     name = _SHORT.get(text.lower(), text)
-    if name not in DECODED and name not in schemes:
+    if name not in DECODED_DTYPES and name not in schemes:
         hint = did_you_mean(name, (*_SHORT, *schemes))
         hint = (
             hint or f"; known are {', '.join(_SHORT)} and the schemes that `shapejit schemes` lists"
@@ -130,7 +130,7 @@ def _float(text: str) -> tuple[str, str]:
     """A float dtype, with a policy before it, or ""."""
     policy, colon, kind = text.rpartition(":")
     kind = _SHORT.get(kind.lower(), kind)
-    if kind not in DECODED or (colon and policy != LLAMA_CPP):
+    if kind not in DECODED_DTYPES or (colon and policy != LLAMA_CPP):
         known = ", ".join((*_SHORT, *(f"{LLAMA_CPP}:{short}" for short in _SHORT)))
         raise FormatError(f"unknown dtype {quoted(text)}; known are {known}")
     return kind, policy

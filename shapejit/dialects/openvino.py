@@ -35,7 +35,7 @@ __all__ = [
     "unsqueeze",
 ]
 
-_NAME = "openvino.Reshape-1"
+_RESHAPE = "openvino.Reshape-1"
 
 
 def request(shape: Any, *, special_zero: bool) -> Request:
@@ -49,7 +49,7 @@ def request(shape: Any, *, special_zero: bool) -> Request:
     >>> request([0, -1], special_zero=True).dims
     (-2, -1)
     """
-    return special_zero_request(shape, special_zero, _NAME, cancel=True)
+    return special_zero_request(shape, special_zero, _RESHAPE, cancel=True)
 
 
 @accepts_any_array
@@ -71,7 +71,7 @@ def reshape(
     (8, 0)
     """
     asked = request(shape, special_zero=special_zero)
-    return reshape_as(_checked(data, _NAME), asked, copy, out)
+    return reshape_as(_checked(data, _RESHAPE), asked, copy, out)
 
 
 def _checked(data: Array, who: str) -> Array:

@@ -23,17 +23,17 @@ class FloatFormat(NamedTuple):
 
 # fmt: off
 # What NF4 stands for (QLoRA, arXiv 2305.14314, appendix E).
-_NF4 = (
+_NF4_VALUES = (
     -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453,
     -0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0,
     0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
     0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
 )
 
-FORMATS = {
+FLOAT_FORMATS = {
     #                                 exponent mantissa bias special
     "float4_e2m1fn":       FloatFormat( 2,  1,    1, "finite"),
-    "nf4":                 FloatFormat( 0,  0,    0, "finite", _NF4),
+    "nf4":                 FloatFormat( 0,  0,    0, "finite", _NF4_VALUES),
     "float6_e2m3fn":       FloatFormat( 2,  3,    1, "finite"),
     "float6_e3m2fn":       FloatFormat( 3,  2,    3, "finite"),
     "float8_e3m4":         FloatFormat( 3,  4,    3, "ieee"),
@@ -50,9 +50,9 @@ FORMATS = {
     "float64":             FloatFormat(11, 52, 1023, "ieee"),
 }
 # fmt: on
-FORMATS |= {
-    "complex32": FORMATS["float16"],
-    "bcomplex32": FORMATS["bfloat16"],
-    "complex64": FORMATS["float32"],
-    "complex128": FORMATS["float64"],
+FLOAT_FORMATS |= {
+    "complex32": FLOAT_FORMATS["float16"],
+    "bcomplex32": FLOAT_FORMATS["bfloat16"],
+    "complex64": FLOAT_FORMATS["float32"],
+    "complex128": FLOAT_FORMATS["float64"],
 }

@@ -4,7 +4,7 @@ A name that means two dtypes, here or in a vocabulary, is ambiguous, and raises.
 """
 
 # fmt: off
-ALIASES = (
+DTYPE_ALIASES = (
     # name           dtype               who says so
     ("fp64",         "float64",          "CUDA"),
     ("fp32",         "float32",          "CUDA"),

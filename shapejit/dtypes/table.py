@@ -18,8 +18,8 @@ import numpy as np
 
 from ..errors import DTypeError, did_you_mean, quoted
 from ..runtime.ndarrays import is_a
-from .float_formats import FORMATS, FloatFormat as FloatFormat
-from .names import ALIASES, MODULES, TORCH
+from .float_formats import FLOAT_FORMATS, FloatFormat as FloatFormat
+from .names import DTYPE_ALIASES, MODULES, TORCH
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -170,7 +170,7 @@ def _numpy_type(name: str) -> np.dtype[Any] | None:
 # fmt: off
 _TABLE = tuple(
     DType(*(name, bits, kind, signed, _numpy_type(name), *(onnx or (None, None)), openvino, onednn,
-            safetensors, *(gguf or (None, None)), dlpack, FORMATS.get(name), TORCH.get(name)))
+            safetensors, *(gguf or (None, None)), dlpack, FLOAT_FORMATS.get(name), TORCH.get(name)))
     for name, bits, kind, signed, onnx, openvino, onednn, safetensors, gguf, dlpack in _ROWS
 )
 # fmt: on
@@ -199,7 +199,7 @@ def _other_names() -> dict[str, list[tuple[str, DType]]]:
         for name, kind in keys.items():
             if isinstance(name, str):
                 found.setdefault(name, []).append((vocabulary, kind))
-    for name, canonical, who in ALIASES:
+    for name, canonical, who in DTYPE_ALIASES:
         found.setdefault(name, []).append((who, _BY_NAME[canonical]))
     return found
 

@@ -56,7 +56,7 @@ MATCH = Call("shapes.match", ("o", "o", *"aaaaa"), "", held=True)
 SMALL_NAMES = (PLAN_WHOLE, COPY_PLANNED, RUN_ROUTE, RUN_FOUND, SLOT_OF, PLANE_MOVER)
 _BATCHES = (RESOLVE_ALL, SURVEY, MATCH)
 _MAPS = (READ_ALIKE, LOCATE)
-_GROUP: dict[Call | Function, tuple[Call | Function, ...]] = {
+_USED_TOGETHER: dict[Call | Function, tuple[Call | Function, ...]] = {
     name: group for group in (SMALL_NAMES, _BATCHES, _MAPS) for name in group
 }
 
@@ -64,7 +64,7 @@ _GROUP: dict[Call | Function, tuple[Call | Function, ...]] = {
 @cache
 def work_of(call: Call) -> Kind:
     """The kind of work of a kernel; NumPy does it (`by_numpy`) until the kernel is ready."""
-    return kind_named("array_structs", _GROUP.get(call, (call,))[0].kernel)
+    return kind_named("array_structs", _USED_TOGETHER.get(call, (call,))[0].kernel)
 
 
 # The work of the kernels of small calls; NumPy does it (`by_numpy`) until they are ready.
@@ -74,7 +74,9 @@ SMALL_CALLS = work_of(PLAN_WHOLE)
 def kernel(call: Call) -> Callable[..., Any] | None:
     """A kernel that reads structs of objects, if it is ready and their layout is verified."""
     kind = work_of(call)
-    ready = kind.ready or (verified() and kind.kernels_ready(lambda: _GROUP.get(call, (call,))))
+    ready = kind.ready or (
+        verified() and kind.kernels_ready(lambda: _USED_TOGETHER.get(call, (call,)))
+    )
     return called(call) if ready else None
 
 

@@ -21,6 +21,7 @@ from ..shapes.layout import Layout
 from . import small_calls
 from .addresses import layout_of
 from .execution import COPY_EACH, Work
+from .outputs import BYTE
 from .routes import ENTRY, FOUND, Done
 from .small_calls import KNOWN, ROUTE_BYTES, TABLE, SmallRoute, small_route
 
@@ -58,7 +59,7 @@ class CheckedCall:
         if type(x) is Tensor:
             x = x.buffer
         if row:
-            kind, shape = _BYTE, (self.nbytes,)
+            kind, shape = BYTE, (self.nbytes,)
             if out is not None:
                 if type(out) is not Tensor or out.dtype is not row or out.layout != self.layout:
                     return None
@@ -132,9 +133,6 @@ class CheckedCall:
         if small is None or self.asked is None or unheld or isinstance(self.dtype, DType):
             return
         KNOWN.put(x, self.asked, small)
-
-
-_BYTE = np.dtype(np.uint8)
 
 
 def key_of(x: Any, *asked: object) -> tuple[object, ...] | None:

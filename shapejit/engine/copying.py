@@ -22,7 +22,7 @@ from . import array_structs
 from .addresses import bit_address_of, byte_of, layout_of
 from .calls import keep
 from .patience import forced
-from .routes import FOUND, NUMPY, WHOLE, Done, Route, compiled, copies, run
+from .routes import COPY_WHOLE, FOUND, NUMPY, Done, Route, compiled, copies, run
 from .small_calls import KNOWN, Routes, small_route
 
 
@@ -64,7 +64,7 @@ def _copy_array(
     met = _was_met(key or (x.dtype, x.shape, x.strides))
     route = choose(x, met or forced())
     way = None
-    if route is WHOLE and route.ready:
+    if route is COPY_WHOLE and route.ready:
         array_structs.copy_whole(x, target)
     else:
         addresses = [8 * address_of(x)], [8 * address_of(target)]
@@ -102,7 +102,7 @@ def _was_met(kind: object) -> bool:
 def choose(x: NDArray[Any], met: bool, region: NDArray[Any] | None = None) -> Route:
     """What copies an ndarray to row-major memory, or fills a `region` of that with it.
 
-    WHOLE needs no Plan. One is made for a large array, or for one whose kind was `met` before: a
+    COPY_WHOLE needs no Plan. A large array gets one, and so does one whose kind was `met` before: a
     data loader whose images all differ in shape does not pay for plans that are used once.
     """
     if is_numpys(x.dtype):
@@ -121,10 +121,10 @@ def choose(x: NDArray[Any], met: bool, region: NDArray[Any] | None = None) -> Ro
         return copies(layout_of(seen), into=layout_of(region))
     whole = array_structs.verified() and nbytes <= thresholds.PLAN_ON_FIRST_USE_FROM
     if whole and (nbytes < thresholds.SCALARS_BELOW or run >= thresholds.RUN or not met):
-        return WHOLE
+        return COPY_WHOLE
     route = copies(layout_of(x))
     whole = whole and nbytes <= thresholds.NO_PLAN_MAX_BYTES
-    return WHOLE if whole and not (route.kind and route.slower_whole) else route
+    return COPY_WHOLE if whole and not (route.kind and route.slower_whole) else route
 
 
 def assign(x: NDArray[Any], target: NDArray[Any]) -> None:

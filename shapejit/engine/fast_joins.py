@@ -29,10 +29,10 @@ from .small_calls import TABLE
 
 JOIN = Call("small_joins.join", ("o", "o", "o", "i", "a", "o"), "o", held=True)
 PAIR_SLOT = Call("small_joins.pair_slot", ("i", "i"), "i", held=True)
-_NAMES = JOIN, PAIR_SLOT, PLANE_MOVER
+_KERNELS = JOIN, PAIR_SLOT, PLANE_MOVER
 KIND = array_structs.work_of(JOIN)
 
-_DTYPE = attrgetter("dtype")
+_dtype_of = attrgetter("dtype")
 _scratch = np.zeros(JOIN_WORDS, np.int64)
 # Bytes that one thread joins, in all and in short runs: more are streamed, or rearranged by a Plan.
 # It holds the GIL, for about 1 ms at most.
@@ -72,7 +72,7 @@ run: Callable[..., Any] = _not_yet  # until the kernel is ready, which takes tup
 def _becomes_ready() -> bool:
     """Whether the kernel is ready now."""
     global run
-    if not array_structs.verified() or not KIND.kernels_ready(lambda: _NAMES):
+    if not array_structs.verified() or not KIND.kernels_ready(lambda: _KERNELS):
         return False
     _scratch[JOIN_MOVER] = address(PLANE_MOVER)
     run = called(JOIN)  # last: other threads may call it at once
@@ -93,7 +93,7 @@ def _by_numpy(
     middle, last = parts[len(parts) // 2].dtype, parts[-1].dtype
     alike = may_be_alike and middle is kind and last is kind
     if KIND.ready or out is not None or not alike:
-        kinds = tuple(dict.fromkeys(map(_DTYPE, parts)))
+        kinds = tuple(dict.fromkeys(map(_dtype_of, parts)))
         if len(kinds) > 1:
             kind, casting = _numpy_dtype(kinds), "unsafe"
             if KIND.ready and kind is not None and len(kinds) == 2 and not is_numpys(kind):

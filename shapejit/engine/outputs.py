@@ -37,7 +37,7 @@ from .addresses import (
     span_of,
 )
 
-_BYTE = np.dtype(np.uint8)
+BYTE = np.dtype(np.uint8)
 
 
 def wants_copy(view: object, x: Any, request: Request, copy: bool | None, out: object) -> bool:
@@ -143,7 +143,7 @@ def new_bytes(nbits: int, *rows: int) -> tuple[Bytes, bool]:
 
     The rest of the last byte is zero.
     """
-    memory, fresh = new_array(_BYTE, (*rows, (nbits + 7) // 8))
+    memory, fresh = new_array(BYTE, (*rows, (nbits + 7) // 8))
     if nbits % 8:
         memory[..., -1] = 0
     return memory, fresh

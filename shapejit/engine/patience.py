@@ -30,7 +30,7 @@ from ..runtime.kernel_names import Name
 from ..runtime.system import register_at_fork
 from ..runtime.uninterrupted import start_in_safe_thread
 
-VARIABLE = "SHAPEJIT_PATIENCE"
+PATIENCE_VARIABLE = "SHAPEJIT_PATIENCE"
 PATIENCE = 0.02  # seconds of NumPy's work of one kind, after which a builder is asked
 LOOKED_FOR = 0.002  # the same for looking on disk: 50 ms for the first kernel, then one
 
@@ -183,10 +183,12 @@ def forced() -> bool:
 
 @cache
 def patience() -> float:
-    """The seconds in the environment variable `VARIABLE`, or `PATIENCE`."""
-    given = os.environ.get(VARIABLE, str(PATIENCE))
+    """The seconds in the environment variable `PATIENCE_VARIABLE`, or `PATIENCE`."""
+    given = os.environ.get(PATIENCE_VARIABLE, str(PATIENCE))
     with suppress(ValueError):
         seconds = float(given)
         if seconds >= 0:
             return seconds
-    raise FormatError(f"{VARIABLE} is a number of seconds, at least 0 or inf, not {given!r}")
+    raise FormatError(
+        f"{PATIENCE_VARIABLE} is a number of seconds, at least 0 or inf, not {given!r}"
+    )

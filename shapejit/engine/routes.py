@@ -41,13 +41,13 @@ from .patience import Kind, by_numpy
 REMEMBERED = 16 * 1024 * 1024  # bytes of the cache
 ENTRY = 2048  # bytes assumed for an entry without `weight`
 
-Found = TypeVar("Found", bound=Callable[..., Any])
+Finder = TypeVar("Finder", bound=Callable[..., Any])
 
 FOUND: Recent[object, Any] = Recent(REMEMBERED, lambda value: getattr(value, "weight", ENTRY))
 _NEW = object()
 
 
-def found_once(find: Found) -> Found:
+def found_once(find: Finder) -> Finder:
     """A decorator: cache the results of `find` by its arguments, in `FOUND`."""
 
     @wraps(find)
@@ -111,7 +111,7 @@ class Route:
 
 
 NUMPY = Route(None)  # NumPy's copy of ndarrays
-WHOLE = Route(SMALL_CALLS)  # `array_structs.copy_whole`
+COPY_WHOLE = Route(SMALL_CALLS)  # `array_structs.copy_whole`
 
 _small_work = found_once(small_work)
 

@@ -69,7 +69,7 @@ class _Other(NamedTuple):
 
 
 _PICKLES = tuple(bytes((0x80, protocol)) for protocol in range(2, 6))
-_OTHERS = (
+_UNSUPPORTED = (
     _Other(_PICKLES, (".pkl",), "a pickle (of PyTorch before 1.6? torch.save writes it anew)"),
     _Other((b"\x89HDF\r\n\x1a\n",), (".h5", ".hdf5"), "HDF5 (Keras?)"),
     _Other((b"\x1f\x8b",), (".gz",), "gzip"),
@@ -285,7 +285,7 @@ def writer(path: Path) -> FileFormat:
 def _of_suffix(name: str) -> FileFormat | _Other | None:
     """What files of this name are."""
     base = places(name).base(name).lower()
-    return next((row for row in (*FORMATS, *_OTHERS) if base.endswith(row.suffixes)), None)
+    return next((row for row in (*FORMATS, *_UNSUPPORTED) if base.endswith(row.suffixes)), None)
 
 
 def _recognised(name: str) -> tuple[FileFormat, File | None]:
@@ -294,7 +294,7 @@ def _recognised(name: str) -> tuple[FileFormat, File | None]:
         return FORMATS[0], None
     file = place.open(name)
     head = bytes(file.head)
-    found = next((row for row in (*FORMATS, *_OTHERS) if row.begins(head)), _of_suffix(name))
+    found = next((row for row in (*FORMATS, *_UNSUPPORTED) if row.begins(head)), _of_suffix(name))
     if isinstance(found, FileFormat):
         return found, file
     reason = f"neither its first bytes {shown(repr(head[:16]))} nor its suffix say what it is"

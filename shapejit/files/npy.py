@@ -30,7 +30,7 @@ from .stored import Stored
 from .writing import New, NewFile, announced
 
 MAGIC = b"\x93NUMPY"
-NAME = "arr_0"  # what NumPy calls an array without a name
+UNNAMED = "arr_0"  # what NumPy calls an array without a name
 
 _MAX_START = 12 + 10_000  # bytes before the data: NumPy reads headers of 10 000 at most
 _READERS = {
@@ -52,7 +52,7 @@ def _item(kind: DType) -> int:
     return max(kind.bits // 8, 1)
 
 
-_KINDS = {np.dtype(_descr(kind)): kind for kind in table.all() if kind.bits}
+_BY_DESCR = {np.dtype(_descr(kind)): kind for kind in table.all() if kind.bits}
 
 
 def read(path: Path) -> Checkpoint:
@@ -69,8 +69,8 @@ def read(path: Path) -> Checkpoint:
     """
     name = file_name(path)
     file = opened(name)
-    found = member(file, NAME, 0, file.size, stream(file))
-    return Checkpoint(name, "npy", {NAME: found}, None, found.begin)
+    found = member(file, UNNAMED, 0, file.size, stream(file))
+    return Checkpoint(name, "npy", {UNNAMED: found}, None, found.begin)
 
 
 def member(file: File, name: str, begin: int, size: int, source: IO[bytes]) -> Stored:
@@ -80,7 +80,7 @@ def member(file: File, name: str, begin: int, size: int, source: IO[bytes]) -> S
     """
     head = _Head(source, size)
     shape, fortran, descr = _header(file.path, name, head)
-    kind = _KINDS.get(descr)
+    kind = _BY_DESCR.get(descr)
     if kind is None:
         raise FileFormatError(file.path, name, _unknown(descr))
     if not all(type(length) is int and length >= 0 for length in shape):

@@ -32,7 +32,7 @@ MAGIC = (b"PK\x03\x04", b"PK\x05\x06")  # of a ZIP with members, and of an empty
 MAX_DECOMPRESSED = 1 << 30  # bytes of all members; or 100 times the file, if that is more
 
 _RATIO = 100
-_STEP = 1 << 20  # bytes that are decompressed at a time
+_STEP_BYTES = 1 << 20  # bytes that are decompressed at a time
 _DEFLATE = 1032  # bytes that one compressed byte can become at most
 _HEADERS = 1 << 12  # bytes that are read at a time: those of the ZIP's and the array's header
 _ENCRYPTED = 1
@@ -56,7 +56,7 @@ class _Inflated(File):
             known, at = np.empty(self.size, np.uint8), 0
             reading = _reading(self.path, self._name, _NO_DATA)
             with reading, self._archive.open(self._info) as stream:
-                while found := stream.read(_STEP):  # the last one verifies the checksum
+                while found := stream.read(_STEP_BYTES):  # the last one verifies the checksum
                     known[at : at + len(found)] = np.frombuffer(found, np.uint8)
                     at += len(found)
                 if at < self.size:

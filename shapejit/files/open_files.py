@@ -25,7 +25,7 @@ CHANGED = "it was changed while it was read"
 # One map per file, however often it is opened: each map holds a descriptor. The key distinguishes a
 # changed file from the one that was mapped.
 _maps = WeakValueDictionary[tuple[int, int, int, int], mmap.mmap]()
-_HEAD = 512  # bytes by which a format is recognised
+_HEAD_BYTES = 512  # bytes by which a format is recognised
 
 
 class File:
@@ -62,7 +62,7 @@ class File:
     @property
     def head(self) -> bytearray:
         """The first bytes, by which formats are recognised."""
-        return self.bytes(0, min(self.size, _HEAD))
+        return self.bytes(0, min(self.size, _HEAD_BYTES))
 
     def bytes(self, at: int, count: int, tensor: str | None = None) -> bytearray:
         """`count` bytes from byte `at`."""

@@ -19,7 +19,7 @@ from .paths import Path, file_name
 from .places import opened
 from .stored import Stored
 
-_LEAST = (2, 6)
+_MIN_VERSION = (2, 6)
 _ZIP, _FIRST = b"PK\x03\x04", b"/data.pkl"  # of the ZIP written by torch.save since 1.6
 # The usual keys under which training scripts store the tensors of a model.
 _WRAPPERS = ("state_dict", "model_state_dict", "model", "module")
@@ -75,14 +75,14 @@ def read(path: Path) -> Checkpoint:
 
 def _torch(path: str) -> Any:
     """torch, of a version that runs no code of the files that it loads."""
-    least = ".".join(map(str, _LEAST))
+    least = ".".join(map(str, _MIN_VERSION))
     reason = f"it is a pickle of PyTorch, which torch {least} and later read safely"
     try:
         torch = import_module("torch")
     except ImportError:
         raise FileFormatError(path, None, f"{reason}: pip install 'torch>={least}'") from None
     version = str(torch.__version__)
-    if tuple(int(n) for n in version.split("+")[0].split(".")[:2]) < _LEAST:
+    if tuple(int(n) for n in version.split("+")[0].split(".")[:2]) < _MIN_VERSION:
         raise FileFormatError(path, None, f"{reason}, this one is {version}")
     return torch
 

@@ -41,9 +41,9 @@ from .urls import Url
 from .writing import InOrder
 
 # Attributes that change with a file, in file systems; the first available one is used.
-_TELLING = ("etag", "generation", "blobid", "mtime", "lastmodified", "modified", "created")
+_VERSION_KEYS = ("etag", "generation", "blobid", "mtime", "lastmodified", "modified", "created")
 _STATUS = {401: errno.EACCES, 403: errno.EACCES, 404: errno.ENOENT, 410: errno.ENOENT}
-_KINDS = (
+_CAUSES = (
     (FileNotFoundError, errno.ENOENT),
     (PermissionError, errno.EACCES),
     (TimeoutError, errno.ETIMEDOUT),
@@ -100,7 +100,7 @@ def _as_ours(fault: Exception, url: str) -> Exception:
     status = getattr(cause, "status", 0)
     if type(cause).__name__ == "FileExpired":
         return FileFormatError(url, None, CHANGED)
-    known = next((code for kind, code in _KINDS if isinstance(cause, kind)), None)
+    known = next((code for kind, code in _CAUSES if isinstance(cause, kind)), None)
     number = _STATUS.get(status) or known
     if number is not None:
         return OSError(number, os.strerror(number), redacted_url(url))
@@ -154,7 +154,7 @@ def _version_at(url: str) -> str | None:
 def _version(info: Mapping[str, Any]) -> str:
     """The current version of a file."""
     known = {re.sub("[^a-z]", "", key.lower()): value for key, value in info.items()}
-    said = next((f", {key} {known[key]}" for key in _TELLING if known.get(key)), "")
+    said = next((f", {key} {known[key]}" for key in _VERSION_KEYS if known.get(key)), "")
     return f"{info.get('size')} bytes{said}"
 
 
@@ -381,7 +381,7 @@ class _Elsewhere(FileSystem):
 
 _BLOCK = 1 << 23  # bytes that are sent at a time
 _UNKNOWN = 1 << 25  # of a file of unknown size
-_BLOCKS = 9_000  # of a file; S3 takes 10 000
+_MAX_BLOCKS = 9_000  # of a file; S3 takes 10 000
 
 
 @contextmanager
@@ -397,7 +397,7 @@ def _uploading(
     """
     if Url.of(url).names_folder:
         raise FileFormatError(url, None, "it names a folder, not a file: give a name in it")
-    block = _UNKNOWN if size is None else max(_BLOCK, size // _BLOCKS)
+    block = _UNKNOWN if size is None else max(_BLOCK, size // _MAX_BLOCKS)
     before, sent = _version_at(url), False
     sink = _asked(url, "open", mode="wb", block_size=block, autocommit=False)
 

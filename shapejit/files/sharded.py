@@ -22,7 +22,17 @@ INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"  # all tensors of a folder without an index
 SUFFIX = ".safetensors.index.json"
 
-_WEIGHTS = (SUFFIX, ".safetensors", ".gguf", ".onnx", ".npz", ".bin", ".pt", ".pth", ".ckpt")
+_WEIGHT_SUFFIXES = (
+    SUFFIX,
+    ".safetensors",
+    ".gguf",
+    ".onnx",
+    ".npz",
+    ".bin",
+    ".pt",
+    ".pth",
+    ".ckpt",
+)
 PICKLES = (".bin.index.json", ".pt.index.json", ".pth.index.json")
 # Checkpoints of PyTorch; training scripts leave other pickles (optimizer.pt, training_args.bin).
 _PICKLE = re.compile(
@@ -104,7 +114,7 @@ def _chosen(folder: str) -> tuple[str, list[str]]:
         if files:
             return "", files
     reason = f"it is not a regular file, nor a folder with {SINGLE} or {INDEX}"
-    others = [name for name in listed if name.endswith(_WEIGHTS)]
+    others = [name for name in listed if name.endswith(_WEIGHT_SUFFIXES)]
     reason += f"; it holds {quoted(others[0])}" if others else ""
     raise FileFormatError(folder, None, reason)
 

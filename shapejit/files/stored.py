@@ -15,7 +15,7 @@ from .planned import Planned
 
 # Bytes of a file in memory at a time: casts of 1 MiB took 1.6 times as long as of 8 MiB, where
 # other programs have the cores. A view that picks its elements from all over needs more.
-CONTIGUOUS = 8 * 1024 * 1024
+READ_BYTES = 8 * 1024 * 1024
 
 
 class FileType(NamedTuple):
@@ -72,10 +72,10 @@ class Stored(Planned):
         if self.file.compressed:
             yield from pieces(self.mapped())
         elif self.layout.contiguous_bytes:
-            for at in range(0, self.nbytes, CONTIGUOUS):
-                yield self._read(at, min(CONTIGUOUS, self.nbytes - at))
+            for at in range(0, self.nbytes, READ_BYTES):
+                yield self._read(at, min(READ_BYTES, self.nbytes - at))
         else:
-            for band in parts(self.layout, CONTIGUOUS, near=True):
+            for band in parts(self.layout, READ_BYTES, near=True):
                 yield from pieces(self._loaded(band))
 
     def _read(self, at: int, nbytes: int) -> Bytes:
@@ -89,7 +89,7 @@ class Stored(Planned):
         """Bytes that are in memory at a time, beside pieces of them."""
         if self.layout.contiguous_bytes and not self.file.compressed:
             return 0
-        low, high = next(parts(self.layout, CONTIGUOUS, near=True)).span
+        low, high = next(parts(self.layout, READ_BYTES, near=True)).span
         return self.file.size if self.file.compressed else (high - low) // 8
 
     def mapped(self) -> Tensor:

@@ -16,7 +16,7 @@ from .paths import Path, file_name
 
 Check = Callable[[str], None]  # of a written file, before it is renamed
 
-_NAME = re.compile(r"\.shapejit-[0-9a-f]{32}\.tmp")
+_TEMPORARY_NAME = re.compile(r"\.shapejit-[0-9a-f]{32}\.tmp")
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def replacing(path: Path, size: int | None = None, check: Check | None = None) -
             if check is not None:
                 check(temporary)
     except OSError as fault:
-        if fault.filename not in (None, target) and not _NAME.search(str(fault.filename)):
+        if fault.filename not in (None, target) and not _TEMPORARY_NAME.search(str(fault.filename)):
             raise
         # Errors name the destination, not the temporary file.
         raise OSError(fault.errno, fault.strerror, name) from fault
@@ -91,7 +91,7 @@ def _locked(target: str) -> Iterator[tuple[str, int]]:
 def _remove_abandoned(folder: str) -> None:
     """Remove the temporary files whose writers are dead."""
     with suppress(OSError):
-        for name in filter(_NAME.fullmatch, os.listdir(folder)):
+        for name in filter(_TEMPORARY_NAME.fullmatch, os.listdir(folder)):
             _remove_if_abandoned(os.path.join(folder, name))
 
 

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from ..errors import FileFormatError, quoted
 
-_HEAD = re.compile(r"(?:[A-Za-z0-9+.-]+::)*([A-Za-z][A-Za-z0-9+.-]*)://")
+_URL_START = re.compile(r"(?:[A-Za-z0-9+.-]+::)*([A-Za-z][A-Za-z0-9+.-]*)://")
 _WEB = ("http", "https")
 
 
@@ -23,7 +23,7 @@ def is_url(name: str) -> bool:
     >>> is_url("s3://bucket/a.npz"), is_url("simplecache::s3://bucket/a.npz"), is_url("a::b/c:d")
     (True, True, False)
     """
-    return _HEAD.match(name) is not None
+    return _URL_START.match(name) is not None
 
 
 class Url(NamedTuple):
@@ -41,7 +41,7 @@ class Url(NamedTuple):
         >>> Url.of("https://host/a/b?x=1")
         Url(head='https://', scheme='https', path='host/a/b', rest='?x=1')
         """
-        found = _HEAD.match(text)
+        found = _URL_START.match(text)
         assert found is not None
         scheme, left = found[1].lower(), text[found.end() :]
         end = re.search(r"[?#]|::" if scheme in _WEB else r"::", left)

@@ -24,7 +24,6 @@ from .memory import (
 )
 from .object_layouts import (
     ADDRESSES_AT,
-    AHEAD,
     ASKED,
     CONTIGUOUS_WRITEABLE,
     CONVERTED,
@@ -48,6 +47,7 @@ from .object_layouts import (
     OUT_KIND,
     PLAN,
     PLAN_AT,
+    PREFETCHED_OBJECTS,
     RANK,
     REACH_HIGH,
     REACH_LOW,
@@ -307,8 +307,8 @@ def survey(
     """
     found = words = 0
     for i in range(count):
-        if i + AHEAD < count:
-            prefetch(load_address(items + ITEMS + 8 * (i + AHEAD)) + DESCR)
+        if i + PREFETCHED_OBJECTS < count:
+            prefetch(load_address(items + ITEMS + 8 * (i + PREFETCHED_OBJECTS)) + DESCR)
         x = load_address(items + ITEMS + 8 * i)
         groups[i], offsets[i] = OTHER, words
         if word(x + TYPE) != ndarray:
@@ -336,8 +336,8 @@ def read_shapes(rows: Address, count: int, kinds: Numbers, starts: Numbers, toke
     """
     total = 0
     for i in range(count):
-        if i + AHEAD < count:
-            prefetch(load_address(rows + ITEMS + 8 * (i + AHEAD)) + LENGTH)
+        if i + PREFETCHED_OBJECTS < count:
+            prefetch(load_address(rows + ITEMS + 8 * (i + PREFETCHED_OBJECTS)) + LENGTH)
         row = load_address(rows + ITEMS + 8 * i)
         length, values = word(row + LENGTH), row + ITEMS
         if word(row + TYPE) == kinds[1]:

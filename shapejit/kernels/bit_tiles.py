@@ -19,12 +19,12 @@ from .constants import (
     BIT_COLUMNS,
     BLOCK,
     BUFFER_AT,
+    COLUMN_GROUP,
     COLUMNS,
     COUNT,
     COUNTS,
     DENSE,
     DENSE_PIECES,
-    GROUP,
     MADE_AT,
     MOST_AHEAD,
     PIECE,
@@ -53,9 +53,9 @@ from .tiles import tile_at
 from .vectors import transpose_even
 
 BUFFER_PITCH = BIT_COLUMNS  # bytes of a row in the buffer, with a byte per element
-AHEAD = 16 * LINE_BITS  # of rows: the distance of prefetching
+PREFETCHED_BITS = 16 * LINE_BITS  # of rows: the distance of prefetching
 NEAR = 4  # distance in rows of prefetching for the buffer
-_BYTE, _PIECE, _LINE = WIDTHS[1], COUNTS[2], COUNTS[8]  # tags: an element, words of 8 bytes
+_BYTE_TAG, _PIECE, _LINE = WIDTHS[1], COUNTS[2], COUNTS[8]  # tags: an element, words of 8 bytes
 
 
 @kernel
@@ -92,7 +92,7 @@ def read_rows(
     together = 8 // width if 8 % width == 0 else 1
     step, pitch = PIECE * together, BUFFER_PITCH // together
     whole = count // step * step
-    ahead = min(max(NEAR, AHEAD // (count * width)), MOST_AHEAD)
+    ahead = min(max(NEAR, PREFETCHED_BITS // (count * width)), MOST_AHEAD)
     for r in range(rows):
         if r + ahead < rows:
             near = source + load_word(rows_at + 8 * (r + ahead))
@@ -130,7 +130,7 @@ def transpose_bits(
             q = min(k, count - each)
             src = buffer + c * LINE * between + k // together
             dst = stage + (q + c) * pitch
-            transpose_even(src, between, dst, together * pitch, _BYTE, pieces)
+            transpose_even(src, between, dst, together * pitch, _BYTE_TAG, pieces)
 
 
 @kernel
@@ -222,7 +222,7 @@ def drain_bits(
     """
     width, pitch, limit = len(bits), tile[STAGED, PITCH], tile[ROWS, COUNT]
     if tile[STAGED, DENSE] != 0:
-        packed, group = stage + tile[STAGED, MADE_AT], tile[STAGED, GROUP]
+        packed, group = stage + tile[STAGED, MADE_AT], tile[STAGED, COLUMN_GROUP]
         first = columns - tile[COLUMNS, START]
         q = 0
         while q < count:
@@ -256,7 +256,7 @@ def prefetch_ends(
     """
     group, first, limit = 1, 0, tile[ROWS, COUNT]
     if tile[STAGED, DENSE] != 0:
-        group, first = tile[STAGED, GROUP], columns - tile[COLUMNS, START]
+        group, first = tile[STAGED, COLUMN_GROUP], columns - tile[COLUMNS, START]
     elif own > 0 and own + rows < limit:
         return
     q = 0

@@ -26,7 +26,7 @@ from .shares import take
 LINE_BITS = 8 * LINE
 _WORD, _PIECE, _LINE = COUNTS[1], COUNTS[2], COUNTS[8]  # tags: words of 8 bytes
 TOGETHER = 32  # rows
-LONG = 8 * PAGE  # bits of a row that is moved by itself
+LONG_ROW_BITS = 8 * PAGE  # bits of a row that is moved by itself
 
 
 @kernel
@@ -205,7 +205,7 @@ def bit_rows(
         low, high = span[LOW], span[HIGH]
         end = (source >> 3) + reach
         s, t = seek(loops, at, low)
-        if apart != 0 or nbits >= LONG:
+        if apart != 0 or nbits >= LONG_ROW_BITS:
             # Atomic operations wait for all stores before them: those of several rows come first.
             for first in range(low, high, TOGETHER):
                 last = min(first + TOGETHER, high)

@@ -47,7 +47,7 @@ from .vectors import VECTOR_ROWS, transpose_block
 
 SHIFT = 24
 CHUNK = 64  # rows between prefetches of lines of the next box
-_BYTE, _WIDEST = WIDTHS[1], WIDTHS[16]
+_BYTE_TAG, _WIDEST = WIDTHS[1], WIDTHS[16]
 
 
 @kernel
@@ -201,11 +201,11 @@ def code_boxes(
             ahead = source + box_at(loops, min(index + 1, span[HIGH] - 1))[0] >> 3
             src = codes + first
             if box[BLOCKS, COUNT] > 0:
-                blocks(src, stage, ahead, box, offsets, _BYTE, pieces)
+                blocks(src, stage, ahead, box, offsets, _BYTE_TAG, pieces)
             elif piece >= PIECE:
                 singles(src, stage, ahead, box, offsets, piece, False, _WIDEST)
             else:
-                singles(src, stage, ahead, box, offsets, piece, True, _BYTE)
+                singles(src, stage, ahead, box, offsets, piece, True, _BYTE_TAG)
             if packs == 0:
                 for k in range(box[RUNS, COUNT]):
                     place = target + (t + unit * offsets[into + k]) >> 3

@@ -21,7 +21,7 @@ from .shares import take
 from .shuffles import shuffle
 
 CODES_APART = CODES_BLOCK + 4 * LINE  # from codes to the packed block, and to temporary runs
-_WORDS = COUNTS[8]  # of a line
+_LINE_WORDS = COUNTS[8]  # of a line
 
 
 @kernel
@@ -33,7 +33,7 @@ def unpack(codes: Address, source: BitAddress, count: int, end: Address, bits: A
     width, done = len(bits), 0
     begin, shift = source >> 3, source & 7
     while done + LINE <= count:
-        unpack_words(codes + done, begin + (done * width >> 3), shift, bits, _WORDS)
+        unpack_words(codes + done, begin + (done * width >> 3), shift, bits, _LINE_WORDS)
         done += LINE
     while done < count:
         word = load_bits(source + done * width, end)

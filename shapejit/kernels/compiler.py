@@ -19,7 +19,7 @@ from numba.core.target_extension import CPU, target_override, target_registry
 
 from ..runtime.processor import target_machine, triple
 
-NAME = "shapejit"  # of the target
+TARGET_NAME = "shapejit"  # of the target
 PASSES = (
     untyped_passes.TranslateByteCode,
     untyped_passes.FixupArgs,
@@ -56,7 +56,7 @@ class _Typing(typing.Context):  # type: ignore[misc]  # numba is not type-checke
 
     def refresh(self) -> None:
         """Look for new declarations, as this target does."""
-        with target_override(NAME):
+        with target_override(TARGET_NAME):
             super().refresh()
 
     def resolve_function_type(self, func: Any, args: Any, kws: Any) -> Any:
@@ -115,7 +115,7 @@ class _Context(CPUContext):  # type: ignore[misc]  # numba is not type-checked
     def init(self) -> None:
         """Prepare what modules need."""
         self.is32bit = False
-        self._internal_codegen = _Codegen(NAME)
+        self._internal_codegen = _Codegen(TARGET_NAME)
         c_math_functions.install(self)
 
     def post_lowering(self, *_: object) -> None:
@@ -138,5 +138,5 @@ class _Target(CPUTarget):  # type: ignore[misc]  # numba is not type-checked
         return _Context(self.typing_context, self._target_name)
 
 
-target_registry[NAME] = Hardware
-TARGET = _Target(NAME)
+target_registry[TARGET_NAME] = Hardware
+TARGET = _Target(TARGET_NAME)

@@ -57,7 +57,7 @@ DENSE, _, PITCH, LINE_ALIGNED, BUFFER_AT, MADE_AT = range(6)
 ONE_VECTOR, ANY_VECTORS = 1, 2  # LINE_ALIGNED: lines that are stored straight to the target
 KEPT = 3  # lines of the stage of SCATTER, for each column
 DENSE_PIECES = 2  # as DENSE: and rows are whole pieces
-GROUP = START  # of STAGED, in tiles of bits: how many columns follow one another, if DENSE
+COLUMN_GROUP = START  # of STAGED, in tiles of bits: how many columns follow one another, if DENSE
 
 # The table of a box: (COUNT, START) of the offsets of its rows, which come first, and columns in
 # the source, columns on the stage, first rows of blocks, pieces of columns in the source, elements

@@ -29,13 +29,15 @@ from .numerics import Values
 
 LANES = 16  # elements of the narrower loop
 WIDEST = 4 * LANES  # of the wider loop
-AHEAD = 4096  # the distance of prefetching in bytes; 1024 was no better
-GROUPS = 16, 32  # elements with one scale, of which a wide vector holds several
+PREFETCH_DISTANCE = 4096  # the distance of prefetching in bytes; 1024 was no better
+SCALE_GROUPS = 16, 32  # elements with one scale, of which a wide vector holds several
 TABLED = 32  # elements that are looked up together
 CODES = 16  # the results of a table
 
 # source, target, count, block, scale, scale step (bytes), zero point, its step
-SIGNATURE = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, I64, I64, *[POINTER, I64] * 2])
+CONVERSION_SIGNATURE = ir.FunctionType(
+    ir.VoidType(), [POINTER, POINTER, I64, I64, *[POINTER, I64] * 2]
+)
 
 
 def write(function: Any, what: tuple[Conversion, bool]) -> None:
@@ -104,7 +106,7 @@ class _Run:
             rest = np.where(whole, 0, rest)
             with self.builder.if_then(whole.value):
                 self._looked_up(begin, count)
-        for group in GROUPS if self.conversion.scales == "blocks" else ():
+        for group in SCALE_GROUPS if self.conversion.scales == "blocks" else ():
             steps = (step == self.floats.itemsize for _, step in self.operands)
             grouped = reduce(and_, steps, self.block == group)
             some: Values = np.where(grouped, rest, 0)
@@ -219,7 +221,7 @@ class _Run:
         codes = load(begin, f"u{nbytes}", lanes)
         if lanes > LANES and self.conversion.source.bits >= 8:  # packed ones are on the stage
             for line in range(0, lanes * nbytes, LINE):
-                llvm.prefetch(self.builder, (begin + (AHEAD + line)).value)
+                llvm.prefetch(self.builder, (begin + (PREFETCH_DISTANCE + line)).value)
         return codes
 
     def _store(self, value: Values, index: Values) -> None:
@@ -253,5 +255,5 @@ def convert(
     zero_step: Value,
 ) -> None:
     """Convert `count` elements from address to address by the function at `entry`."""
-    function = builder.inttoptr(entry, SIGNATURE.as_pointer())
+    function = builder.inttoptr(entry, CONVERSION_SIGNATURE.as_pointer())
     builder.call(function, [src, dst, count, block, scale, scale_step, zero, zero_step])

@@ -21,10 +21,14 @@ from .odometer import seek, step
 from .shares import take
 
 PAGES = 4  # read and written alternately: a quarter faster than memcpy; 6 are no faster
-AHEAD = 2048  # bytes from the row that is copied to the one that is prefetched: 1.5 -> 1.3 x limit
-ASKED = 2 * LINE  # bytes of a row from which on it is prefetched; 8 lines: up to 2 x the time
+ROW_PREFETCH_DISTANCE = (
+    2048  # bytes from the row that is copied to the one that is prefetched: 1.5 -> 1.3 x limit
+)
+PREFETCHED_ROW_MIN_BYTES = (
+    2 * LINE
+)  # bytes of a row from which on it is prefetched; 8 lines: up to 2 x the time
 CALLED = 8 * LINE  # bytes of a run from which a call of memcpy pays
-_BYTE, _FOUR, _PIECE = WIDTHS[1], WIDTHS[4], WIDTHS[PIECE]
+_BYTE_TAG, _FOUR, _PIECE = WIDTHS[1], WIDTHS[4], WIDTHS[PIECE]
 
 
 @kernel
@@ -116,7 +120,7 @@ def move_run(target: Address, source: Address, nbytes: int, most: int = CALLED) 
         move_ends(target, source, nbytes, _FOUR)
     else:
         for i in range(nbytes):
-            move(target + i, source + i, _BYTE)
+            move(target + i, source + i, _BYTE_TAG)
 
 
 @kernel
@@ -155,8 +159,8 @@ def rows(
     staged = stage != 0 and nbytes <= PAGE
     called = PAGE if interleaved else CALLED  # memcpy: 1.1 to 1.3 x the time of lines in turn
     # The hardware prefetcher finds scattered long rows too late.
-    far = loops[loops.shape[0] - 1, 1] * -(-AHEAD // nbytes)
-    prefetched = nbytes if not interleaved and nbytes >= ASKED else 0
+    far = loops[loops.shape[0] - 1, 1] * -(-ROW_PREFETCH_DISTANCE // nbytes)
+    prefetched = nbytes if not interleaved and nbytes >= PREFETCHED_ROW_MIN_BYTES else 0
     while take(work, span):
         s, t = seek(loops, at, span[LOW])
         begin, target = pointer(addresses[0, span[TENSOR]]), pointer(addresses[1, span[TENSOR]])

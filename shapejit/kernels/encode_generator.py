@@ -29,7 +29,7 @@ from .scale_generator import scales
 # source, target, scales, rows, columns, bytes from row to row in source and target, factor, stage
 SIGNATURE = ir.FunctionType(I64, [POINTER] * 3 + [I64] * 4 + [POINTER] * 2)
 
-LONG = 64  # elements of a vector of a long block
+MAX_LANES = 64  # elements of a vector of a long block
 
 
 def write(function: Any, what: Encoding) -> None:
@@ -58,7 +58,7 @@ class _Box:
          self.target_pitch, self.factor, stage) = given  # fmt: skip
         self.block = stage.constant(what.block) if what.block else self.columns
         self.nbytes, self.dtype = what.source.nbytes, f"u{what.source.nbytes}"
-        self.lanes = next(n for n in (LONG, LONG // 2, LEAST) if what.block % n == 0)
+        self.lanes = next(n for n in (MAX_LANES, MAX_LANES // 2, LEAST) if what.block % n == 0)
         self.largest = Largest(builder, self.dtype, (self.lanes, 1))
         self.ahead = self.columns * self.nbytes
         self.rare = builder.alloca(I64)

@@ -21,7 +21,7 @@ SAFE = 2.0**-90, 2.0**90
 LARGEST, FIXED = "largest", "fixed"
 
 
-class Rule(NamedTuple):
+class ScaleRule(NamedTuple):
     """The `name` of one of `scale_generator`'s rules, with its numbers.
 
     `top` is the divisor of the largest magnitude. `more` is the scale instead of 0; for powers, the
@@ -47,7 +47,7 @@ class Encoding(NamedTuple):
     source: Number
     target: Number
     scale: Number
-    rule: Rule
+    rule: ScaleRule
     block: int
     lanes: int = LEAST
     places: tuple[int, ...] = ()

@@ -1,8 +1,8 @@
 """Lanes: vector registers that compute like NumPy arrays; expressions over them emit LLVM.
 
-Code with operators, `astype`, `view`, `np.where` and a few NumPy functions (`_WRITERS`) means the
-same for arrays and for Lanes, which are the elements of a vector, or a single value. Python numbers
-have the dtype of the other operand.
+Lanes are the elements of a vector, or a single value. They accept operators, `astype`, `view`,
+`np.where` and the functions in `_NUMPY_FUNCTIONS`, so the same code computes with arrays and with
+Lanes. Python numbers have the dtype of the other operand.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from llvmlite import ir
 from . import llvm, pointers
 from .numerics import Values
 
-_FLOATS = {2: ir.HalfType(), 4: ir.FloatType(), 8: ir.DoubleType()}
+_FLOAT_TYPES = {2: ir.HalfType(), 4: ir.FloatType(), 8: ir.DoubleType()}
 
 
 def type_of(dtype: Any, count: int = 0) -> Any:
     """The LLVM type of `count` elements of a dtype; 0 for a single value."""
     kind = np.dtype(dtype)
     bits = 1 if kind.kind == "b" else 8 * kind.itemsize
-    one = _FLOATS[kind.itemsize] if kind.kind == "f" else ir.IntType(bits)
+    one = _FLOAT_TYPES[kind.itemsize] if kind.kind == "f" else ir.IntType(bits)
     return ir.VectorType(one, count) if count else one
 
 
@@ -109,7 +109,7 @@ class Lanes(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __array_ufunc__(self, function: Any, method: str, *given: Any) -> Any:
         assert method == "__call__"
-        return _WRITERS[function](*_alike(given))
+        return _NUMPY_FUNCTIONS[function](*_alike(given))
 
     def __array_function__(self, function: Any, _: Any, given: Any, named: Any) -> Any:
         assert not named
@@ -216,7 +216,7 @@ def _called(name: str) -> Callable[..., Values]:
 
 
 _uno = _comparison("uno")
-_WRITERS: dict[Any, Callable[..., Values]] = {
+_NUMPY_FUNCTIONS: dict[Any, Callable[..., Values]] = {
     np.add: _added,
     np.subtract: _operation("sub", floats="fsub"),
     np.multiply: _operation("mul", floats="fmul"),

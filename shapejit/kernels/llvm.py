@@ -59,10 +59,10 @@ def emits(returns: Any = types.void) -> Callable[[Function], Function]:
 def _type(annotation: str, given: Any) -> Any:
     """The numba type of a parameter with this annotation, given an argument's."""
     if annotation == "Values":
-        kept = pointers.TYPES.values()
+        kept = pointers.POINTER_TYPES.values()
         return types.Tuple([kind if kind in kept else types.int64 for kind in given])
     numbers = {"Byte": types.uint8, "Value": types.int64}
-    return (numbers | pointers.TYPES).get(annotation, given)
+    return (numbers | pointers.POINTER_TYPES).get(annotation, given)
 
 
 @contextmanager

@@ -200,7 +200,10 @@ def _from_registers(codes: Values, table: Sequence[int]) -> Values:
     registers = [ir.Constant(kind, full[k : k + size]) for k in range(0, len(full), size)]
     if len(registers) == 1:
         return _permuted(registers[0], codes)
-    name, found = f"llvm.x86.avx512.vpermi2var.{_NAMES[codes.dtype.itemsize]}.512", list[Values]()
+    name, found = (
+        f"llvm.x86.avx512.vpermi2var.{_ELEMENT_NAMES[codes.dtype.itemsize]}.512",
+        list[Values](),
+    )
     for low, high in zip(registers[::2], registers[1::2], strict=True):
         parts = (called(codes.builder, name, kind, low, part, high) for part in codes.parts(size))
         found.append(codes.of(llvm.joined(codes.builder, [*parts])))
@@ -209,12 +212,15 @@ def _from_registers(codes: Values, table: Sequence[int]) -> Values:
 
 def _permuted(table: Any, codes: Values) -> Values:
     """The elements of a vector of AVX-512 at indices as wide as they are."""
-    name, size = f"llvm.x86.avx512.permvar.{_NAMES[codes.dtype.itemsize]}.512", table.type.count
+    name, size = (
+        f"llvm.x86.avx512.permvar.{_ELEMENT_NAMES[codes.dtype.itemsize]}.512",
+        table.type.count,
+    )
     parts = [called(codes.builder, name, table.type, table, part) for part in codes.parts(size)]
     return codes.of(llvm.joined(codes.builder, parts))
 
 
-_NAMES = {2: "hi", 4: "si"}  # what LLVM calls elements of so many bytes
+_ELEMENT_NAMES = {2: "hi", 4: "si"}  # what LLVM calls elements of so many bytes
 
 
 # Tables that are made at run time

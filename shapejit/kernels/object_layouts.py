@@ -25,7 +25,7 @@ CONTIGUOUS_WRITEABLE = CONTIGUOUS | WRITEABLE
 HAS_OBJECTS = 0x01  # NPY_ITEM_REFCOUNT
 
 OTHER = -1  # the group of everything but exact ndarrays
-GROUPS = 32  # dtypes of one batch
+MAX_DTYPES = 32  # dtypes of one batch
 PLAN = 2 + 3 * MAX_RANK  # where `array_structs.plan_whole` writes the small plan
 WHOLE_WORDS = PLAN + HEAD + 3 * MAX_RANK
 # Where the words of the scratch of `small_joins.join` begin, after the kind of its result: the
@@ -62,4 +62,4 @@ ROUTE_WORDS = 19
     SWITCH, NONE, NDARRAY, TUPLE, INT, INCREF, DECREF, NEW_ARRAY, COPY_INTO, SAVE_THREAD,
     RESTORE_THREAD, SLOT_COUNT, FIRST_ROUTE,
 ) = range(0, 104, 8)  # fmt: skip
-AHEAD = 12  # objects ahead that are prefetched: they are scattered in memory
+PREFETCHED_OBJECTS = 12  # objects ahead that are prefetched: they are scattered in memory

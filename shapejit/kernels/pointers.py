@@ -25,7 +25,7 @@ class _Bits(types.Type):  # type: ignore[misc]  # numba is not type-checked
 
 
 BITS = _Bits("BitAddress")
-TYPES: dict[str, Any] = {"Address": ADDRESS, "BitAddress": BITS}
+POINTER_TYPES: dict[str, Any] = {"Address": ADDRESS, "BitAddress": BITS}
 """Those of parameters with these annotations."""
 
 
@@ -101,7 +101,7 @@ def _define(operation: Any, write: Callable[..., Any], returns: Any, *given: Any
 
 
 INT = types.int64
-for _kind in TYPES.values():
+for _kind in POINTER_TYPES.values():
     for _add in (operator.add, operator.iadd):
         _define(_add, moved, _kind, _kind, INT)
     _define(operator.add, lambda builder, by, to: moved(builder, to, by), _kind, INT, _kind)

@@ -9,13 +9,13 @@ from .constants import APART, COPY, MAX_RANK, REFUSED, VIEW
 from .jit import Address, Numbers, Table, kernel
 from .memory import load_address, load_half as half, load_word as word, prefetch
 from .object_layouts import (
-    AHEAD,
     CONTIGUOUS_WRITEABLE,
     DATA,
     DESCR,
     FLAGS,
     ITEMS,
     OTHER,
+    PREFETCHED_OBJECTS,
     RANK,
     SHAPE,
     STRIDES,
@@ -110,8 +110,10 @@ def resolve_all(
         if itemsize == 0 or high - low > MAX_RANK:
             verdicts[i] = APART
             continue
-        if i + AHEAD < end and groups[i + AHEAD] != OTHER:
-            prefetch(load_address(load_address(items + ITEMS + 8 * (i + AHEAD)) + SHAPE))
+        if i + PREFETCHED_OBJECTS < end and groups[i + PREFETCHED_OBJECTS] != OTHER:
+            prefetch(
+                load_address(load_address(items + ITEMS + 8 * (i + PREFETCHED_OBJECTS)) + SHAPE)
+            )
         x = load_address(items + ITEMS + 8 * i)
         rank, shape, steps = half(x + RANK), load_address(x + SHAPE), load_address(x + STRIDES)
         count = 1

@@ -33,7 +33,7 @@ from .constants import UNIT
 from .jit import Address, Numbers, inlined, kernel
 from .memory import address_of, fence, pointer
 
-LOOKS = 4000  # at a flag (60 to 200 us) before a waiting thread yields its core
+SPINS = 4000  # at a flag (60 to 200 us) before a waiting thread yields its core
 # Microseconds for which it does. sched_yield would leave the core to another program for a
 # whole slice of 3 ms; whoever slept is let in again at once.
 NAP = 20
@@ -63,7 +63,7 @@ def begin_share(work: Numbers, span: Numbers) -> bool:
     looks = 0
     while span[OWNER] != 0 and load_atomic(place + 8 * DONE) < shares:
         looks += 1
-        if looks < LOOKS:
+        if looks < SPINS:
             pause()
         else:
             sleep(NAP)

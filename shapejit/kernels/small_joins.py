@@ -22,7 +22,6 @@ from .memory import (
     store_word as store,
 )
 from .object_layouts import (
-    AHEAD,
     CONTIGUOUS,
     CONTIGUOUS_WRITEABLE,
     COPY_INTO,
@@ -51,6 +50,7 @@ from .object_layouts import (
     NEW_ARRAY,
     NONE,
     PAIRS,
+    PREFETCHED_OBJECTS,
     RANK,
     SHAPE,
     STRIDES,
@@ -116,8 +116,8 @@ def write_kind(items: Address, axis: Address, new: int, routes: Address, kind: N
     itemsize, along, nbytes = word(pointer(made) + ITEMSIZE), 0, 0
     in_short_runs = 0
     for i in range(count):
-        if i + AHEAD < count:
-            prefetch(load_address(items + ITEMS + 8 * (i + AHEAD)) + DESCR)
+        if i + PREFETCHED_OBJECTS < count:
+            prefetch(load_address(items + ITEMS + 8 * (i + PREFETCHED_OBJECTS)) + DESCR)
         x = load_address(items + ITEMS + 8 * i)
         if word(x + TYPE) != ndarray or half(x + RANK) != rank:
             return UNFIT

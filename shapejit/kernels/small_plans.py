@@ -20,7 +20,7 @@ WIDTH, ROWS, ROW_STEP, COLUMNS, COLUMN_STEP, COLUMN_GAP = 0, 1, 2, 3, 4, 5
 SHIFT, TARGET_SHIFT, NEAR, NEAR_BYTES, COUNT, LOOPS, MOVES = 6, 7, 8, 9, 10, 11, 12
 HEAD = 13  # then one triple (size, source stride, target stride) per loop, outermost first
 
-ASKED = 4096
+PREFETCH_MAX_BYTES = 4096
 SHORT = 16  # steps of a loop
 
 RUNS, ELEMENTS, BLOCKS = 0, 1, 2  # of any number of bytes, of one of WIDTHS, and in registers
@@ -64,7 +64,7 @@ def write_plan(
     table[at + ROWS] = table[at + COLUMNS] = table[at + COUNT] = 1
     table[at + NEAR] = low
     if reach <= 2 * nbytes:
-        table[at + NEAR_BYTES] = min(reach, ASKED)
+        table[at + NEAR_BYTES] = min(reach, PREFETCH_MAX_BYTES)
     single = width == 1 or width == 2 or width == 4 or width == 8 or width == 16
 
     # Rows are adjacent in the target; columns run through the source, or are long.

@@ -28,7 +28,7 @@ from ..shapes.request import Ints
 from .casts import cast
 from .views import axis_of, checked
 
-STACK_BYTES = 1024 * 1024  # of packed parts that NumPy copies as one
+NUMPY_JOIN_BYTES = 1024 * 1024  # of packed parts that NumPy copies as one
 
 
 @joins_arrays

@@ -31,7 +31,7 @@ from ..errors import FormatError, shape_text
 from ..shapes.dims import merged
 from ..shapes.layout import Layout
 
-_GROUP = re.compile(r"\([^)]*\)|[a-z]\w*")
+_DIM_OR_GROUP = re.compile(r"\([^)]*\)|[a-z]\w*")
 _FACTOR = re.compile(r"([a-z])(\d*)")
 _TOKEN = re.compile(
     r"(?P<back>-?)(?P<name>[a-z])(?:\*(?P<step>[\d.]+))?|@(?P<skip>[\d.]+)|[()\[\]_1]"
@@ -117,7 +117,7 @@ def plane_layout(
     left, right = plane.order.split(" -> ")
     bits = plane.bits or bits
     known = {"e": lcm(unit, bits) // bits, "s": block}
-    dims = [_FACTOR.findall(dim) for dim in _GROUP.findall(left)]
+    dims = [_FACTOR.findall(dim) for dim in _DIM_OR_GROUP.findall(left)]
     lead = len(shape) - len(dims)
     if lead < 0:
         raise FormatError(f"{name} has {len(dims)} dims or more, not {shape_text(shape)}")

@@ -19,7 +19,7 @@ from ..shapes.layout import Layout, checked_shape
 from ..shapes.request import integers
 from .orders import BitPlane, PlaneLayout, Words, plane_layout
 
-MOST_BLOCK = 4096  # elements that a block may have, whatever the dims
+MAX_BLOCK_ELEMENTS = 4096  # elements that a block may have, whatever the dims
 
 
 class Check(NamedTuple):
@@ -204,7 +204,7 @@ def _checked_block(name: str, block_size: object, rows: tuple[int, ...]) -> int:
     if block_size is None:
         raise FormatError(f"{name} needs block_size, the elements per block along the inputs")
     (size,) = integers((block_size,), "block_size", name)
-    if size < 16 or size & (size - 1) or size > max(MOST_BLOCK, 2 * max(rows)):
+    if size < 16 or size & (size - 1) or size > max(MAX_BLOCK_ELEMENTS, 2 * max(rows)):
         raise FormatError(f"{name} needs a power of two from 16 on as block_size, not {size}")
     return size
 

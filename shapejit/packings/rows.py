@@ -8,12 +8,12 @@ from .named_rows import NamedRows
 from .orders import BitPlane
 from .packing import Check, Packing
 
-_BITS = (1, 2, 3, 4, 5, 6, 7, 8)
+_ANY_BITS = (1, 2, 3, 4, 5, 6, 7, 8)
 _COUNT = [*range(16), *range(16)]
 _PAIR = Check("uint4", (2,), [1, 2], "21")
 _SWAPPED = Check("uint4", (2,), [1, 2], "12")
-_WORDS = "1032547698badcfe"
-_HALVES = "00112233445566778899aabbccddeeff"
+_NIBBLE_ORDER = "1032547698badcfe"
+_HALF_BLOCKS = "00112233445566778899aabbccddeeff"
 
 _STREAM, _BACKWARDS = BitPlane("n -> (n)"), BitPlane("(w e) -> (w -e)")
 _SPLIT = (
@@ -41,7 +41,7 @@ _AWQ = "AutoAWQ, modules/linear/gemm.py and gemv.py, from_linear"
 
 _UINT8: dict[str, Any] = {"unit": "uint8"}
 _FLAT: dict[str, Any] = {"unit": "uint8", "flat": True, "pads": True}
-_WEIGHT: dict[str, Any] = {"unit": "int32", "inputs_first": True, "unsigned": True}
+_WORDS: dict[str, Any] = {"unit": "int32", "inputs_first": True, "unsigned": True}
 _GGUF: dict[str, Any] = {"unit": "uint8", "source": _GGML}
 
 # fmt: off
@@ -73,26 +73,26 @@ _ROWS = (
             check=Check("uint6", (4,), [0x01, 0x12, 0x23, 0x34], "12341b"),
             versions="up to 2026.4"),
     Packing("gptq:qweight", (2, 3, 4, 8), planes=(BitPlane("n (w e) -> w n [e]"),),
-            check=Check("uint4", (32, 1), _COUNT, 2 * _WORDS), source=_GPTQ, **_WEIGHT),
+            check=Check("uint4", (32, 1), _COUNT, 2 * _NIBBLE_ORDER), source=_GPTQ, **_WORDS),
     Packing("gptq:qzeros@v1", (2, 3, 4, 8), planes=(BitPlane("n g -> g (n)"),), bias=-1,
             check=Check("uint4", (1, 8), [1, 2, 3, 4, 5, 6, 7, 8], "10325476"), source=_GPTQ,
-            versions="checkpoint_format gptq; 0 is stored as the largest code", **_WEIGHT),
+            versions="checkpoint_format gptq; 0 is stored as the largest code", **_WORDS),
     Packing("gptq:qzeros@v2", (2, 3, 4, 8), planes=(BitPlane("n g -> g (n)"),),
             check=Check("uint4", (1, 8), range(8), "10325476"), source=_GPTQ,
-            versions="checkpoint_format gptq_v2", **_WEIGHT),
+            versions="checkpoint_format gptq_v2", **_WORDS),
     Packing("awq:gemm", (4,), planes=(BitPlane("(w a4 b2) k -> k w [b a]"),), source=_AWQ,
-            check=Check("uint4", (1, 8), range(8), "20643175"), versions="version gemm", **_WEIGHT),
+            check=Check("uint4", (1, 8), range(8), "20643175"), versions="version gemm", **_WORDS),
     Packing("awq:gemv", (4,), planes=(BitPlane("n k -> n (k)"),), source=_AWQ,
-            check=Check("uint4", (8, 1), range(8), "10325476"), versions="version gemv", **_WEIGHT),
+            check=Check("uint4", (8, 1), range(8), "10325476"), versions="version gemv", **_WORDS),
     Packing("onnx:matmulnbits", (2, 4, 8), "uint8", (BitPlane("n (c s) -> n c (s)"),),
-            Check("uint4", (16, 1), range(16), _WORDS, 16), inputs_first=True, pads=True,
+            Check("uint4", (16, 1), range(16), _NIBBLE_ORDER, 16), inputs_first=True, pads=True,
             unsigned=True, source="ONNX Runtime, docs/ContribOperators.md, MatMulNBits"),
     Packing("torch:x2", (4,), planes=(BitPlane("(w e) -> (w e)"),), check=_PAIR, **_UINT8,
             source="PyTorch, c10/util/Float4_e2m1fn_x2.h", versions="2.8 on"),
     Packing("torchao:tinygemm", (4,), planes=(_BACKWARDS,), check=_SWAPPED, unsigned=True,
             source="PyTorch, aten _convert_weight_to_int4pack", **_UINT8),
-    Packing("compressed-tensors", _BITS, "int32", (_STREAM,),
-            Check("int4", (1, 16), range(-8, 8), _WORDS), pads=True, unsigned=True,
+    Packing("compressed-tensors", _ANY_BITS, "int32", (_STREAM,),
+            Check("int4", (1, 16), range(-8, 8), _NIBBLE_ORDER), pads=True, unsigned=True,
             source="compressed-tensors, compressors/pack_quantized, pack_to_int32"),
     Packing("mlx", (2, 3, 4, 5, 6, 8), "uint32", (_STREAM,), unsigned=True,
             check=Check("float4_e2m1fn", (1, 8), range(8), "10325476"),
@@ -102,21 +102,21 @@ _ROWS = (
                   "".join(f"{32 * a + b:02x}" * 4 for b in range(32) for a in range(4))),
             pads=True, source="cuBLAS, 1D Block Scaling Factors Layout"),
     Packing("gpt-oss:blocks", (4,), planes=(BitPlane("(c j16 e2) -> c (j e)"),),
-            check=Check("float4_e2m1fn", (32,), _COUNT, 2 * _WORDS), **_UINT8,
+            check=Check("float4_e2m1fn", (32,), _COUNT, 2 * _NIBBLE_ORDER), **_UINT8,
             source="transformers, integrations/mxfp4.py, convert_moe_packed_tensors"),
     Packing("gguf:q4_0", (4,), planes=(_halves(18, 2),), unsigned=True, **_GGUF,
             check=Check("int4", (32,), [-8, *[0] * 15, 7, *[0] * 15], "....f0" + "88" * 15)),
     Packing("gguf:q4_1", (4,), planes=(_halves(20, 4),), unsigned=True, **_GGUF,
-            check=Check("uint4", (32,), _COUNT, "." * 8 + _HALVES)),
+            check=Check("uint4", (32,), _COUNT, "." * 8 + _HALF_BLOCKS)),
     Packing("gguf:q5_0", (8,), planes=(_halves(22, 6), _fifth(22, 2)), unsigned=True, **_GGUF,
-            check=Check("int8", (32,), range(-16, 16), "....0000ffff" + _HALVES)),
+            check=Check("int8", (32,), range(-16, 16), "....0000ffff" + _HALF_BLOCKS)),
     Packing("gguf:q5_1", (8,), planes=(_halves(24, 8), _fifth(24, 4)), unsigned=True, **_GGUF,
-            check=Check("uint8", (32,), range(32), "." * 8 + "0000ffff" + _HALVES)),
+            check=Check("uint8", (32,), range(32), "." * 8 + "0000ffff" + _HALF_BLOCKS)),
     Packing("gguf:q8_0", (8,), planes=(BitPlane("(c j32) -> (c*34 j) @2"),), **_GGUF,
             check=Check("int8", (32,), range(-16, 16),
                         "...." + bytes(k % 256 for k in range(-16, 16)).hex())),
     Packing("gguf:mxfp4", (4,), planes=(_halves(17, 1),), **_GGUF,
-            check=Check("float4_e2m1fn", (32,), _COUNT, ".." + _HALVES)),
+            check=Check("float4_e2m1fn", (32,), _COUNT, ".." + _HALF_BLOCKS)),
 )
 # fmt: on
 

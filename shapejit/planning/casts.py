@@ -22,8 +22,8 @@ from .shuffles import Shuffle, shuffle_of
 from .strategies import Strategy
 from .tiles import Tile, tile_of
 
-RUN = 1 << 14  # elements of a run at most: their codes stay in an L1 cache
-VECTOR = 16  # elements with one scale that are worth a loop of their own
+MAX_RUN_ELEMENTS = 1 << 14  # elements of a run at most: their codes stay in an L1 cache
+MIN_VECTOR_RUN = 16  # elements with one scale that are worth a loop of their own
 BOX_ELEMENTS = 1 << 16
 # Elements of a box of packed ones along target and source: few pages are used at a time.
 SHUFFLED_RUNS = 2048, 128
@@ -126,17 +126,17 @@ def _parts(dims: Sequence[Dim], bits: int, unit: int) -> list[int]:
     else:
         longest = min(dims[last].size, BOX_ELEMENTS // prod(parts[:-1]))
         parts[last] = max(parts[last], longest)
-    if parts[last] > RUN:
-        steps = -(-dims[last].size // RUN)
-        parts[last] = min(RUN, -(-dims[last].size // steps // LINE) * LINE)
+    if parts[last] > MAX_RUN_ELEMENTS:
+        steps = -(-dims[last].size // MAX_RUN_ELEMENTS)
+        parts[last] = min(MAX_RUN_ELEMENTS, -(-dims[last].size // steps // LINE) * LINE)
     # Dims that are contiguous with the last one, such as blocks with a scale each, belong to a run;
     # but scales of a few elements are repeated on the stage, where a long run of them has no room.
     length = parts[last]
     for k in range(last - 1, -1, -1):
         dense = dims[k].source == bits * length and dims[k].target == unit * length
-        if not dense or parts[k + 1] < dims[k + 1].size or length < VECTOR:
+        if not dense or parts[k + 1] < dims[k + 1].size or length < MIN_VECTOR_RUN:
             break
-        room = min(RUN // length, BOX_ELEMENTS // (length * prod(parts[:k])))
+        room = min(MAX_RUN_ELEMENTS // length, BOX_ELEMENTS // (length * prod(parts[:k])))
         parts[k] = max(parts[k], min(dims[k].size, room))
         length *= parts[k]
     return parts
@@ -196,7 +196,7 @@ def _run(
     """How scales are read; the dims of a run; elements per scale; the steps between scales."""
     most, length = 0, 1
     for dim in reversed(inner[len(inner) - dense :]):
-        if dim.target != unit * length or length * dim.size > max(RUN, inner[-1].size):
+        if dim.target != unit * length or length * dim.size > max(MAX_RUN_ELEMENTS, inner[-1].size):
             break
         most, length = most + 1, length * dim.size
     longest = list(inner[len(inner) - most :])
@@ -227,7 +227,7 @@ def _pattern(run: Sequence[Dim], scales: Scales) -> tuple[str, int, tuple[int, i
         if (dim.scale, dim.zero) != (step[0] * length, step[1] * length):
             return None
         length *= dim.size
-    if same >= VECTOR:
+    if same >= MIN_VECTOR_RUN:
         return "blocks", same, step
     if same == 1 and step == (size, size if scales.zero else 0):
         return "each", 1, step

@@ -15,10 +15,10 @@ from ..shapes.dims import merged
 from ..shapes.layout import Layout
 from .units import Units, units_of
 
-WIDE = 1 << 13  # elements of a box of one row, which stays in an L1 cache
-LARGE = 1 << 16  # of a box of several rows, which stays in an L2 cache
-PART = 1 << 15  # of a box that has no scales of its own
-MOST_BLOCK = 512  # of a block along a row, which vectors process in sequence
+ROW_BOX_ELEMENTS = 1 << 13  # elements of a box of one row, which stays in an L1 cache
+ENCODE_BOX_ELEMENTS = 1 << 16  # of a box of several rows, which stays in an L2 cache
+PART_ELEMENTS = 1 << 15  # of a box that has no scales of its own
+MAX_BLOCK = 512  # of a block along a row, which vectors process in sequence
 
 Shape = tuple[int, int]
 
@@ -108,13 +108,13 @@ def encode_plan(
             lanes=found.unit.size, places=found.unit.planes[0].places, step=found.step
         )
         each = max(made.lanes, wide * len(places))
-        most = max(WIDE // each, 1) * each
+        most = max(ROW_BOX_ELEMENTS // each, 1) * each
         return EncodePlan(made, 1, rows * columns, 1, most, found.first, scale_first)
     dense = codes.contiguous and codes.bits == 8 and places == (0,) and step == made.scale.nbytes
     made = made._replace(block=0 if wide == columns else wide)
-    if not dense or made.rule.signed or made.block % LEAST or made.block > MOST_BLOCK:
+    if not dense or made.rule.signed or made.block % LEAST or made.block > MAX_BLOCK:
         return None
-    most = max(LARGE // tall // made.block, 1) * made.block if made.block else columns
+    most = max(ENCODE_BOX_ELEMENTS // tall // made.block, 1) * made.block if made.block else columns
     return EncodePlan(made, rows, columns, tall, most, first, scale_first)
 
 
@@ -124,13 +124,13 @@ def plain_plan(made: Encoding, total: int, codes: Layout | None = None) -> Encod
     if codes is not None and not (codes.contiguous and codes.bits == 8):
         return None
     first = 0 if codes is None else codes.offset // 8
-    return EncodePlan(made, 1, total, 1, PART, first)
+    return EncodePlan(made, 1, total, 1, PART_ELEMENTS, first)
 
 
 def _fits(found: Units, made: Encoding, total: int) -> bool:
     """Whether vectors have the codes of units, and all of them whole blocks."""
     (plane,), lanes, block = found.unit.planes, found.unit.size, made.block
-    if lanes < LEAST or block % LEAST or block > MOST_BLOCK or (lanes % block and block % lanes):
+    if lanes < LEAST or block % LEAST or block > MAX_BLOCK or (lanes % block and block % lanes):
         return False
     if total % max(lanes, block * len(made.scale_places)):
         return False

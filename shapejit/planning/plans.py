@@ -69,7 +69,7 @@ class Plan:
 
     @cached_property
     def row(self) -> Any:
-        """The row of its strategy, a `strategies.Row`."""
+        """The row of its strategy, a `strategies.StrategyRow`."""
         return self.strategy.value
 
     @cached_property
@@ -79,7 +79,7 @@ class Plan:
 
     @cached_property
     def table(self) -> NDArray[np.int64]:
-        """The loops that kernels walk, a row (size, source, target) each; see `Row.loops`."""
+        """The loops that kernels walk, (size, source, target) each; see `StrategyRow.loops`."""
         loops = self.row.loops(self)
         return np.array(loops, np.int64).reshape(len(loops), -1 if loops else 3)
 

@@ -12,7 +12,7 @@ from .loops import Loop
 from .plans import Plan
 from .shuffles import MOST_BLOCKS
 
-AHEAD = 16  # distance of prefetching in blocks, unless it is that of the next call
+PREFETCHED_BLOCKS = 16  # distance of prefetching in blocks, unless it is that of the next call
 
 
 def shuffle_loops(plan: Plan) -> list[tuple[int, ...]]:
@@ -33,7 +33,7 @@ def shuffle_table(plan: Plan, vector: int) -> tuple[tuple[Any, ...], int]:
 def shuffled(plan: Plan, vector: int) -> tuple[Any, ...]:
     """The two innermost loops, the network's function, and the blocks of a call."""
     size, source, target = plan.loops[-1]
-    ahead = Loop(1, AHEAD * source, AHEAD * target)
+    ahead = Loop(1, PREFETCHED_BLOCKS * source, PREFETCHED_BLOCKS * target)
     around = plan.loops[-2] if len(plan.loops) > 1 else ahead
     if size <= MOST_BLOCKS and abs(around.source) > abs(source):
         ahead = around  # else the next call reads lines that this one has read

@@ -13,15 +13,15 @@ from ..shapes.dims import merged
 from .loops import Loop, split
 from .tables import offsets_of
 
-VECTOR = 64  # bytes
+VECTOR_BYTES = 64  # bytes
 PIECES = (64, 32, 16, 8)  # bytes that are contiguous on both sides, the best first
 MOST_VECTORS = 32  # of a block: as many as there are registers
 MET_AGAIN = 1 / 16  # and lines of the target that blocks write in turn
-MOST_MIXED = 2 * VECTOR  # bytes of a block whose elements mix in any order
+MOST_MIXED = 2 * VECTOR_BYTES  # bytes of a block whose elements mix in any order
 MOST_APART = 7  # elements in the source from one to the next, or runs
-MOST_READ = MOST_APART * VECTOR  # bytes of a piece with gaps
+MOST_READ = MOST_APART * VECTOR_BYTES  # bytes of a piece with gaps
 LEAST_MIXED = 8  # and of its pieces
-SIDES = 1, 2  # of a loop: source and target
+BOTH_SIDES = 1, 2  # of a loop: source and target
 MANY_BLOCKS = 8  # that are worth a call
 MOST_BLOCKS = 512  # that one call of a network's function permutes
 
@@ -56,8 +56,8 @@ def shuffle_of(
     if 8 % width or any(loop.source == 0 for loop in loops):
         return None
     bits = [(loop.size & -loop.size).bit_length() - 1 for loop in loops]
-    here, there = (_side_by_side(loops, bits, width, side) for side in SIDES)
-    whole = (8 * VECTOR // width).bit_length() - 1
+    here, there = (_side_by_side(loops, bits, width, side) for side in BOTH_SIDES)
+    whole = (8 * VECTOR_BYTES // width).bit_length() - 1
     for most in product(PIECES, PIECES):
         near, far = ((8 * n // width).bit_length() - 1 for n in most)
         if near > len(here) or far > len(there):
@@ -66,7 +66,7 @@ def shuffle_of(
         while sum(taken) < min(whole, sum(bits)):
             left = (k for k in range(len(loops)) if taken[k] < bits[k])
             taken[min(left, key=lambda k: loops[k].target << taken[k])] += 1
-        if width << sum(taken) <= 8 * VECTOR * MOST_VECTORS:
+        if width << sum(taken) <= 8 * VECTOR_BYTES * MOST_VECTORS:
             made = _blocks(loops, [1 << n for n in taken], width, most, bias)
             return made if made is None or cached else _near(made)
     return None
@@ -201,13 +201,13 @@ def mixed_of(loops: Sequence[Loop], width: int) -> Shuffle | None:
     if 8 % width:
         return None
     factors = set[tuple[int, ...]]()
-    for first, second in product(*(_runs(loops, width, side) for side in SIDES)):
+    for first, second in product(*(_runs(loops, width, side) for side in BOTH_SIDES)):
         both = tuple(map(max, first, second))
         if not any(f % a or f % b for f, a, b in zip(both, first, second, strict=True)):
             factors.add(both)
     best, least, count = None, 0.0, prod(loop.size for loop in loops)
     for each in sorted(factors):
-        if prod(each) * width < 8 * VECTOR // 2 or prod(each) * width > 8 * MOST_MIXED:
+        if prod(each) * width < 8 * VECTOR_BYTES // 2 or prod(each) * width > 8 * MOST_MIXED:
             continue
         made = _blocks(loops, each, width, (MOST_READ, MOST_MIXED), 0, MOST_APART)
         if made is None:
@@ -274,5 +274,7 @@ def _price(network: Network) -> float:
     """The approximate number of instructions per byte."""
     sides = zip((network.read, network.written), network.pieces, strict=True)
     moves = sum(count * len(parts(nbytes)) for nbytes, count in sides)
-    vectors = -(-network.block // VECTOR) * max(2, network.span * network.width / (8 * VECTOR))
+    vectors = -(-network.block // VECTOR_BYTES) * max(
+        2, network.span * network.width / (8 * VECTOR_BYTES)
+    )
     return (moves + 2 * vectors * (8 // network.width)) / network.block

@@ -153,7 +153,7 @@ def _code_loops(plan: Plan) -> Steps:
     return [*plan.loops, (-(-prod(loop.size for loop in plan.rows) // _codes_block(plan)), 0, 0)]
 
 
-class Row(NamedTuple):
+class StrategyRow(NamedTuple):
     """One strategy: the text and the kernel of a Plan.
 
     `words` are what a Plan prints; `kernel` is "module.function" in `kernels/`. The kernel's
@@ -179,48 +179,48 @@ class Row(NamedTuple):
     streams_gaps: bool = False
 
 
-_BITS: dict[str, Any] = {"bits": True, "streams_gaps": True}
+_BIT_STREAMS: dict[str, Any] = {"bits": True, "streams_gaps": True}
 
 
 class Strategy(Enum):
     """The loop that moves the bytes of a Plan."""
 
-    NOTHING = Row("nothing: there are no elements")
-    SMALL = Row("small: whole tensors, each by one thread")
-    ONE_RUN = Row(
+    NOTHING = StrategyRow("nothing: there are no elements")
+    SMALL = StrategyRow("small: whole tensors, each by one thread")
+    ONE_RUN = StrategyRow(
         "one run: the elements lie side by side",
         "copies.run",
         lambda plan, vector: (plan.nbytes,),
         tables=_no_tables,
         loops=lambda plan: [(-(-plan.nbytes // PAGE), 0, 0)],
     )
-    ROWS = Row(
+    ROWS = StrategyRow(
         "rows: runs that lie side by side in source and target",
         "copies.rows",
         lambda plan, vector: (plan.width, plan.reach, width_tag(1)),
         tables=_loops,
     )
-    INTERLEAVED_ROWS = Row(
+    INTERLEAVED_ROWS = StrategyRow(
         "interleaved rows of several arrays",
         "copies.rows",
         lambda plan, vector: (plan.width, plan.reach, width_tag(2)),
         tables=_loops,
     )
-    TILES = Row(
+    TILES = StrategyRow(
         "tiles: blocks transposed in registers",
         "tiles.tiles",
         lambda plan, vector: (0, widest(plan.width), _row_pieces(plan, vector)),
         streams_gaps=True,
         loops=_tile_loops,
     )
-    RUN_TILES = Row(
+    RUN_TILES = StrategyRow(
         "tiles of runs: short runs in another order",
         "tiles.run_tiles",
         lambda plan, vector: (plan.width, plan.reach),
         streams_gaps=True,
         loops=_tile_loops,
     )
-    SCATTER = Row(
+    SCATTER = StrategyRow(
         "scatter: runs in the source's order, to a few places",
         "scatters.scatter",
         lambda plan, vector: (plan.width,),
@@ -228,7 +228,7 @@ class Strategy(Enum):
         streams_gaps=True,
         loops=_tile_loops,
     )
-    BOXES = Row(
+    BOXES = StrategyRow(
         "boxes: whole lines of both sides, permuted within a cache",
         "boxes.boxes",
         lambda plan, vector: (
@@ -242,7 +242,7 @@ class Strategy(Enum):
         weight=lambda plan: LARGE_WEIGHT + most_bytes(plan.rows, plan.columns, plan.width),
         streams_gaps=True,
     )
-    CODE_BOXES = Row(
+    CODE_BOXES = StrategyRow(
         "boxes of codes: a byte per element within a cache",
         "boxes.code_boxes",
         lambda plan, vector: (
@@ -253,44 +253,44 @@ class Strategy(Enum):
         tables=_code_box,
         staged=True,
         weight=lambda plan: LARGE_WEIGHT + _code_box_bytes(plan),
-        **_BITS,
+        **_BIT_STREAMS,
     )
-    BIT_RUN = Row(
+    BIT_RUN = StrategyRow(
         "one run of bits: the elements lie side by side, between bytes",
         "bits.bit_run",
         lambda plan, vector: (plan.width,),
         tables=_no_tables,
         loops=lambda plan: [(plan.nbytes // PAGE + 2, 0, 0)],  # the pages that it may touch
-        **_BITS,
+        **_BIT_STREAMS,
     )
-    BIT_ROWS = Row(
+    BIT_ROWS = StrategyRow(
         "rows of bits: runs that begin between bytes",
         "bits.bit_rows",
         lambda plan, vector: (plan.width, plan.reach, int(plan.gaps)),
         tables=_loops,
         staged=True,
-        **_BITS,
+        **_BIT_STREAMS,
     )
-    BIT_TILES = Row(
+    BIT_TILES = StrategyRow(
         "tiles of bits: packed blocks transposed in registers",
         "bit_tiles.bit_tiles",
         lambda plan, vector: (count_tag(plan.width), _bit_pieces(plan, vector)),
         staged=True,
         sides=lambda plan: bit_sides(plan.rows, plan.columns, plan.width),
         weight=lambda plan: LARGEST_TILE_OF_BITS,
-        **_BITS,
+        **_BIT_STREAMS,
         loops=_tile_loops,
     )
-    CODES = Row(
+    CODES = StrategyRow(
         "codes: a byte per element on the way, then packed",
         "codes.by_codes",
         _codes,
         _code_tables,
         staged=True,
         loops=_code_loops,
-        **_BITS,
+        **_BIT_STREAMS,
     )
-    SHUFFLE = Row(
+    SHUFFLE = StrategyRow(
         "shuffle: blocks of elements permuted in registers",
         "shuffles.shuffle_blocks",
         shuffled,
@@ -300,6 +300,6 @@ class Strategy(Enum):
     )
 
     @property
-    def row(self) -> Row:
+    def row(self) -> StrategyRow:
         """The row of this strategy."""
         return self.value

@@ -18,7 +18,7 @@ from ..engine.copying import is_numpys
 from ..engine.patience import by_numpy
 from ..errors import DTypeError, ReshapeError, about
 from ..kernels.constants import APART, COPY, MAX_RANK, REFUSED, VIEW
-from ..kernels.object_layouts import GROUPS, OTHER
+from ..kernels.object_layouts import MAX_DTYPES, OTHER
 from ..operations import views
 from ..planning import thresholds
 from ..runtime.kernels import called
@@ -105,19 +105,16 @@ def reshape_batch(tensors: Any, shapes: Any, *, copy: bool | None = None, out: A
     return dict(zip(names, results, strict=True)) if keyed else results
 
 
-_NATIVE = {np.ndarray, Tensor}
-
-
 def _natives(items: tuple[Any, ...], names: Sequence[Any], what: str) -> tuple[Any, ...]:
     """The tensors as exact ndarrays and Tensors: a subclass could override `shape`, say.
 
     Arrays of other libraries become ndarrays or Tensors over their memory.
     """
-    if {*map(type, items)} <= _NATIVE:
+    if {*map(type, items)} <= foreign.NATIVE:
         return items
     made = list(items)
     for i, x in enumerate(items):
-        if type(x) not in _NATIVE:
+        if type(x) not in foreign.NATIVE:
             with about(f"{what} {names[i]!r}"):
                 made[i] = plain(x) if is_a(x, np.ndarray) else foreign.native(x)
     return tuple(made)
@@ -175,7 +172,7 @@ class _Batch:
         """Resolve every shape; raises for the first one that is impossible."""
         fault = count = len(self.items)
         if resolve is not None:
-            firsts, descrs = np.empty((2, GROUPS), np.int64)
+            firsts, descrs = np.empty((2, MAX_DTYPES), np.int64)
             totals = np.empty(2, np.int64)
             tables = self.groups, descrs, firsts, self.starts, totals
             called(array_structs.SURVEY)(self.items, np.ndarray, count, *tables)

@@ -10,7 +10,7 @@ from ..dtypes.table import DType
 from ..engine.converting import parts_of
 from ..planning.cast_plans import Scales
 from ..shapes.layout import Layout
-from .ops import OPERATIONS, Op, OpRow
+from .ops import OP_ROWS, Op, OpRow
 from .passes import Pass, aligned
 from .steps import ConversionStep
 
@@ -138,7 +138,7 @@ def fused(ops: Sequence[Op], source: Layout, kind: DType, packed: bool = True) -
     seen: Layout = source  # of the result, step by step
     fresh = read_only = False
     for name, given in ops:
-        row = OPERATIONS[name]
+        row = OP_ROWS[name]
         stays = row.view(seen, *given)
         if row.convert is not None:
             step = row.convert(kind, pending.shape, *given)

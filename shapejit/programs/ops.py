@@ -1,6 +1,6 @@
 """The operations of a Program: one row per operation has everything about it.
 
-A traced function is a tuple of Ops. A row of `OPERATIONS` has an operation's effect on a Layout,
+A traced function is a tuple of Ops. A row of `OP_ROWS` has an operation's effect on a Layout,
 and its checks.
 """
 
@@ -62,9 +62,9 @@ def checked_ops(ops: object, shape: Ints, kind: DType) -> tuple[Ints, DType]:
         if type(op) is not tuple or list(map(type, op)) != [str, tuple]:
             raise FormatError(f"operation {i} is not a pair of a name and a tuple of arguments")
         name, given = op
-        if name not in OPERATIONS:
+        if name not in OP_ROWS:
             raise FormatError(f"operation {i} is unknown: {reprlib.repr(name)}")
-        row = OPERATIONS[name]
+        row = OP_ROWS[name]
         try:
             shape = row.check(shape, *given)
             if row.convert is not None:
@@ -139,7 +139,7 @@ def _conversion(convert: Callable[..., ConversionStep]) -> OpRow:
     return OpRow(_copy, lambda shape, *given: shape, convert=convert)
 
 
-OPERATIONS: dict[str, OpRow] = {
+OP_ROWS: dict[str, OpRow] = {
     **{name: _view(name) for name in VIEWS},
     "reshape": OpRow(Layout.reshape, _check_reshape, reshapes=True),
     RESHAPE_VIEW: OpRow(_must_view, _check_reshape, reshapes=True),

@@ -44,7 +44,7 @@ def _recording(method: str) -> Callable[..., Recorded]:
     def recording(self: Recorded, *given: Any) -> Recorded:
         made = self.then(view(self, *given), (method, given))
         same = (made.shape, made.strides, made.offset) == (self.shape, self.strides, self.offset)
-        return self if same and not OPERATIONS[method].read_only else made
+        return self if same and not OP_ROWS[method].read_only else made
 
     return recording
 

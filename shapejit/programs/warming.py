@@ -40,7 +40,7 @@ FLOATS = ("float32", "bfloat16", "float16")
 NARROW = ("float8_e4m3fn", "float8_e5m2", "int8", "uint8", "int4", "uint4", "float4_e2m1fn")
 
 Views = tuple[Callable[[NDArray[Any]], NDArray[Any]], ...]
-VIEWS: Views = (
+TRANSPOSITIONS: Views = (
     lambda x: x.T,
     lambda x: x[:, 3:-2],
     lambda x: x.reshape(4, -1, 64, 4).transpose(0, 2, 1, 3),
@@ -60,7 +60,7 @@ def _matrix(name: str) -> NDArray[Any]:
 def _copies() -> Iterator[object]:
     for name in UNITS:
         x = _matrix(name)
-        for view in VIEWS[:3] if name == "complex128" else VIEWS:
+        for view in TRANSPOSITIONS[:3] if name == "complex128" else TRANSPOSITIONS:
             seen = view(x)
             yield ascontiguous(seen, out=np.empty(seen.shape, seen.dtype))
         yield ascontiguous(x[:33, :31].T)
@@ -142,7 +142,7 @@ def _schemes() -> Iterator[object]:
             yield scheme.decode(parts, dtype=kind)
 
 
-ROWS: dict[str, Callable[[], Iterator[object]]] = {
+WORK: dict[str, Callable[[], Iterator[object]]] = {
     "copies": _copies,
     "joins": _joins,
     "packed": _packed,
@@ -168,20 +168,20 @@ def warmup(only: Sequence[str] | None = None, *, processes: int | None = None) -
     >>> warmup([])
     {}
     """
-    names = list(dict.fromkeys(ROWS if only is None else only))
+    names = list(dict.fromkeys(WORK if only is None else only))
     for name in names:
-        if name not in ROWS:
-            raise FormatError(f"unknown work {name!r}: warmup takes {', '.join(ROWS)}")
+        if name not in WORK:
+            raise FormatError(f"unknown work {name!r}: warmup takes {', '.join(WORK)}")
     count = max(1, processes or len(usable_cores()))
     # A thread per row, since each waits for one kernel at a time: this keeps all builders busy.
-    with patience.force_kernels(), building.at_most(count), ThreadPoolExecutor(len(ROWS)) as pool:
+    with patience.force_kernels(), building.at_most(count), ThreadPoolExecutor(len(WORK)) as pool:
         return dict(zip(names, pool.map(_warm, names), strict=True))
 
 
 def names() -> tuple[Name, ...]:
     """All kernels that `warmup` looks for, and those that must be ready before it would."""
     with patience.force_kernels(), kernels.recorded() as found:
-        for work in ROWS.values():
+        for work in WORK.values():
             for _ in work():
                 pass
     calls = (
@@ -196,6 +196,6 @@ def names() -> tuple[Name, ...]:
 def _warm(name: str) -> float:
     """Do the work of a row; return the seconds that it took."""
     start = perf_counter()
-    for _ in ROWS[name]():
+    for _ in WORK[name]():
         pass
     return perf_counter() - start

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import quoted, shortened
 from ..runtime.ndarrays import is_mapping
-from .configuration import KEYS, QUANTIZER_CONFIG_FILES, WHOLE, Declared, groups_of, parts
+from .configuration import KEYS, QUANTIZER_CONFIG_FILES, TOP_LEVEL, Declared, groups_of, parts
 from .rows import ROWS
 
 # Keys that do not change a stored weight, or repeat facts of its tensors.
@@ -72,14 +72,14 @@ _VALUES = {
     "bnb_4bit_quant_type": "nf4|fp4",
     "mode": "affine|mxfp4|nvfp4|mxfp8",
 }  # fmt: skip
-_LAYOUTS: dict[str, set[str]] = {}
+_LAYOUT_VALUES: dict[str, set[str]] = {}
 for _row in ROWS:
     for _key, _known in _row.layouts.items():
-        _LAYOUTS.setdefault(_key, set()).update(_known)
+        _LAYOUT_VALUES.setdefault(_key, set()).update(_known)
 # Keys that must be empty: other values change the layout or meaning of weights, or are incomplete.
 _EMPTY = ("transform_config", "sparsity_config", "rotation", "rotation_config", "hadamard_config",
           "is_marlin_format")  # fmt: skip
-_KNOWN = {*" ".join(_HARMLESS.values()).split(), *_VALUES, *_LAYOUTS, *_EMPTY, *KEYS}
+_KNOWN = {*" ".join(_HARMLESS.values()).split(), *_VALUES, *_LAYOUT_VALUES, *_EMPTY, *KEYS}
 # Keys of the model in a quantiser's file, if there is no other config.
 _ALONE = ("quant_method", "quant_algo", "checkpoint_format", "packing_format", "pack_dtype")
 
@@ -95,7 +95,7 @@ def unknown_keys(said: Declared) -> list[str]:
     found = {
         f"the key {quoted(str(key))} of {where} is unknown: weights are read without it"
         for where, section in _described(said)
-        if where != WHOLE
+        if where != TOP_LEVEL
         for key, value in section.items()
         if key not in _KNOWN and not _is_module(key, value)
     }
@@ -111,7 +111,7 @@ def unknown_values(said: Declared) -> str:
     """
     for where, section in _described(said):
         for key, value in section.items():
-            if (where != WHOLE or key in _ALONE) and not _is_understood(key, value):
+            if (where != TOP_LEVEL or key in _ALONE) and not _is_understood(key, value):
                 return f"{where} says {key} {quoted(str(value))}, which is not understood"
     return ""
 
@@ -126,7 +126,7 @@ def malformed(said: Declared) -> list[str]:
     return [
         f"{'.'.join((*path, key))} is {shortened(json.dumps(part[key], default=str))}, "
         "not an object: weights are read without it"
-        for path, part in parts(said.sections[WHOLE])
+        for path, part in parts(said.sections[TOP_LEVEL])
         for key in (*KEYS, *QUANTIZER_CONFIG_FILES)
         if part.get(key) is not None and not is_mapping(part[key])
     ]
@@ -146,10 +146,12 @@ def _is_understood(key: str, value: Any) -> bool:
     if key in _EMPTY:
         dense = is_mapping(value) and str(value.get("format")).lower() == "dense"
         return dense or _is_empty(value)
-    if not value or key not in {*_VALUES, *_LAYOUTS}:
+    if not value or key not in {*_VALUES, *_LAYOUT_VALUES}:
         return True
     text = str(value).lower()
-    return text in _LAYOUTS.get(key, ()) or re.fullmatch(_VALUES.get(key, ""), text) is not None
+    return (
+        text in _LAYOUT_VALUES.get(key, ()) or re.fullmatch(_VALUES.get(key, ""), text) is not None
+    )
 
 
 def _is_empty(value: Any) -> bool:

@@ -17,7 +17,7 @@ KEYS = ("quantization_config", "compression_config", "quantization")
 CONFIG = "config.json"
 QUANTIZER_CONFIG_FILES = ("quant_config.json", "quantize_config.json", "hf_quant_config.json")
 _PARTS = ("_config", *QUANTIZER_CONFIG_FILES)
-WHOLE = "the config"
+TOP_LEVEL = "the config"
 # The keys under which quantisers list modules that are not quantised.
 LEFT_OUT = ("ignore", "modules_to_not_convert", "exclude_modules", "ignored_layers")
 COMFY = "_quantization_metadata"  # of ComfyUI's files: JSON in a string
@@ -27,9 +27,9 @@ _SETTINGS = {
     "group_size": ("group_size", "q_group_size"),
     "weight_block_size": ("weight_block_size", "block_structure"),
 }
-_WORDS = ("quant_method", "format", "quant_algo", "strategy")
-# The keys that `Row.layouts` may have.
-_LAYOUTS = ("checkpoint_format", "format", "packing_format", "version", "actorder")
+_METHOD_KEYS = ("quant_method", "format", "quant_algo", "strategy")
+# The keys that `SchemeRow.layouts` may have.
+_LAYOUT_KEYS = ("checkpoint_format", "format", "packing_format", "version", "actorder")
 _OF_MODELS = ("format", "version")  # a model's config.json has these for other facts, too
 # The keys that declare a quantised KV cache, and the names of its scales.
 _CACHE = ("kv_cache_scheme", "kv_cache_quant_algo")
@@ -150,7 +150,7 @@ def completed(section: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str
     """
     made = dict(section)
     for beside in (config[name] for name in QUANTIZER_CONFIG_FILES if name in config):
-        for keys in (*_SETTINGS.values(), *zip(_LAYOUTS)):
+        for keys in (*_SETTINGS.values(), *zip(_LAYOUT_KEYS)):
             if made.keys().isdisjoint(keys):
                 made |= {key: beside[key] for key in keys if key in beside}
     return made
@@ -167,12 +167,12 @@ def declared(config: Mapping[str, Any]) -> Declared:
             words.add(str(producer["name"]).lower())
         weights = (group.get("weights") for group in groups_of(section).values())
         for each in (section, *filter(is_mapping, weights)):
-            words |= {str(each[key]).lower() for key in _WORDS if key in each}
+            words |= {str(each[key]).lower() for key in _METHOD_KEYS if key in each}
             own = _settings(each)
             if own and own not in settings:
                 settings.append(own)
             of_model = each is config and not own and "quant_method" not in each
-            for key in _LAYOUTS:
+            for key in _LAYOUT_KEYS:
                 text = str(each.get(key) or "").lower()
                 number = key == "version" and not text[:1].isalpha()
                 if text and not number and not (of_model and key in _OF_MODELS):
@@ -201,7 +201,7 @@ def _descriptions(config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """
     found = {".".join(path): section for path, section in sections(config).items()}
     found |= {name: config[name] for name in QUANTIZER_CONFIG_FILES if name in config}
-    return {where: each for where, each in found.items() if is_mapping(each)} | {WHOLE: config}
+    return {where: each for where, each in found.items() if is_mapping(each)} | {TOP_LEVEL: config}
 
 
 def groups_of(section: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

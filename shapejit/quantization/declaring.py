@@ -9,7 +9,7 @@ from ..errors import FormatError
 from ..runtime.ndarrays import is_a
 from .configuration import CONFIG, KEYS, LEFT_OUT, completed, is_part, sections
 
-_DTYPE = ("torch_dtype", "dtype")
+_DTYPE_KEYS = ("torch_dtype", "dtype")
 # The configs of parts of the model that have the model's dtype.
 _NESTED = ("text_config", "language_config", "llm_config", "thinker_config")
 _COMPRESSED = "compressed-tensors"
@@ -140,7 +140,7 @@ def of_dtype(config: Mapping[str, Any], name: str) -> dict[str, Any]:
     {'dtype': 'bfloat16', 'text_config': {'torch_dtype': 'bfloat16'}}
     """
     made = dict(config)
-    made |= {key: name for key in _DTYPE if isinstance(made.get(key), str)}
+    made |= {key: name for key in _DTYPE_KEYS if isinstance(made.get(key), str)}
     nested = {key: made[key] for key in _NESTED if isinstance(made.get(key), dict)}
     return made | {key: of_dtype(each, name) for key, each in nested.items()}
 

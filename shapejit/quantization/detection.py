@@ -13,7 +13,7 @@ from ..runtime.ndarrays import is_mapping
 from .config_keys import malformed, unknown_keys, unknown_values
 from .configuration import Declared, declared
 from .contradictions import contradictions
-from .forms import Form, Row
+from .forms import Form, SchemeRow
 from .groups import Group, any_of
 from .matching import fitted, group_of, sizes_of
 from .naming import beginnings, companions, weight_name
@@ -22,7 +22,7 @@ from .rows import ROWS
 
 # Names of parts that always belong to a quantised weight. modelopt's `pre_quant_scale` multiplies
 # the inputs of a weight, so its stored weight differs from the original one.
-_TELLING = {"pre_quant_scale"} | {
+_SIGNS = {"pre_quant_scale"} | {
     name
     for row in ROWS
     for form in row.forms
@@ -33,8 +33,8 @@ _TELLING = {"pre_quant_scale"} | {
 
 
 _METHODS = {word for row in ROWS for word in row.words}
-_WEIGHTS = ("int8", "uint8", "int32", "uint32")
-_CODES = ("float8_e4m3fn", "float8_e5m2", "float4_e2m1fn")
+_INT_CODES = ("int8", "uint8", "int32", "uint32")
+_FLOAT_CODES = ("float8_e4m3fn", "float8_e5m2", "float4_e2m1fn")
 
 
 class Unclear(NamedTuple):
@@ -64,7 +64,7 @@ class Detected(list[Found]):
 class _Fit(NamedTuple):
     """Tensors that a scheme may take as a weight: `found`, or the reason why they do not fit."""
 
-    row: Row
+    row: SchemeRow
     names: tuple[str, ...]
     found: Found | None
     reason: str = ""
@@ -151,7 +151,7 @@ def detected(given: Mapping[str, Any], said: Declared) -> Detected:
 
 
 @lru_cache(maxsize=256)
-def _candidates(last: str, kind: str | None) -> list[tuple[Row, list[tuple[Form, str]]]]:
+def _candidates(last: str, kind: str | None) -> list[tuple[SchemeRow, list[tuple[Form, str]]]]:
     """The forms of each scheme whose codes may have a name with this last component.
 
     With what the last component of other parts' names begins with. Codes with the name of a module
@@ -209,7 +209,7 @@ def _may_be(name: str, form: Form, named: Mapping[str, str], tensors: _Tensors) 
     return bool(form.codes.part) or tensors.look(name).dtype.name in form.parts[0].kinds
 
 
-def _fit_of_node(row: Row, node: WeightNode, tensors: _Tensors) -> _Fit:
+def _fit_of_node(row: SchemeRow, node: WeightNode, tensors: _Tensors) -> _Fit:
     """Whether the tensors fit with the settings of the node."""
     names = tuple(node.tensors.values())
     try:
@@ -223,7 +223,12 @@ def _fit_of_node(row: Row, node: WeightNode, tensors: _Tensors) -> _Fit:
 
 
 def _fit(
-    row: Row, form: Form, stem: str, named: Mapping[str, str], tensors: _Tensors, said: Declared
+    row: SchemeRow,
+    form: Form,
+    stem: str,
+    named: Mapping[str, str],
+    tensors: _Tensors,
+    said: Declared,
 ) -> _Fit:
     """Whether the tensors fit with any of the settings in the config.
 
@@ -234,7 +239,7 @@ def _fit(
     if row.file_type is None:
         stems = {codes.rpartition(separator)[0] + separator for separator in row.separators}
         stems = stems if form.codes.part else {f"{codes}_"}
-        telling = {stem + other for stem in stems for other in _TELLING}
+        telling = {stem + other for stem in stems for other in _SIGNS}
         if others := (telling & tensors.names).difference(names):
             return _Fit(row, names, None, f"has no {', '.join(sorted(others))}")
     else:
@@ -261,7 +266,7 @@ def _fit(
 
 
 def _found(
-    row: Row, group: Group, named: Mapping[str, str], keys: Mapping[str, str],
+    row: SchemeRow, group: Group, named: Mapping[str, str], keys: Mapping[str, str],
     settings: Mapping[str, Any], tensors: _Tensors,
 ) -> Found:  # fmt: skip
     codes = named[group.form.codes.part]
@@ -274,7 +279,9 @@ def _found(
     return Found(prefix, row.name, parts)
 
 
-def _settings_of(row: Row, form: Form, said: Declared, base: str) -> Iterator[Mapping[str, Any]]:
+def _settings_of(
+    row: SchemeRow, form: Form, said: Declared, base: str
+) -> Iterator[Mapping[str, Any]]:
     """The possible settings of a weight; without its node, any bits."""
     for settings in said.settings_of(base):
         if row.operator and "bits" not in settings:
@@ -284,7 +291,7 @@ def _settings_of(row: Row, form: Form, said: Declared, base: str) -> Iterator[Ma
             yield settings
 
 
-def _layout(row: Row, said: Declared) -> tuple[Mapping[str, int], str]:
+def _layout(row: SchemeRow, said: Declared) -> tuple[Mapping[str, int], str]:
     """The settings of the layouts in the config, or the reason why they exclude the scheme."""
     made = dict[str, int]()
     for key, known in row.layouts.items():
@@ -331,14 +338,14 @@ def _looks_quantised(name: str, x: Any) -> bool:
     if kind.startswith(("float8_", "float6_", "float4_")):
         return bool(getattr(x, "size", 1))
     if last == "weight":
-        return kind in _WEIGHTS
-    return last in _TELLING or last.endswith(("_blocks", "_scales"))
+        return kind in _INT_CODES
+    return last in _SIGNS or last.endswith(("_blocks", "_scales"))
 
 
 def _alone(name: str, x: Any) -> str:
     codes = ("weight", "weight_packed", "qweight", "_blocks", "B", "Q4", "Q8")
     kind, scales = str(getattr(x, "dtype", "")), ("scale", "scale_inv", "_scales", "zeros")
     named = name.endswith(codes)
-    if named or (kind in _CODES and not name.endswith(scales)):
+    if named or (kind in _FLOAT_CODES and not name.endswith(scales)):
         return "there are no scales for these codes"
     return "there are no codes that it belongs to"

@@ -21,7 +21,7 @@ from ..engine import outputs
 from ..engine.addresses import bit_address_of
 from ..engine.converting import number_of
 from ..engine.patience import Kind, kind_named
-from ..kernels.encodings import FIXED, FLOAT32, LARGEST, SAFE, Encoding, Rule
+from ..kernels.encodings import FIXED, FLOAT32, LARGEST, SAFE, Encoding, ScaleRule
 from ..kernels.numbers import Number
 from ..planning import thresholds
 from ..planning.encode_plans import EncodePlan, encode_plan, plain_plan, scale_units
@@ -73,7 +73,9 @@ class Encoder:
         plan, made = self.plan, self.plan.encoding
         if not unknown and made.rule.name != FIXED:
             return None
-        only = Encoding(made.source, FLOAT32, FLOAT32, Rule(LARGEST), 0, scale_step=FLOAT32.nbytes)
+        only = Encoding(
+            made.source, FLOAT32, FLOAT32, ScaleRule(LARGEST), 0, scale_step=FLOAT32.nbytes
+        )
         return plain_plan(only, plan.rows * plan.columns)
 
     def run(self, weight: Tensor, amax: np.float32 | None) -> Parts | None:
@@ -131,7 +133,7 @@ def encoder(group: Group, x: Tensor, wanted: Wanted) -> Encoder | None:
     weights = batch if fixed or rule.factor or rows % tall else 1
     total = x.size // weights
     if fixed:
-        plan = plain_plan(made._replace(rule=Rule(FIXED)), total, codes)
+        plan = plain_plan(made._replace(rule=ScaleRule(FIXED)), total, codes)
     else:
         scales = _layout(group, group.form.scales[0])
         if scales is None or not scale_units(scales):
@@ -168,7 +170,7 @@ def _layout(group: Group, numbers: Numbers) -> Layout | None:
     return planes[0][0].permuted(f"*{group.form.axes}").tensor.layout
 
 
-def _encoding(group: Group, x: Tensor, wanted: Wanted, rule: Rule) -> Encoding:
+def _encoding(group: Group, x: Tensor, wanted: Wanted, rule: ScaleRule) -> Encoding:
     """The Encoding of each block; its size and the layout of codes are in the plan."""
     bits = wanted.bits
     target = Number("uint", bits) if wanted.values == "integer" else number_of(dtype(wanted.values))

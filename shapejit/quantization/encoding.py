@@ -19,7 +19,7 @@ from ..runtime.kernels import compiled
 from . import sizes
 from .content import Content
 from .encode_runs import Encoder, encoder
-from .forms import Form, Row
+from .forms import Form, SchemeRow
 from .groups import Group, fault
 from .matching import sizes_of
 from .parts import Parts
@@ -29,7 +29,7 @@ from .writing import laid_out
 SOURCES = ("bfloat16", "float16", "float32")  # of a kernel
 
 
-def encode(row: Row, x: Any, settings: Mapping[str, Any]) -> Parts:
+def encode(row: SchemeRow, x: Any, settings: Mapping[str, Any]) -> Parts:
     """See `Scheme.encode`."""
     given, weight = dict(settings), asarray(x)
     amax = given.pop("amax", None)
@@ -49,7 +49,7 @@ def encode(row: Row, x: Any, settings: Mapping[str, Any]) -> Parts:
 
 
 def _meant(
-    row: Row, weight: Tensor, settings: Mapping[str, Any], amax: np.float32 | None
+    row: SchemeRow, weight: Tensor, settings: Mapping[str, Any], amax: np.float32 | None
 ) -> tuple[Group, Tensor, Wanted]:
     """A weight without parts, its numbers, (out, in) last or flat, and the codes that it wants."""
     given = dict(settings)
@@ -94,7 +94,7 @@ def _by_numpy(group: Group, t: Tensor, wanted: Wanted) -> Parts:
     return Parts(made.tensors, made.settings)
 
 
-def _form(row: Row, codes: object, known: Mapping[str, int]) -> Form:
+def _form(row: SchemeRow, codes: object, known: Mapping[str, int]) -> Form:
     """The first form with a rule, or with codes of this dtype and blocks of these sizes."""
     name = None if codes is None else dtype(codes).name
     fit = [form for form in row.forms if form.rule is not None]
@@ -108,7 +108,7 @@ def _form(row: Row, codes: object, known: Mapping[str, int]) -> Form:
     return fit[0]
 
 
-def _turned(row: Row, form: Form, weight: Tensor) -> Tensor:
+def _turned(row: SchemeRow, form: Form, weight: Tensor) -> Tensor:
     """A weight with (out, in) last, or flat."""
     if weight.dtype.kind != "float":
         raise DTypeError(f"{row.name}: a weight has a float dtype, not {weight.dtype}")
@@ -122,7 +122,7 @@ def _turned(row: Row, form: Form, weight: Tensor) -> Tensor:
     return weight.mT if form.result == "K N" else weight
 
 
-def _scale_kind(row: Row, form: Form, given: object) -> str:
+def _scale_kind(row: SchemeRow, form: Form, given: object) -> str:
     """The dtype of scales: the requested one, or the form's first."""
     kinds = form.kinds(form.scales[0])
     name = kinds[0] if given is None else dtype(given).name

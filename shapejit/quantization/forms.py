@@ -1,4 +1,4 @@
-"""The classes of the table of schemes: Row, Form and Part."""
+"""The classes of the table of schemes: SchemeRow, Form and Part."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Form:
     result: str = "N K"
     rounds: str = ""
     tells: Callable[[Mapping[str, Tensor]], dict[str, Any]] | None = None
-    rule: Any = None  # a `rules.Rule`
+    rule: Any = None  # a `rules.EncodingRule`
     chosen: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     multiple: int = 1
     writes: Callable[[Any], dict[str, Any]] | None = None
@@ -124,7 +124,7 @@ class Form:
 
 
 @dataclass(frozen=True)
-class Row:
+class SchemeRow:
     """A scheme: its name, the words of a config that indicate it, and its reference.
 
     `layouts` are values of some keys of a config that describe how weights are stored, and the

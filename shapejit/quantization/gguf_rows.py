@@ -9,7 +9,7 @@ from ..packings.orders import BitPlane
 from ..packings.packing import Packing
 from . import rules
 from .computed import one, read_by_gguf
-from .forms import Form, Numbers, Part, Row, packing
+from .forms import Form, Numbers, Part, SchemeRow, packing
 
 _E8M0, _E4M3, _E2M1 = "float8_e8m0fnu", "float8_e4m3fn", "float4_e2m1fn"
 _Q4K = packing("(c f4 h2 j32) -> (c*144 f j h) @16", bits=4)
@@ -21,12 +21,12 @@ _NVFP4 = packing("(c t4 h2 j8) -> (c*36 t j h) @4", bits=4)
 
 
 def _row(name: str, size: int, nbytes: int, codes: str, order: str | Packing,
-         scales: tuple[Numbers, ...], *parts: Part, **rest: Any) -> Row:  # fmt: skip
+         scales: tuple[Numbers, ...], *parts: Part, **rest: Any) -> SchemeRow:  # fmt: skip
     """Blocks of `size` elements in `nbytes` bytes."""
     kind = name.removeprefix("gguf:").removesuffix(":gguf").upper()
     weight = Part("weight", "uint8", f"N K/{size}*{nbytes}")
     form = Form((weight, *parts), Numbers("weight", "N K", codes, order), scales, **rest)
-    return Row(
+    return SchemeRow(
         name, "", f"gguf-py, gguf/quants.py, class {kind}", (form,), file_type=kind, stacks="too"
     )
 
@@ -53,7 +53,7 @@ def _six_bits(step: int) -> dict[str, Any]:
     }
 
 
-def _by_gguf(name: str, size: int, nbytes: int) -> Row:
+def _by_gguf(name: str, size: int, nbytes: int) -> SchemeRow:
     """A type whose codes are points of grids: the gguf package decodes it."""
     row = _row(f"gguf:{name}", size, nbytes, "float32", "", (), zero=None)
     (form,) = row.forms

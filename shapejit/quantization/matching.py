@@ -14,7 +14,7 @@ from ..runtime.ndarrays import is_mapping
 from ..shapes.layout import checked_shape
 from ..shapes.request import integers
 from . import sizes
-from .forms import Form, Part, Row
+from .forms import Form, Part, SchemeRow
 from .groups import Group, any_of, fault
 from .naming import beginnings, companions
 
@@ -26,7 +26,7 @@ _SHARED = re.compile(
 )  # sizes that are rounded up by a setting, or twice, determine least
 
 
-def group_of(row: Row, parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Group:
+def group_of(row: SchemeRow, parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Group:
     """The parts as the first form that they fit; `settings` override those of the parts.
 
     Raises FormatError with what each form needs.

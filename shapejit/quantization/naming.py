@@ -5,12 +5,12 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Container, Sequence
 
-from .forms import Form, Part, Row
+from .forms import Form, Part, SchemeRow
 
 _WEIGHT = "weight"
 
 
-def weight_name(row: Row, codes: str) -> str:
+def weight_name(row: SchemeRow, codes: str) -> str:
     """The name in the unquantised model of the weight whose codes have this name.
 
     >>> from .rows import BY_NAME as rows
@@ -25,7 +25,7 @@ def weight_name(row: Row, codes: str) -> str:
     return f"{base}.{row.weight}" if separator == "." and row.weight else base
 
 
-def parted(row: Row, codes: str) -> tuple[str, str, str]:
+def parted(row: SchemeRow, codes: str) -> tuple[str, str, str]:
     """Split the name of codes into prefix, separator and part; other names are all prefix.
 
     >>> from .rows import BY_NAME as rows
@@ -74,7 +74,7 @@ def companions(
     return found, None
 
 
-def part_name(row: Row, weight: str, key: str) -> str:
+def part_name(row: SchemeRow, weight: str, key: str) -> str:
     """The name of a part of the weight that the unquantised model calls `weight`.
 
     >>> from .rows import BY_NAME as rows

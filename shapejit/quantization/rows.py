@@ -11,25 +11,25 @@ from typing import Any
 from ..dtypes.table import dtype
 from ..packings.named_rows import NamedRows
 from . import computed, rules
-from .forms import Form, Numbers, Part, Row, packing
+from .forms import Form, Numbers, Part, SchemeRow, packing
 from .gguf_rows import GGUF_ROWS
 
-_FLOATS = "bfloat16|float16|float32"
+_BF16_FIRST = "bfloat16|float16|float32"
 _E4M3, _E8M0, _E2M1 = "float8_e4m3fn", "float8_e8m0fnu", "float4_e2m1fn"
-_HALVES = "float16|bfloat16|float32"
-_SINGLES = "float32|bfloat16|float16"
+_F16_FIRST = "float16|bfloat16|float32"
+_F32_FIRST = "float32|bfloat16|float16"
 _FP8 = f"{_E4M3}|float8_e5m2"
-_WORDS = "int32|uint32"
+_INT32 = "int32|uint32"
 _GROUP = {"g": 128, "b": 4}
 _BLOCKS = {"m": 128, "k": 128}  # rows and columns per scale
 _INPUT = Part("input_scale|activation_scale|input_scale_ub", "float32|bfloat16", "?", optional=True)
 _SHAPE = Part("weight_shape", "int64|int32", "2", optional=True)
-_GROUPS = Part("g_idx|weight_g_idx", "int32|int64", "K", optional=True)
+_GROUP_INDEX = Part("g_idx|weight_g_idx", "int32|int64", "K", optional=True)
 _COMFY = Part("comfy_quant", "uint8", "?", optional=True)
 
-_AWQ: dict[str, dict[str, int]] = {"gemm": {}, "gemv": {}}
+_AWQ_NAMES: dict[str, dict[str, int]] = {"gemm": {}, "gemv": {}}
 _V1, _V2 = {"version": 1}, {"version": 2}
-_GPTQ = {"gptq": _V1, "gptq_v2": _V2}
+_GPTQ_NAMES = {"gptq": _V1, "gptq_v2": _V2}
 # compressed-tensors, quantization/quant_args.py, ActivationOrdering: groups that are not those of
 # the columns' order come with a weight_g_idx.
 _ACTORDER = {word: dict[str, int]() for word in ("group", "dynamic", "weight", "static", "true")}
@@ -76,7 +76,7 @@ def _nvfp4(codes: str, extra: Part, factor: Numbers, **rest: Any) -> tuple[Form]
     return (Form(parts, Numbers(codes, "N K", _E2M1, "torch:x2"), scales, **rest),)
 
 
-def _bnb(name: str, table: tuple[float, ...]) -> Row:
+def _bnb(name: str, table: tuple[float, ...]) -> SchemeRow:
     """bitsandbytes' 4 bits, its scales quantised too or not."""
     state = f"quant_state.bitsandbytes__{name}"
     parts = (
@@ -92,7 +92,8 @@ def _bnb(name: str, table: tuple[float, ...]) -> Row:
     )
     codes = Numbers("weight", "n", "uint4", _FLAT_NIBBLES, table=table)
     scale = Numbers("weight.absmax", "n/g")
-    return Row(f"bnb:{name}", "bitsandbytes", "bitsandbytes, functional.py, dequantize_4bit", (
+    return SchemeRow(
+        f"bnb:{name}", "bitsandbytes", "bitsandbytes, functional.py, dequantize_4bit", (
         Form((*parts, Part(absmax, "float32", "n/g")), codes, (scale,), result="n",
              tells=computed.quant_state, rule=rules.by_table, chosen={"g": 64},
              writes=computed.quant_parts(name)),
@@ -103,39 +104,40 @@ def _bnb(name: str, table: tuple[float, ...]) -> Row:
 
 # fmt: off
 ROWS = (
-    Row("fp8:block", "fp8 compressed-tensors block",
+    SchemeRow("fp8:block", "fp8 compressed-tensors block",
         "compressed-tensors, entrypoints/convert/converters/fp8block_dequantizer.py", (
-        _fp8(Part("weight_scale_inv|weight_scale", _SINGLES, "N/m K/k"), "N/m K/k",
+        _fp8(Part("weight_scale_inv|weight_scale", _F32_FIRST, "N/m K/k"), "N/m K/k",
              usual=_BLOCKS, rule=rules.by_absmax),
-        _fp8(Part("weight_scale_inv", _SINGLES, "N/N K/K"), "N/N K/K"),
+        _fp8(Part("weight_scale_inv", _F32_FIRST, "N/N K/K"), "N/N K/K"),
         # transformers, integrations/finegrained_fp8.py, FP8Experts; a scale for gate, one for up
-        _fused(Part("scale_inv", _SINGLES, "N/m K/k"), "N/m K/k", usual=_BLOCKS),
-        _fused(Part("scale_inv", _SINGLES, "N/m K/K"), "N/m K/K"))),
-    Row("fp8:channel", "compressed-tensors fbgemm_fp8 channel",
+        _fused(Part("scale_inv", _F32_FIRST, "N/m K/k"), "N/m K/k", usual=_BLOCKS),
+        _fused(Part("scale_inv", _F32_FIRST, "N/m K/K"), "N/m K/K"))),
+    SchemeRow("fp8:channel", "compressed-tensors fbgemm_fp8 channel",
         "compressed-tensors, compressors, FloatQuantizationCompressor", (
-        _fp8(Part("weight_scale", _SINGLES, "N K/K"), "N K/K", rule=rules.by_absmax),
-        _fp8(Part("weight_scale", _SINGLES, "N K/g"), "N K/g"),
+        _fp8(Part("weight_scale", _F32_FIRST, "N K/K"), "N K/K", rule=rules.by_absmax),
+        _fp8(Part("weight_scale", _F32_FIRST, "N K/g"), "N K/g"),
         # transformers, integrations/fbgemm_fp8.py, FbgemmFp8Llama4TextExperts: gate_up, down
-        _fused(Part("scale", _SINGLES, "K/K N"), "K/K N", "K N"),
-        _fused(Part("scale", _SINGLES, "N K/K"), "N K/K", "K N"))),
-    Row("fp8:tensor", "fp8 compressed-tensors modelopt comfyui tensor",
+        _fused(Part("scale", _F32_FIRST, "K/K N"), "K/K N", "K N"),
+        _fused(Part("scale", _F32_FIRST, "N K/K"), "N K/K", "K N"))),
+    SchemeRow("fp8:tensor", "fp8 compressed-tensors modelopt comfyui tensor",
         "nvidia-modelopt, torch/quantization/qtensor/fp8_tensor.py, FP8QTensor.dequantize", (
-        _fp8(Part("weight_scale|qscale_weight", _SINGLES, ""), "N/N K/K", rounds="scales",
+        _fp8(Part("weight_scale|qscale_weight", _F32_FIRST, ""), "N/N K/K", rounds="scales",
              tells=computed.comfy_format("float8_e4m3fn"), rule=rules.by_absmax),
-        _fp8(Part("weight_scale_inv", _SINGLES, "1", flat=True), "N/N K/K"),
-        _fused(Part("weight_scale", _SINGLES, ""), "N/N K/K", rounds="scales")), arrays=True),
-    Row("int8:compressed-tensors", "compressed-tensors",
+        _fp8(Part("weight_scale_inv", _F32_FIRST, "1", flat=True), "N/N K/K"),
+        _fused(Part("weight_scale", _F32_FIRST, ""), "N/N K/K", rounds="scales")), arrays=True),
+    SchemeRow("int8:compressed-tensors", "compressed-tensors",
         "compressed-tensors, compressors, IntQuantizationCompressor", tuple(
-        Form((Part("weight", "int8", "N K"), Part("weight_scale", _FLOATS, dims, flat=not grouped),
+        Form((Part("weight", "int8", "N K"),
+              Part("weight_scale", _BF16_FIRST, dims, flat=not grouped),
               Part("weight_zero_point", "int8", dims, optional=True, flat=not grouped),
-              *((_GROUPS,) if dims == "N K/g" else ()), _INPUT),
+              *((_GROUP_INDEX,) if dims == "N K/g" else ()), _INPUT),
              Numbers("weight", "N K"), (Numbers("weight_scale", blocks),),
              Numbers("weight_zero_point", blocks), tells=computed.group_index,
              rule=rules.by_range_or_least if grouped else None)
         for dims, blocks, grouped in (("N K/K", "N K/K", True), ("N K/g", "N K/g", True),
                                       ("1", "N/N K/K", False))),
         layouts={"actorder": _ACTORDER}),
-    Row("deepseek-v4", "fp8", "DeepSeek-V4, inference/convert.py", (
+    SchemeRow("deepseek-v4", "fp8", "DeepSeek-V4, inference/convert.py", (
         _scaled(Part("weight", _E4M3, "N K"), Numbers("weight", "N K"),
                 Part("scale", f"{_E8M0}|uint8", "N/m K/k"), _E8M0, usual=_BLOCKS),
         _scaled(Part("weight", "int8|uint8", "N K/2"), Numbers("weight", "N K", _E2M1, "torch:x2"),
@@ -143,24 +145,24 @@ ROWS = (
         # transformers, integrations/finegrained_fp8.py, FP8Experts with expert_dtype fp4
         _scaled(Part("", "int8", "N K/2"), Numbers("", "N K", _E2M1, "torch:x2"),
                 Part("scale_inv", f"{_E8M0}|uint8", "N K/32"), _E8M0, rule=None))),
-    Row("mxfp4:compressed-tensors", "compressed-tensors mxfp4-pack-quantized",
+    SchemeRow("mxfp4:compressed-tensors", "compressed-tensors mxfp4-pack-quantized",
         "compressed-tensors, compressors, MXFP4PackedCompressor", (
         _scaled(Part("weight_packed", "uint8", "N K/2"),
                 Numbers("weight_packed", "N K", _E2M1, "torch:x2"),
                 Part("weight_scale", f"uint8|{_E8M0}", "N K/32"), _E8M0,
                 rule=rules.by_closest_power),)),
-    Row("mxfp8:compressed-tensors", "compressed-tensors mxfp8-quantized",
+    SchemeRow("mxfp8:compressed-tensors", "compressed-tensors mxfp8-quantized",
         "compressed-tensors, compressors, MXFP8QuantizationCompressor", (
         _scaled(Part("weight", _E4M3, "N K"), Numbers("weight", "N K"),
                 Part("weight_scale", f"uint8|{_E8M0}", "N K/32"), _E8M0,
                 rule=rules.by_closest_power),)),
-    Row("mxfp4:gpt-oss", "mxfp4",
+    SchemeRow("mxfp4:gpt-oss", "mxfp4",
         "transformers, integrations/mxfp4.py, convert_moe_packed_tensors", (
         _scaled(Part("blocks", "uint8", "N K/32 16"),
                 Numbers("blocks", "N K", _E2M1, "gpt-oss:blocks"),
                 Part("scales", f"uint8|{_E8M0}", "N K/32"), _E8M0, result="K N"),), separators="._",
         weight="", stacks="only"),
-    Row("nvfp4:modelopt", "modelopt",
+    SchemeRow("nvfp4:modelopt", "modelopt",
         "nvidia-modelopt, torch/quantization/qtensor/nvfp4_tensor.py, NVFP4QTensor.dequantize",
         (*_nvfp4("weight", _INPUT, Numbers("weight_scale_2", ""), zero=-0.0,
                  rule=rules.by_two_levels_or_one),
@@ -170,12 +172,12 @@ ROWS = (
               Numbers("", "N K", _E2M1, _PAIRS_OF_ROWS),
               (Numbers("weight_scale", "K/16 N", _E4M3), Numbers("weight_scale_2", "")),
               result="K N", zero=-0.0))),
-    Row("nvfp4:compressed-tensors", "compressed-tensors",
+    SchemeRow("nvfp4:compressed-tensors", "compressed-tensors",
         "compressed-tensors, compressors, NVFP4PackedCompressor",
         _nvfp4("weight_packed", Part("input_global_scale", "float32", "?", optional=True),
                Numbers("weight_global_scale", "", step="/"), rule=rules.by_two_inverses),
         arrays=True),
-    Row("nvfp4:comfyui", "comfyui",
+    SchemeRow("nvfp4:comfyui", "comfyui",
         "comfy-kitchen, backends/eager/quantization.py, dequantize_nvfp4", (
         Form((Part("weight", "uint8", "N K/2"),
               Part("weight_scale", f"{_E4M3}|uint8", "N/128*128 K/64*4"),
@@ -184,19 +186,19 @@ ROWS = (
              (Numbers("weight_scale", "N K/16", _E4M3, "nvfp4:scale-swizzle"),
               Numbers("weight_scale_2", "")), rounds="scales", tells=computed.comfy_format("nvfp4"),
              rule=rules.by_two_levels, multiple=16, writes=computed.comfy_quant("nvfp4")),)),
-    Row("int4:compressed-tensors", "compressed-tensors",
+    SchemeRow("int4:compressed-tensors", "compressed-tensors",
         "compressed-tensors, compressors, PackedQuantizationCompressor", (
-        Form((Part("weight_packed", _WORDS, "N K*b/32"),
-              Part("weight_scale", _FLOATS, "N K/g"), _SHAPE,
-              Part("weight_zero_point", _WORDS, "N*b/32 K/g", optional=True), _GROUPS),
+        Form((Part("weight_packed", _INT32, "N K*b/32"),
+              Part("weight_scale", _BF16_FIRST, "N K/g"), _SHAPE,
+              Part("weight_zero_point", _INT32, "N*b/32 K/g", optional=True), _GROUP_INDEX),
              Numbers("weight_packed", "N K", "uint{b}", "compressed-tensors"),
              (Numbers("weight_scale", "N K/g"),),
              Numbers("weight_zero_point", "K/g N", "uint{b}", "compressed-tensors", swapped=True),
              zero="half", usual={"b": 4}, tells=computed.weight_shape,
              rule=rules.by_range_or_least, chosen=_GROUP, writes=computed.sizes_of_weight,
              asks=("bits", "group_size", "weight_shape")),
-        Form((Part("weight_packed", _WORDS, "N K*b/32"),
-              Part("weight_scale", _FLOATS, "1", flat=True), _SHAPE,
+        Form((Part("weight_packed", _INT32, "N K*b/32"),
+              Part("weight_scale", _BF16_FIRST, "1", flat=True), _SHAPE,
               Part("weight_zero_point", "int8", "1", optional=True, flat=True)),
              Numbers("weight_packed", "N K", "uint{b}", "compressed-tensors"),
              (Numbers("weight_scale", "N/N K/K"),),
@@ -204,34 +206,35 @@ ROWS = (
              zero="half", usual={"b": 4}, tells=computed.weight_shape,
              asks=("bits", "weight_shape"))),
         layouts={"actorder": _ACTORDER}),
-    Row("gptq", "gptq", "GPTQModel, nn_modules/qlinear/__init__.py, dequantize_weight", (
-        Form((Part("qweight", _WORDS, "K*b/32 N"), Part("qzeros", _WORDS, "K/g N*b/32"),
-              Part("scales", _HALVES, "K/g N"), Part("g_idx", "int32|int64", "K", optional=True)),
+    SchemeRow("gptq", "gptq", "GPTQModel, nn_modules/qlinear/__init__.py, dequantize_weight", (
+        Form((Part("qweight", _INT32, "K*b/32 N"), Part("qzeros", _INT32, "K/g N*b/32"),
+              Part("scales", _F16_FIRST, "K/g N"),
+              Part("g_idx", "int32|int64", "K", optional=True)),
              Numbers("qweight", "N K", "uint{b}", "gptq:qweight"), (Numbers("scales", "K/g N"),),
              Numbers("qzeros", "N K/g", "uint{b}", "gptq:qzeros@v{v}"), usual={"v": 1},
              tells=computed.group_index, rule=rules.by_range, chosen=_GROUP,
              writes=computed.groups_of_inputs,
              assumption="how zero points are stored: less one (v1) is taken"),),
-        layouts={"checkpoint_format": _GPTQ, "format": _GPTQ, "packing_format": _AUTOROUND,
-                 "version": {}}),
-    Row("awq", "awq", "GPTQModel, quantization/awq/utils/packing_utils.py, dequantize_gemm", (
-        Form((Part("qweight", _WORDS, "K N*b/32"), Part("qzeros", _WORDS, "K/g N*b/32"),
-              Part("scales", _HALVES, "K/g N")),
+        layouts={"checkpoint_format": _GPTQ_NAMES, "format": _GPTQ_NAMES,
+                 "packing_format": _AUTOROUND, "version": {}}),
+    SchemeRow("awq", "awq", "GPTQModel, quantization/awq/utils/packing_utils.py, dequantize_gemm", (
+        Form((Part("qweight", _INT32, "K N*b/32"), Part("qzeros", _INT32, "K/g N*b/32"),
+              Part("scales", _F16_FIRST, "K/g N")),
              Numbers("qweight", "N K", "uint{b}", "awq:gemm"), (Numbers("scales", "K/g N"),),
              Numbers("qzeros", "N K/g", "uint{b}", "awq:gemm"), usual={"b": 4},
              rule=rules.by_range, chosen=_GROUP, layout="gemm"),
         # GEMV: rows of scales and zero points may be longer than there are groups.
-        Form((Part("qweight", _WORDS, "N K*b/32"), Part("qzeros", _WORDS, "N z"),
-              Part("scales", _HALVES, "N z*8")),
+        Form((Part("qweight", _INT32, "N K*b/32"), Part("qzeros", _INT32, "N z"),
+              Part("scales", _F16_FIRST, "N z*8")),
              Numbers("qweight", "N K", "uint{b}", "awq:gemv"), (Numbers("scales", "N K/g"),),
              Numbers("qzeros", "N K/g", "uint{b}", "compressed-tensors"), usual={"b": 4},
              layout="gemv")),
-        layouts={"checkpoint_format": _AWQ, "format": _AWQ, "version": _AWQ,
+        layouts={"checkpoint_format": _AWQ_NAMES, "format": _AWQ_NAMES, "version": _AWQ_NAMES,
                  "packing_format": {"auto_round:auto_awq": {}, "auto_round:awq": {}}}),
-    Row("matmulnbits", "", "onnxruntime, docs/ContribOperators.md, com.microsoft.MatMulNBits",
+    SchemeRow("matmulnbits", "", "onnxruntime, docs/ContribOperators.md, com.microsoft.MatMulNBits",
         tuple(
             Form((Part("B|qweight|Q4|Q8|Q2", "uint8", "N K/g g*b/8"),
-                  Part("scales", _SINGLES, "N K/g", flat=True),
+                  Part("scales", _F32_FIRST, "N K/g", flat=True),
                   Part("zero_points|qzeros", kinds, dims, optional=True, flat=True)),
                  Numbers("B", "N K", "uint{b}", "onnx:matmulnbits"), (Numbers("scales", "N K/g"),),
                  Numbers("zero_points", "N K/g", *packed),
@@ -239,18 +242,18 @@ ROWS = (
                  chosen={"g": 32},
                  assumption="how many inputs there are: all of whole blocks are taken")
             for kinds, dims, packed in (("uint8", "N K/g*b/8", ("uint{b}", _ROW_OF_ZEROS)),
-                                        (_SINGLES, "N K/g", ()))
+                                        (_F32_FIRST, "N K/g", ()))
         ), separators="._", operator="com.microsoft.MatMulNBits"),
-    Row("bnb:int8", "bitsandbytes", "bitsandbytes, functional.py, int8_vectorwise_dequant", (
+    SchemeRow("bnb:int8", "bitsandbytes", "bitsandbytes, functional.py, int8_vectorwise_dequant", (
         Form((Part("weight", "int8", "N K"), Part("SCB", "float32", "N"),
               Part("weight_format", "uint8", "", optional=True)),
              Numbers("weight", "N K", "float32", read=computed.times_row_scale),
              (Numbers("SCB", "N/N K/K", "float32", read=computed.one_127th),)),)),
     _bnb("nf4", _NF4.table),
     _bnb("fp4", _FP4),
-    Row("mlx", "mlx", "mlx, mlx.core.dequantize", (
-        Form((Part("weight", "uint32|int32", "N K*b/32"), Part("scales", _FLOATS, "N K/g"),
-              Part("biases", _FLOATS, "N K/g")),
+    SchemeRow("mlx", "mlx", "mlx, mlx.core.dequantize", (
+        Form((Part("weight", "uint32|int32", "N K*b/32"), Part("scales", _BF16_FIRST, "N K/g"),
+              Part("biases", _BF16_FIRST, "N K/g")),
              Numbers("weight", "N K", "uint{b}", "mlx"), (Numbers("scales", "N K/g"),),
              offset=(Numbers("biases", "N K/g"),), rounds="product", usual={"g": 64, "b": 4},
              rule=rules.by_mlx_affine, asks=("bits", "group_size")),

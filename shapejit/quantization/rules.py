@@ -25,7 +25,7 @@ from .groups import Group
 Values = NDArray[np.float32]
 Array = NDArray[Any]
 ONE = np.float32(1)
-_SHORT = 256  # elements of a block that is transposed
+_SHORT_BLOCK = 256  # elements of a block that is transposed
 _E8M0 = dtype("float8_e8m0fnu").codes
 
 
@@ -44,7 +44,9 @@ class Blocks:
         self.x = whole.reshape([n for pair in cut for n in pair])
         self.axes, self.size = tuple(range(1, self.x.ndim, 2)), prod(blocks)
         rows, axis = self.x, self.axes
-        if 1 < blocks[-1] == self.size <= _SHORT:  # transposed: reductions are 3 times as fast
+        if (
+            1 < blocks[-1] == self.size <= _SHORT_BLOCK
+        ):  # transposed: reductions are 3 times as fast
             rows, axis = np.asarray(ascontiguous(self.x.reshape(-1, self.size).T)), (0,)
         each = [n for blocks_of_one, _ in cut for n in (blocks_of_one, 1)]
         self.low: Values = rows.min(axis=axis).reshape(each)
@@ -83,7 +85,7 @@ class Wanted(NamedTuple):
     amax: np.float32 | None = None  # the largest magnitude of all that share a global scale
 
 
-class Rule(NamedTuple):
+class EncodingRule(NamedTuple):
     """A rule: as NumPy computes it, and its `name` for kernels ("": none computes it).
 
     `more` is the number that kernels need, too; None: the scale of blocks of zeros is 2 / top.
@@ -99,13 +101,13 @@ class Rule(NamedTuple):
     of_largest: bool = False
     signed: bool = False
 
-    def for_kernels(self, wanted: Wanted) -> encodings.Rule:
+    def for_kernels(self, wanted: Wanted) -> encodings.ScaleRule:
         """The rule as kernels know it."""
         half = 1 << (wanted.bits - 1)
         tops = {"widest": half, "magnitude": half - 1}
         top = float(tops.get(self.name) or top_of(wanted))
         more = float(np.float32(2) / np.float32(top)) if self.more is None else self.more
-        return encodings.Rule(self.name, top, more, self.signed)
+        return encodings.ScaleRule(self.name, top, more, self.signed)
 
 
 def inverse(scale: Array) -> Array:
@@ -288,24 +290,24 @@ def _inverse_level(top: Array) -> Array:
     return np.where(top == 0, ONE, np.float32(2688) / _instead(top, 1))
 
 
-by_absmax = Rule(_absmax, "most", of_largest=True)
-by_power = Rule(_power, "power", 1)
+by_absmax = EncodingRule(_absmax, "most", of_largest=True)
+by_power = EncodingRule(_power, "power", 1)
 # compressed-tensors' MX: the next power from 7/8 of it on
-by_closest_power = Rule(partial(_power, up_from=0.875), "power", 0.875)
-by_upper_power = Rule(_upper_power)
-by_absmax_or_zero = Rule(_absmax_or_zero, "most_or_zero")
-by_lower_power = Rule(_lower_power, "lower_power", 1)
-by_two_levels = Rule(_two_levels, "two_levels", 0, _level)
-by_two_levels_or_one = Rule(partial(_two_levels, none=1), "two_levels", 1, _level)
-by_two_inverses = Rule(_two_inverses, "two_inverses", 0.125, _inverse_level)
-by_table = Rule(_table)
-by_range = Rule(_range, "range", None)
+by_closest_power = EncodingRule(partial(_power, up_from=0.875), "power", 0.875)
+by_upper_power = EncodingRule(_upper_power)
+by_absmax_or_zero = EncodingRule(_absmax_or_zero, "most_or_zero")
+by_lower_power = EncodingRule(_lower_power, "lower_power", 1)
+by_two_levels = EncodingRule(_two_levels, "two_levels", 0, _level)
+by_two_levels_or_one = EncodingRule(partial(_two_levels, none=1), "two_levels", 1, _level)
+by_two_inverses = EncodingRule(_two_inverses, "two_inverses", 0.125, _inverse_level)
+by_table = EncodingRule(_table)
+by_range = EncodingRule(_range, "range", None)
 _EPSILON = 2.0**-23  # float32's, in compressed-tensors
-by_range_or_least = Rule(partial(_range, least=_EPSILON), "range", _EPSILON)
-by_signed_absmax = Rule(_signed_absmax, "widest", signed=True)
-by_minimum = Rule(_minimum)
-by_magnitude = Rule(_magnitude, "magnitude")
-by_mlx_affine = Rule(_mlx_affine)
+by_range_or_least = EncodingRule(partial(_range, least=_EPSILON), "range", _EPSILON)
+by_signed_absmax = EncodingRule(_signed_absmax, "widest", signed=True)
+by_minimum = EncodingRule(_minimum)
+by_magnitude = EncodingRule(_magnitude, "magnitude")
+by_mlx_affine = EncodingRule(_mlx_affine)
 
 _BAND = 1 << 18  # elements at a time: their blocks, scales and codes stay in a cache
 
@@ -334,7 +336,9 @@ def encoded(group: Group, x: Values, wanted: Wanted) -> Content:
     return Content(group, codes, scale, factor, zeros, offset)
 
 
-def _encoded(x: Values, blocks: tuple[int, ...], rule: Rule, wanted: Wanted, factor: Any) -> Coded:
+def _encoded(
+    x: Values, blocks: tuple[int, ...], rule: EncodingRule, wanted: Wanted, factor: Any
+) -> Coded:
     """Some rows encoded by a rule: codes in their shape, and numbers for each block."""
     cut = Blocks(x, blocks, factor)
     made = rule.by_numpy(cut, wanted)

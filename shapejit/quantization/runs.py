@@ -19,7 +19,7 @@ from ..engine.execution import conversion_code
 from ..kernels.numbers import Conversion
 from ..operations.casts import cast
 from ..planning import thresholds
-from ..planning.casts import VECTOR
+from ..planning.casts import MIN_VECTOR_RUN
 from ..planning.decode_plans import MOST_RUN, DecodePlan, Operand, Step, StoredNumbers, decode_plan
 from ..planning.units import units_of
 from ..runtime.kernel_names import Code, Name
@@ -137,7 +137,7 @@ class _Program:
     def _scaled(self, source: StoredNumbers, other: Numbers) -> Operand:
         """Numbers times others or their negatives, or divided by them."""
         factors, over = self._stored(other), other.step == "/"
-        if factors.per < VECTOR * source.per:
+        if factors.per < MIN_VECTOR_RUN * source.per:
             factors = self._stored(other, factors.per // source.per)
         if over and not _divides(self.group.numbers(other).tensor):
             raise UnfitError
@@ -162,7 +162,7 @@ class _Program:
 
     def _pattern(self, per: int, of: int) -> str:
         """The pattern in which numbers for `per` elements go with those for `of`."""
-        if per != of and per // of < VECTOR and per != self.total:
+        if per != of and per // of < MIN_VECTOR_RUN and per != self.total:
             raise UnfitError
         return "each" if per == of else "blocks"
 

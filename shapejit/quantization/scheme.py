@@ -14,14 +14,14 @@ from ..runtime.ndarrays import is_a
 from . import decoding
 from .bands import cut
 from .encoding import encode
-from .forms import Row
+from .forms import SchemeRow
 from .groups import Group, fault
 from .matching import group_of, sizes_of
 from .rows import BY_NAME
 from .transcoding import transcode
 from .writing import is_written
 
-DECODED = ("bfloat16", "float16", "float32")
+DECODED_DTYPES = ("bfloat16", "float16", "float32")
 ROUNDINGS = ("once", "reference")
 
 
@@ -33,7 +33,7 @@ class Scheme:
     shapejit.schemes['awq']
     """
 
-    def __init__(self, row: Row) -> None:
+    def __init__(self, row: SchemeRow) -> None:
         self.row = row
 
     @property
@@ -163,7 +163,7 @@ class Scheme:
         >>> sj.schemes["mxfp4:gpt-oss"].convert(parts, "mxfp4:gguf")["weight"].shape
         (2, 17)
         """
-        target: Row = to.row if is_a(to, Scheme) else BY_NAME[to]
+        target: SchemeRow = to.row if is_a(to, Scheme) else BY_NAME[to]
         wanted = sizes_of(target.name, settings)
         group = self._group(parts, {**settings, **getattr(parts, "settings", {})})
         return transcode(group, target, wanted, partial(cut, group), sys.maxsize)
@@ -178,6 +178,6 @@ class Scheme:
 
     def _decoded(self, kind: object) -> Any:
         made = dtype(kind)
-        if made.name not in DECODED:
-            raise fault(self.name, f"decodes to {', '.join(DECODED)}, not {made}")
+        if made.name not in DECODED_DTYPES:
+            raise fault(self.name, f"decodes to {', '.join(DECODED_DTYPES)}, not {made}")
         return made

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-_STEP = re.compile(r"([*/]?)(\w+)")
+_OPERAND = re.compile(r"([*/]?)(\w+)")
 
 
 def value(size: str, known: Mapping[str, int]) -> int | None:
@@ -20,7 +20,7 @@ def value(size: str, known: Mapping[str, int]) -> int | None:
     (5, None)
     """
     total = 1
-    for sign, name in _STEP.findall(size):
+    for sign, name in _OPERAND.findall(size):
         number = int(name) if name.isdigit() else known.get(name)
         if number is None or (sign == "/" and not number):
             return None
@@ -36,7 +36,7 @@ def solved(size: str, found: int, known: Mapping[str, int]) -> tuple[str, int] |
     >>> solved("K*b/32", 5, {"b": 4}), solved("K/g", 3, {"K": 96}), solved("K/g", 3, {"K": 97})
     (('K', 40), ('g', 32), None)
     """
-    parts = _STEP.findall(size)
+    parts = _OPERAND.findall(size)
     unknown = [k for k, (_, name) in enumerate(parts) if not name.isdigit() and name not in known]
     if len(unknown) != 1:
         return None
@@ -80,4 +80,4 @@ def divisors(size: str) -> list[str]:
     >>> divisors("N*b/32")
     ['32']
     """
-    return [name for sign, name in _STEP.findall(size) if sign == "/"]
+    return [name for sign, name in _OPERAND.findall(size) if sign == "/"]

@@ -13,19 +13,21 @@ from ..arrays.tensor import Tensor, asarray
 from ..packings.repacking import copy_codes
 from .bands import Slice, bands, cut, sliced, unit_of
 from .content import codes_of, content_of
-from .forms import Row
+from .forms import SchemeRow
 from .groups import Group
 from .parts import Parts
 from .writing import put, stored_as
 
-UNIT = 128  # rows: a multiple of those of words of codes and of tiles
+BAND_ROWS = 128  # rows: a multiple of those of words of codes and of tiles
 UNPACKED = 1 << 16  # codes that are unpacked at a time, where they cannot be copied in place
 
 # Parts of a weight by the keys of its form: all of each, or slices.
 Read = Callable[[AbstractSet[str], Mapping[str, Slice]], Mapping[str, Tensor]]
 
 
-def transcode(group: Group, to: Row, known: Mapping[str, int], read: Read, limit: int) -> Parts:
+def transcode(
+    group: Group, to: SchemeRow, known: Mapping[str, int], read: Read, limit: int
+) -> Parts:
     """The parts of a weight in the scheme `to` with the sizes `known`; `read` reads the old parts.
 
     About `limit` codes are in memory at a time, beside the result; all if they lie beside other
@@ -39,7 +41,7 @@ def transcode(group: Group, to: Row, known: Mapping[str, int], read: Read, limit
     along = sliced(target, "N") or {}
     rows = lcm(*(unit_of(token, target.known) for _, token in along.values()))
     both = target.batch or along
-    for band in bands(group, limit if both else sys.maxsize, axis="N", unit=UNIT):
+    for band in bands(group, limit if both else sys.maxsize, axis="N", unit=BAND_ROWS):
         tensors = {**cut(group, whole, band.slices), **read(apart, band.slices)}
         some = replace(band.group, tensors=tensors)
         if not _moved(some, target, band.begin):

@@ -16,13 +16,13 @@ from ..errors import FormatError, shape_text
 from ..packings.repacking import store_codes
 from . import sizes
 from .content import Content
-from .forms import Form, Numbers, Part, Row
+from .forms import Form, Numbers, Part, SchemeRow
 from .groups import Group, any_of, axes_of, fault
 
 Array = NDArray[Any]
 
 
-def stored_as(row: Row, content: Content, known: Mapping[str, int]) -> Group:
+def stored_as(row: SchemeRow, content: Content, known: Mapping[str, int]) -> Group:
     """The parts of a Content in the first form that can hold it. Raises FormatError if none can.
 
     Codes that follow later are zeros.

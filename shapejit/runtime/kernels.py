@@ -28,7 +28,7 @@ LOGGER = logging.getLogger("shapejit")
 # Fills the first words of a table, and runs the Entry at an address with it.
 RUN = Call("entries.run", ("i", "a", *STARTS), "i", held=False)
 WORDS = 8  # of `STARTS`, in the table of an Entry
-_PAUSE = 0.005  # seconds between two checks of a thread that waits for kernels
+_READY_CHECK_SECONDS = 0.005  # seconds between two checks of a thread that waits for kernels
 
 _addresses: dict[Name, int] = {}  # of kernels that are ready
 _missing: set[Name] = set()  # not on disk when this process looked
@@ -127,7 +127,7 @@ def wait(names: Sequence[Name]) -> bool:
     # Without a lock: a signal handler may fork here, and the child has to ask again.
     while not all(name in _addresses or name in _failed for name in names):
         ask(names, urgent=True)
-        sleep(_PAUSE)
+        sleep(_READY_CHECK_SECONDS)
     return ready(names)
 
 

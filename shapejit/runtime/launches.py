@@ -29,7 +29,7 @@ PER_THREAD = 16  # shares per thread, at most: more cost more than they balance
 def address_of(x: NDArray[Any]) -> int:
     """The address of the first element (bytes)."""
     if _IN_STRUCT:  # a seventh of the time
-        return _word(id(x) + _DATA).value
+        return _word(id(x) + _DATA_OFFSET).value
     return int(x.__array_interface__["data"][0])
 
 
@@ -37,11 +37,11 @@ def _reads_structs() -> bool:
     """Whether the address is where NumPy's documentation of ndarrays has it."""
     samples = np.zeros(2), np.zeros((2, 3))[1:], np.zeros(3, np.uint8)[::-1]
     addresses = [x.__array_interface__["data"][0] for x in samples]
-    known = sys.implementation.name == "cpython" and np.ndarray.__basicsize__ >= _DATA + 8
-    return known and [_word(id(x) + _DATA).value for x in samples] == addresses
+    known = sys.implementation.name == "cpython" and np.ndarray.__basicsize__ >= _DATA_OFFSET + 8
+    return known and [_word(id(x) + _DATA_OFFSET).value for x in samples] == addresses
 
 
-_DATA = 16  # bytes from the start of the struct to the address
+_DATA_OFFSET = 16  # bytes from the start of the struct to the address
 _word = c_size_t.from_address
 _IN_STRUCT = _reads_structs()
 

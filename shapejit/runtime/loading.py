@@ -47,7 +47,7 @@ def linked(name: Name, label: str, code: bytes) -> int:
     return int(made[label])
 
 
-class _Method(ctypes.Structure):
+class _MethodDef(ctypes.Structure):
     """PyMethodDef."""
 
     _fields_ = (
@@ -59,12 +59,12 @@ class _Method(ctypes.Structure):
 
 
 METH_FASTCALL = 0x0080
-_methods: list[_Method] = []  # a builtin function does not keep its own alive
+_methods: list[_MethodDef] = []  # a builtin function does not keep its own alive
 
 
 def builtin(name: Call, address: int) -> Callable[..., Any]:
     """The Python function that passes objects unconverted to the kernel at this address."""
-    _methods.append(_Method(name.kernel.encode(), address, METH_FASTCALL, None))
+    _methods.append(_MethodDef(name.kernel.encode(), address, METH_FASTCALL, None))
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p,) * 3
     made: Callable[..., Any] = make(ctypes.addressof(_methods[-1]), None, None)

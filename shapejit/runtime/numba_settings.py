@@ -8,7 +8,7 @@ import warnings
 from functools import cache
 from typing import Any
 
-CONFIG = "numba.core.config"
+NUMBA_CONFIG = "numba.core.config"
 
 
 def text(name: str) -> str | None:
@@ -19,13 +19,13 @@ def text(name: str) -> str | None:
 
 def number(name: str, default: int) -> int:
     """The same as a number."""
-    found = _loaded(name) if CONFIG in sys.modules else None
+    found = _loaded(name) if NUMBA_CONFIG in sys.modules else None
     return _parsed(name, default) if found is None else int(found)
 
 
 def _loaded(name: str) -> Any:
     """numba's own value, which a program may have changed; None if numba is not imported."""
-    config = sys.modules.get(CONFIG)
+    config = sys.modules.get(NUMBA_CONFIG)
     names = name, name.removeprefix("NUMBA_")
     return next((vars(config)[n] for n in names if n in vars(config)), None) if config else None
 

@@ -27,7 +27,7 @@ from . import system
 from .control_group import limits
 from .workers import WORKER_IDLE, when_idle
 
-VARIABLE = "SHAPEJIT_RESULT_CACHE"
+CACHE_VARIABLE = "SHAPEJIT_RESULT_CACHE"
 DEFAULT_PART = 32  # by default, 1 / DEFAULT_PART of the memory that the process may use is kept
 # Bytes of a huge page, whose fault takes as long as those of five pages of 4 KiB.
 HUGE = 2 * 1024 * 1024
@@ -166,11 +166,11 @@ def _mapped(size: int, nbytes: int) -> Bytes | None:
 
 
 def _default() -> int:
-    """The bytes in the environment variable `VARIABLE`, or a part of the available memory."""
-    given = os.environ.get(VARIABLE)
+    """The bytes in the environment variable `CACHE_VARIABLE`, or a part of the available memory."""
+    given = os.environ.get(CACHE_VARIABLE)
     if given is not None:
         if not given.strip().isdecimal():
-            raise FormatError(f"{VARIABLE} is a number of bytes, not {given!r}")
+            raise FormatError(f"{CACHE_VARIABLE} is a number of bytes, not {given!r}")
         return int(given)
     available = system.memory_size(), *(int(words[0]) for words in limits("memory.max"))
     return min(available) // DEFAULT_PART

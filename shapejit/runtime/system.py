@@ -44,7 +44,7 @@ SHARES_MEMORY = (
     hasattr(os, "memfd_create") and hasattr(os, "pidfd_open") and os.path.isdir("/proc/self/fd")
 )
 # The signals that end a process by default; Windows has no SIGHUP.
-ENDING: tuple[signal.Signals, ...] = tuple(
+ENDING_SIGNALS: tuple[signal.Signals, ...] = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )
 

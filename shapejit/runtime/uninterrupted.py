@@ -35,7 +35,9 @@ _PACKAGE = __name__.partition(".")[0]
 Outcome = tuple[Any, BaseException | None]
 Work = Callable[[], Outcome]
 
-_PAUSE = 0.2  # seconds between two checks of a waiting caller that the thread is alive
+_ALIVE_CHECK_SECONDS = (
+    0.2  # seconds between two checks of a waiting caller that the thread is alive
+)
 
 _lock: Any = threading.RLock()  # Any: its _is_owned is known to threading.Condition only
 _waiting: WeakSet[SimpleQueue[Any]] = WeakSet()
@@ -90,7 +92,7 @@ def _awaited(outcomes: SimpleQueue[Outcome | None], work: ref[Work]) -> Outcome 
     while True:
         ended = work() is None
         with suppress(Empty):
-            return outcomes.get(timeout=0 if ended else _PAUSE)
+            return outcomes.get(timeout=0 if ended else _ALIVE_CHECK_SECONDS)
         if ended:
             return None, MemoryError("a thread ended before it could begin its work")
 

@@ -25,7 +25,7 @@ from .control_group import limits
 from .cpu_caches import LINE
 from .kernel_names import Call
 from .kernels import called
-from .numba_settings import CONFIG, number
+from .numba_settings import NUMBA_CONFIG, number
 
 WORKER_IDLE = 10.0  # seconds without a job after which a worker calls `when_idle`
 LOOKING = (
@@ -175,7 +175,9 @@ def threads() -> int:
     if parallel is not None and getattr(parallel, "_is_initialized", True):
         count = sys.modules["numba"].get_num_threads()
     else:
-        count = number("NUMBA_NUM_THREADS", sys.maxsize) if CONFIG in sys.modules else _wanted()
+        count = (
+            number("NUMBA_NUM_THREADS", sys.maxsize) if NUMBA_CONFIG in sys.modules else _wanted()
+        )
     return max(1, min(int(count), _most, len(system.usable_cores()), quota()))
 
 

@@ -29,11 +29,11 @@ MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
 _MAX_HEADER = 100_000_000  # bytes, as of a safetensors header
 MAX_DIMS = 4  # GGMLMAX_DIMS
-_MAX_NESTING = 4  # of arrays in the metadata
+_MAX_ARRAY_NESTING = 4  # of arrays in the metadata
 ALIGNMENT = "general.alignment"
 # gguf_metadata_value_type: the codes of struct, or the names of those of no fixed width.
 VALUES = ("B", "b", "H", "h", "I", "i", "f", "?", "string", "array", "Q", "q", "d")
-_LEAST = {"string": 8, "array": 12}  # bytes of the shortest value
+_MIN_BYTES = {"string": 8, "array": 12}  # bytes of the shortest value
 
 
 class TensorType(NamedTuple):
@@ -57,7 +57,7 @@ def _tensor_type(known: GGMLQuantizationType) -> TensorType:
         return TensorType(known.name, known.value, dtype("uint8"), *GGML_QUANT_SIZES[known])
 
 
-TYPES = {known.value: _tensor_type(known) for known in GGMLQuantizationType}
+TENSOR_TYPES = {known.value: _tensor_type(known) for known in GGMLQuantizationType}
 
 
 class Header(NamedTuple):
@@ -114,12 +114,12 @@ class _Cursor:
             return self.text()
         if code != "array":
             return self.number(code)
-        if nesting == _MAX_NESTING:
-            raise self.fault(f"arrays are nested more than {_MAX_NESTING} times")
+        if nesting == _MAX_ARRAY_NESTING:
+            raise self.fault(f"arrays are nested more than {_MAX_ARRAY_NESTING} times")
         item = self.code()
-        least = _LEAST.get(item) or struct.calcsize(f"<{item}")
+        least = _MIN_BYTES.get(item) or struct.calcsize(f"<{item}")
         count = self.count("values", least)
-        if item in _LEAST:
+        if item in _MIN_BYTES:
             return [self.value(item, nesting + 1) for _ in range(count)]
         return list(struct.unpack(f"<{count}{item}", self.take(count * least)))
 
@@ -197,7 +197,7 @@ def _info(cursor: _Cursor) -> tuple[str, _Info]:
         raise cursor.fault(f"it has {rank} dims, more than {MAX_DIMS}", name)
     dims = [cursor.number("Q") for _ in range(rank)][::-1]
     code, offset = cursor.number("I"), cursor.number("Q")
-    known = TYPES.get(code)
+    known = TENSOR_TYPES.get(code)
     if known is None:
         raise cursor.fault(f"its type {code} is unknown", name)
     if known.block:
@@ -226,7 +226,7 @@ def _members(
 
 
 # llama.cpp, llama_split_path; the keys of gguf-py, constants.py, Keys.Split.
-_NAME = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf", re.DOTALL)
+_SHARD_NAME = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf", re.DOTALL)
 _NUMBER, _COUNT, _TENSORS = "split.no", "split.count", "split.tensors.count"
 
 
@@ -238,7 +238,7 @@ def read(path: Path) -> Checkpoint:
     """
     name = file_name(path)
     base = places(name).base(name)
-    named = _NAME.fullmatch(base)
+    named = _SHARD_NAME.fullmatch(base)
     if named is None or int(named[3]) < 2:
         return _read_one(name)
     stem, count = named[1], int(named[3])

@@ -17,7 +17,7 @@ import numpy as np
 from ...errors import DTypeError, FileFormatError, quoted, shape_text
 from ..checkpoint import Checkpoint, is_text
 from ..writing import New, NewFile, names_of
-from .reader import MAGIC, MAX_DIMS, TYPES, VALUES, Header, alignment_of
+from .reader import MAGIC, MAX_DIMS, TENSOR_TYPES, VALUES, Header, alignment_of
 
 _VERSION = 3
 _MAX_NAME = 64  # bytes of a tensor's name (gguf.md, gguf_tensor_info_t)
@@ -80,7 +80,7 @@ def _info(path: str, new: New, type_name: str | None, offset: int) -> bytes:
     if type_name is None:
         hint = ": types= says which blocks it holds" if new.dtype.name == "uint8" else ""
         raise FileFormatError(path, new.name, f"GGUF has no type for {new.dtype}{hint}")
-    found = next((row for row in TYPES.values() if row.name == type_name), None)
+    found = next((row for row in TENSOR_TYPES.values() if row.name == type_name), None)
     if found is None:
         raise FileFormatError(path, new.name, f"the type {quoted(type_name)} is unknown")
     if found.dtype is not new.dtype:

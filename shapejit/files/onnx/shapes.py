@@ -169,7 +169,7 @@ def _constant(proto: TensorProto | None) -> tuple[int, ...] | None:
         return None
 
 
-_SMALL = 4096  # bytes: shapes, axes and the like, which inference reads
+_MAX_INFERRED_BYTES = 4096  # bytes: shapes, axes and the like, which inference reads
 
 
 def inferred(model: ModelProto, file: File, *, strict: bool) -> ModelProto:
@@ -192,6 +192,10 @@ def with_small_data(model: ModelProto, file: File) -> ModelProto:
         if proto.HasField("raw_data"):
             begin, nbytes = Place.of(proto.raw_data)
             proto.ClearField("raw_data")
-            if begin >= 0 and nbytes <= _SMALL and proto.data_location != TensorProto.EXTERNAL:
+            if (
+                begin >= 0
+                and nbytes <= _MAX_INFERRED_BYTES
+                and proto.data_location != TensorProto.EXTERNAL
+            ):
                 proto.raw_data = bytes(file.bytes(begin, nbytes))
     return made

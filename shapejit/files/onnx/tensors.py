@@ -35,7 +35,7 @@ from ..paths import Path
 from ..places import FileSystem
 
 # The field of each dtype's elements if they are not in raw_data; int32_data for all others.
-_FIELDS = {
+_TYPED_FIELDS = {
     "float32": "float_data",
     "complex64": "float_data",
     "float64": "double_data",
@@ -45,7 +45,7 @@ _FIELDS = {
     "uint64": "uint64_data",
     "string": "string_data",
 }
-_CARRIERS: dict[str, Any] = {
+_FIELD_DTYPES: dict[str, Any] = {
     "float_data": np.float32,
     "double_data": np.float64,
     "int32_data": np.int32,
@@ -113,10 +113,10 @@ def described(proto: TensorProto) -> tuple[DType, tuple[int, ...], str]:
 
 def _field(proto: TensorProto, kind: DType, count: int) -> str:
     """The name of the field that holds the elements."""
-    typed = [f for f in (*_CARRIERS, "string_data") if len(getattr(proto, f)) > 0]
+    typed = [f for f in (*_FIELD_DTYPES, "string_data") if len(getattr(proto, f)) > 0]
     used = ["raw_data"] * proto.HasField("raw_data") + typed
     used += ["external_data"] * (proto.data_location == TensorProto.EXTERNAL)
-    own = _FIELDS.get(kind.name, "int32_data")
+    own = _TYPED_FIELDS.get(kind.name, "int32_data")
     if len(used) > 1:
         raise FormatError(
             f"its elements are in {' and in '.join(used)}, but only one field may be used"
@@ -141,7 +141,7 @@ def _typed(values: Any, field: str, kind: DType, shape: tuple[int, ...], count: 
             f"{elements(count)} of {kind} in shape {shape_text(shape)} need {want} entries of "
             f"{field}, which has {len(values)}"
         )
-    numbers: NDArray[Any] = np.fromiter(values, _CARRIERS[field], want)
+    numbers: NDArray[Any] = np.fromiter(values, _FIELD_DTYPES[field], want)
     width = 8 if kind.packed else kind.bits
     if kind.kind != "complex" and width < 8 * numbers.itemsize:
         high = 1 if kind.name == "bool" else 63 if one_each else (1 << width) - 1

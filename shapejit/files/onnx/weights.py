@@ -13,10 +13,10 @@ from .graphs import ONNX, full_name, graphs
 _DOMAIN = "com.microsoft"  # onnxruntime, docs/ContribOperators.md
 _MATMUL = "MatMulNBits"
 _INPUTS = ("A", "B", "scales", "zero_points", "g_idx", "bias")
-_SETTINGS = ("bits", "K", "N", "block_size")
-_BITS = 4  # default of the attribute
+_ATTRIBUTES = ("bits", "K", "N", "block_size")
+_DEFAULT_BITS = 4  # default of the attribute
 # Other operators with weights of a few bits, which no scheme decodes; and ONNX's own, in blocks.
-_OTHERS = (
+_OTHER_OPERATORS = (
     "GatherBlockQuantized", "MatMulBlockQuantizedFp4Weight", "MatMulBlockQuantizedFp8Weight",
     "MatMulBnb4", "MatMulFpQ4", "MatMulNBitsMlp", "MatMulNBitsQLoRA", "MatMulNBitsQkv", "QMoE",
 )  # fmt: skip
@@ -52,7 +52,7 @@ def _nodes(
 def _takes_weights(node: NodeProto) -> bool:
     if node.domain in ONNX and node.op_type == "DequantizeLinear":
         return any(each.name == "block_size" and each.i for each in node.attribute)
-    return node.domain == _DOMAIN and node.op_type in (_MATMUL, *_OTHERS)
+    return node.domain == _DOMAIN and node.op_type in (_MATMUL, *_OTHER_OPERATORS)
 
 
 def _matmul(node: NodeProto, names: Sequence[str | None]) -> WeightNode | None:
@@ -66,11 +66,11 @@ def _matmul(node: NodeProto, names: Sequence[str | None]) -> WeightNode | None:
         for each in node.attribute
         if each.type == AttributeProto.INT and not each.ref_attr_name
     }
-    settings = {key: numbers[key] for key in _SETTINGS if key in numbers}
+    settings = {key: numbers[key] for key in _ATTRIBUTES if key in numbers}
     open_ = {each.name for each in node.attribute} - numbers.keys()
     if "bits" not in open_:
-        settings.setdefault("bits", _BITS)
-    missing = [key for key in _SETTINGS if key not in settings]
+        settings.setdefault("bits", _DEFAULT_BITS)
+    missing = [key for key in _ATTRIBUTES if key not in settings]
     outside = [key for key in weight if key not in tensors]
     faults = {
         f"the node does not tell {', '.join(missing)}": missing,

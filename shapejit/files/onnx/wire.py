@@ -20,7 +20,7 @@ from ..open_files import File, stream
 MAX_MESSAGE = 2**31 - 1  # bytes that protobuf reads
 
 _MAX_NESTING = 100  # of messages; protobuf's own limit
-_VARINT, _BYTES = 0, 2
+_VARINT, _LENGTH_DELIMITED = 0, 2
 _FIXED = {1: 8, 5: 4}  # bytes of the wire types of one width
 _RAW = TensorProto.RAW_DATA_FIELD_NUMBER
 _PLACE = struct.Struct("<qq")
@@ -89,7 +89,7 @@ class _Fields:
             number, wire = key >> 3, key & 7
             if wire == _VARINT:
                 _, stop = self._varint(value, end)
-            elif wire == _BYTES:
+            elif wire == _LENGTH_DELIMITED:
                 size, value = self._varint(value, end)
                 stop = value + size
             elif wire in _FIXED:
@@ -120,10 +120,14 @@ def _rewritten(
         made, size, inner, last = list[bytes | Place](), 0, _messages(kind), begin
         for field in fields.of(begin, end, depth):
             more: list[bytes | Place]
-            if field.wire == _BYTES and kind is TensorProto.DESCRIPTOR and field.number == _RAW:
+            if (
+                field.wire == _LENGTH_DELIMITED
+                and kind is TensorProto.DESCRIPTOR
+                and field.number == _RAW
+            ):
                 raw, nbytes = of_raw(field)
                 more = [raw]
-            elif field.wire == _BYTES and field.number in inner:
+            elif field.wire == _LENGTH_DELIMITED and field.number in inner:
                 more, nbytes = message(inner[field.number], field.value, field.end, depth + 1)
             else:
                 continue
@@ -170,7 +174,7 @@ def expanded(raw: bytes) -> tuple[list[bytes | Place], int]:
 
 def _lengthy(number: int, size: int) -> bytes:
     """The bytes before the value of a field of `size` bytes."""
-    return _encoded(number << 3 | _BYTES) + _encoded(size)
+    return _encoded(number << 3 | _LENGTH_DELIMITED) + _encoded(size)
 
 
 def _encoded(number: int) -> bytes:

@@ -28,7 +28,7 @@ from .reader import Model, read
 from .shapes import inferred, reshape_nodes
 from .wire import MAX_MESSAGE, Place, expanded
 
-_BYTES = dtype("uint8")
+_UINT8 = dtype("uint8")
 _ALIGNMENT = 4096  # bytes, of each tensor in a file of external data: a page
 LEAST_OUTSIDE = (
     1024  # bytes of a tensor from which it becomes external data in a model that is too large
@@ -36,7 +36,7 @@ LEAST_OUTSIDE = (
 _NO_GRAPH = "an ONNX file needs the graph of an ONNX model with these tensors: convert one, or in "
 _NO_GRAPH += "Python pass its path as save_file(..., source=)"
 _TYPED = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
-_DATA = (*_TYPED, "raw_data", "external_data", "data_location")
+_DATA_FIELDS = (*_TYPED, "raw_data", "external_data", "data_location")
 
 
 def write(
@@ -135,7 +135,7 @@ def _retyped(path: str, each: GraphTensor, new: New) -> bool:
 
 
 def _clear(proto: TensorProto) -> None:
-    for field in _DATA:
+    for field in _DATA_FIELDS:
         proto.ClearField(field)
 
 
@@ -213,13 +213,13 @@ def _placed(
     at = 0
     for part in parts:
         if not isinstance(part, Place):
-            new = New.of("", Tensor.frombuffer(part, _BYTES, (len(part),)))
+            new = New.of("", Tensor.frombuffer(part, _UINT8, (len(part),)))
         elif part.begin < 0:
             new = given[-1 - part.begin]
         else:
-            layout = Layout.row_major((part.nbytes,), _BYTES.bits)
-            kept = Stored(file, "", part.begin, _BYTES, layout)
-            new = New("", _BYTES, layout.shape, kept.pieces, kept.extent)
+            layout = Layout.row_major((part.nbytes,), _UINT8.bits)
+            kept = Stored(file, "", part.begin, _UINT8, layout)
+            new = New("", _UINT8, layout.shape, kept.pieces, kept.extent)
         yield new, at
         at += new.nbytes
 

@@ -23,9 +23,9 @@ from ..writing import New, names_of
 LENGTH = 8  # bytes of the header's length, and the alignment of the data
 
 _METADATA = "__metadata__"
-_FIELDS = {"dtype", "shape", "data_offsets"}
+_ENTRY_FIELDS = {"dtype", "shape", "data_offsets"}
 _MAX_HEADER = 100_000_000  # bytes; the reference's limit
-_SMALL = 1 << 16  # bytes of a header that is parsed without that check
+_UNCHECKED_BYTES = 1 << 16  # bytes of a header that is parsed without that check
 
 
 def _pattern(text: str) -> re.Pattern[bytes]:
@@ -94,7 +94,7 @@ def decode(path: str, raw: bytearray) -> tuple[dict[str, str] | None, dict[str, 
     if not raw.startswith(b"{"):
         raise FileFormatError(path, None, "its header does not begin with '{'")
     numbers: dict[str, Any] = _NUMBERS
-    if len(raw) > _SMALL:
+    if len(raw) > _UNCHECKED_BYTES:
         if _OUTLINE.fullmatch(raw) is None:
             reason = f"its header of {len(raw)} bytes does not list tensors"
             raise FileFormatError(path, None, f"{reason}, or is nested too deeply")
@@ -104,7 +104,7 @@ def decode(path: str, raw: bytearray) -> tuple[dict[str, str] | None, dict[str, 
     def compact(pairs: list[tuple[str, Any]]) -> TensorEntry | tuple[tuple[str, Any], ...]:
         """A valid entry, as soon as it is parsed; other values are kept for errors."""
         fields = dict(pairs)
-        if len(pairs) == len(fields) and fields.keys() == _FIELDS:
+        if len(pairs) == len(fields) and fields.keys() == _ENTRY_FIELDS:
             with suppress(FileFormatError):
                 entry = _entry(path, "", fields)
                 return entry._replace(shape=shapes.setdefault(entry.shape, entry.shape))
@@ -170,10 +170,10 @@ def _metadata_value(path: str, value: Any) -> dict[str, str] | None:
 
 def _entry(path: str, name: str, fields: Mapping[str, Any]) -> TensorEntry:
     """One tensor's entry, from the parsed JSON values."""
-    if fields.keys() != _FIELDS:
-        missing = sorted(_FIELDS - fields.keys())
+    if fields.keys() != _ENTRY_FIELDS:
+        missing = sorted(_ENTRY_FIELDS - fields.keys())
         odd = "lacks" if missing else "has"
-        field = quoted(missing[0] if missing else min(fields.keys() - _FIELDS))
+        field = quoted(missing[0] if missing else min(fields.keys() - _ENTRY_FIELDS))
         reason = f"its entry {odd} {field}; it holds dtype, shape and data_offsets"
         raise FileFormatError(path, name, reason)
     shape = _sizes(path, name, fields["shape"], "shape")
