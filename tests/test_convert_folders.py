@@ -651,7 +651,7 @@ def test_threads_keep_no_weight_after_their_shard(rule, tmp_path):
     folder = plain_folder(tmp_path / "in", tensors)
     with ThreadPoolExecutor(1) as pool:
         converted(folder, tmp_path / "out", rule, executor=pool)
-        held = pool.submit(lambda: weights.LATEST._value)
+        held = pool.submit(lambda: weights.LAST_RESULT._value)
     assert held.result() is None
 
 
@@ -659,9 +659,9 @@ def test_repacked_codes_are_not_kept(tmp_path):
     sj.save_file({"q": np.zeros((32, 6), np.int32)}, tmp_path / "a.npz")
     rule = conversion.rule("repack", "q=awq:gemm->gptq:qweight")
     tensors = conversion.plan(file_formats.read(tmp_path / "a.npz"), [rule], conversion.dialect())
-    weights.LATEST.clear()
+    weights.LAST_RESULT.clear()
     assert tensors.changes["q"].tensor().shape == (4, 48)
-    assert weights.LATEST._value is None
+    assert weights.LAST_RESULT._value is None
 
 
 def test_modules_of_repacked_codes_are_not_quantised(tmp_path):

@@ -148,12 +148,12 @@ def test_codes_of_any_width_take_no_more_memory_than_is_said(
         file_formats.read(source), [conversion.rule("to", to)], conversion.dialect()
     )
     changes = [*tensors.changes.values()]
-    weights.LATEST.clear()  # planning has converted it once
+    weights.LAST_RESULT.clear()  # planning has converted it once
     tracemalloc.start()
     found = {change.name: change.tensor().tobytes() for change in changes}
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    weights.LATEST.clear()
+    weights.LAST_RESULT.clear()
     assert found == {f"w.{key}": t.tobytes() for key, t in wanted.items()}
     assert most - sum(map(len, found.values())) <= changes[0].peak_bytes
 

@@ -11,7 +11,7 @@ from ..errors import escaped, redacted_url, shown
 from ..files import file_formats
 from ..files.checkpoint import Checkpoint
 from ..files.config_files import configuration
-from ..files.places import places
+from ..files.places import file_system
 from ..files.stored import Stored
 from ..quantization.detection import Detected
 from ..quantization.table import schemes
@@ -50,9 +50,9 @@ def _row(found: Checkpoint, member: Stored) -> dict[str, Any]:
     if found.types:
         row["type"] = found.types[member.name]
     if found.format == "sharded":
-        row["shard"] = places(member.file.path).base(member.file.path)
+        row["shard"] = file_system(member.file.path).base(member.file.path)
     elif member.file.path != found.path:
-        row["external"] = places(member.file.path).base(member.file.path)
+        row["external"] = file_system(member.file.path).base(member.file.path)
     elif not member.file.compressed:
         begin = member.begin - found.start
         row["offsets"] = begin, begin + (member.layout.span[1] + 7) // 8

@@ -12,7 +12,7 @@ from ..dtypes.table import DType, dtype
 from ..errors import FileFormatError
 from ..files.checkpoint import Checkpoint
 from ..files.pieces import new_memory, whole_elements
-from ..files.places import places
+from ..files.places import file_system
 from ..files.planned import Planned, View, first_difference
 from ..files.stored import FileType, Stored
 from ..files.writing import New
@@ -153,7 +153,7 @@ def check_written(changes: Iterable[Change], found: Checkpoint, path: str) -> No
         stored = found.members[name]
         alike = (stored.dtype, stored.shape) == (change.dtype, change.shape)
         if not alike or first_difference(change, stored) is not None:
-            where = places(path).base(found.path)
+            where = file_system(path).base(found.path)
             reason = f"its bytes in {where} differ from those computed again"
             raise FileFormatError(path, change.name, f"{reason}: nothing was published")
 

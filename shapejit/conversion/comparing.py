@@ -24,7 +24,7 @@ from ..quantization.detection import detected
 from ..quantization.parts import Found
 from ..quantization.scheme import DECODED_DTYPES
 from ..runtime.ndarrays import is_a
-from .weights import LATEST, Decoded
+from .weights import LAST_RESULT, Decoded
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def differences(
         elif name in a and name in b:
             with about(f"tensor {quoted(name)}"):
                 found = _difference(name, a[name], b[name], tolerance)
-            LATEST.clear()
+            LAST_RESULT.clear()
             if found is not None:
                 yield found
             if done is not None:

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 
 from ..errors import FileFormatError
 from ..files.paths import files_in
-from ..files.places import places, put
+from ..files.places import file_system, put
 from ..files.sharded import SINGLE, SUFFIX
 from ..files.temporary import sync_folder
 from ..files.urls import is_url
@@ -269,7 +269,7 @@ class RemoteFolder:
     """
 
     def __init__(self, plan: Folder) -> None:
-        self._plan, self.path, self._place = plan, plan.path, places(plan.path)
+        self._plan, self.path, self._place = plan, plan.path, file_system(plan.path)
         self.folder = self.path
         self._name, self._published = f"{_PLANS}{plan.hash}.json", False
 

@@ -16,7 +16,7 @@ from typing import Any
 from .. import __version__
 from ..errors import FileFormatError, FormatError, quoted
 from ..files.checkpoint import Checkpoint
-from ..files.places import opened, places
+from ..files.places import file_system, opened
 from ..files.safetensors import placed
 from ..files.sharded import PICKLES, SUFFIX, shards_named
 from ..files.writing import NewFile
@@ -46,9 +46,9 @@ class Shard:
 
     def is_written(self, folder: str) -> bool:
         """Whether a folder contains it: a file of this name, size and header."""
-        place, header = places(folder), self.file.head
+        system, header = file_system(folder), self.file.head
         with suppress(OSError, FileFormatError):
-            found = place.open(place.inside(folder, self.name, None))
+            found = system.open(system.inside(folder, self.name, None))
             same = found.size == self.file.size
             return same and found.bytes(0, len(header)) == header
         return False
@@ -111,7 +111,7 @@ def planned_folder(
     `config` is the content of the config after the rules. Raises FileFormatError for tensors that
     files cannot hold.
     """
-    target, home = places(path).real(path), places(source).real(source)
+    target, home = file_system(path).real(path), file_system(source).real(source)
     _check_apart(home, target, path)
     checkpoint = tensors.checkpoint
     stem = checkpoint.stem
@@ -146,7 +146,7 @@ def shards_of(folder: str, index: str) -> set[str]:
     """The files of a checkpoint in a folder: the index, and the files with tensors."""
     made = {index, index.removesuffix(SUFFIX) + ".safetensors"}
     with suppress(FileFormatError, OSError):
-        made |= set(shards_named(places(folder).join(folder, index)))
+        made |= set(shards_named(file_system(folder).join(folder, index)))
     return made
 
 
@@ -182,8 +182,8 @@ def _texts(
 def _sources(checkpoint: Checkpoint, home: str) -> list[list[str]]:
     """The files that are read, by their paths in the source, and their versions."""
     files = {member.file.path: member.file for member in checkpoint.members.values()}
-    place = places(home)
-    return sorted([place.relative(path, home), file.version] for path, file in files.items())
+    system = file_system(home)
+    return sorted([system.relative(path, home), file.version] for path, file in files.items())
 
 
 def _others(folder: str, known: set[str]) -> dict[str, str]:
@@ -192,7 +192,7 @@ def _others(folder: str, known: set[str]) -> dict[str, str]:
     Hidden folders belong to the tools that made them: they are not copied. A link must not
     lead out of the folder.
     """
-    found = places(folder).files(folder)
+    found = file_system(folder).files(folder)
     known = {*known, *(name for name in found if name.endswith(PICKLES))}
     return {name: path for name, path in found.items() if name not in known}
 
@@ -218,7 +218,7 @@ def _shards(
 
     Raises FileFormatError for tensors that a file cannot hold.
     """
-    groups, left, place = [list[Change]()], max_shard, places(folder)
+    groups, left, system = [list[Change]()], max_shard, file_system(folder)
     for change in changes:
         if groups[-1] and change.nbytes > left:
             groups.append([])
@@ -229,6 +229,6 @@ def _shards(
     for k, group in enumerate(groups, 1):
         numbers = f"-{k:05d}-of-{count:05d}" if count > 1 else ""
         name = f"{stem}{numbers}.safetensors"
-        file = placed(place.join(folder, name), to_write(group), metadata)
+        file = placed(system.join(folder, name), to_write(group), metadata)
         made.append(Shard(name, tuple(group), file))
     return made

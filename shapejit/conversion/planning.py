@@ -19,7 +19,7 @@ from ..files import file_formats
 from ..files.checkpoint import Checkpoint
 from ..files.config_files import configuration
 from ..files.paths import Path, absolute, file_name
-from ..files.places import places
+from ..files.places import file_system
 from ..files.writing import Progress
 from . import single_files
 from .described import Report, described
@@ -31,7 +31,7 @@ from .remaining import check, check_parts, still_quantised
 from .rules import RULES, Given, rules_of
 from .runs import Settings, WriteShards, write_folder, write_here, written_by
 from .tensors import Dialect, Rule, Tensors, dialect
-from .weights import LATEST
+from .weights import LAST_RESULT
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -65,10 +65,10 @@ def folder_of(tensors: Tensors, path: Path, settings: Settings) -> Folder | None
     states.
     """
     name, source = file_name(path), tensors.checkpoint
-    place = places(name)
-    place.fresh(name)
+    system = file_system(name)
+    system.fresh(name)
     suffix = file_formats.has_suffix(name)
-    if source.format != "sharded" or (suffix and not place.is_folder(name)):
+    if source.format != "sharded" or (suffix and not system.is_folder(name)):
         single_files.check(name, tensors)
         check_parts(tensors, tensors.config.facts, single_files.results(tensors))
         return None
@@ -130,7 +130,7 @@ class ConversionJob:
         try:
             write_here(destination(made).folder, shards, lambda _: None)
         finally:
-            LATEST.clear()
+            LAST_RESULT.clear()
 
 
 @lru_cache(maxsize=1)
@@ -236,5 +236,5 @@ def convert(
             read = report.bytes_read * written // max(1, report.bytes_written)
             report = replace(report, bytes_read=read, bytes_written=written)
     finally:
-        LATEST.clear()
+        LAST_RESULT.clear()
     return replace(report, seconds=time.perf_counter() - start)

@@ -11,7 +11,7 @@ from ..files.open_files import release
 from ..files.planned import Planned
 from .actions import Joined
 from .changes import Change
-from .weights import LATEST
+from .weights import LAST_RESULT
 
 SAMPLE = 1 << 20  # bytes that are computed twice: the first rows, or a part of the first one
 PROOF_MAX_BYTES = 1 << 28  # bytes of a tensor that may be in memory for that
@@ -68,6 +68,6 @@ def _kind(change: Change) -> SampleKind:
 
 def _bytes(change: Change) -> bytes:
     made = b"".join(map(bytes, change.pieces()))
-    LATEST.clear()
+    LAST_RESULT.clear()
     release()
     return made

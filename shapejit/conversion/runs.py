@@ -15,14 +15,14 @@ from typing import Any
 from ..errors import FileFormatError, FormatError, ShapeJitError, quoted
 from ..files import safetensors
 from ..files.ahead import read_until
-from ..files.places import places, put, send, writing
+from ..files.places import file_system, put, send, writing
 from ..files.urls import is_url
 from ..files.writing import Progress
 from ..runtime.workers import threads
 from .changes import check_written
 from .destinations import destination
 from .folders import MAX_SHARD, Folder, Shard
-from .weights import LATEST
+from .weights import LAST_RESULT
 
 _EXECUTOR = re.compile(r"threads(?::([1-9][0-9]{0,3}))?|dask://([^/]+:[0-9]+)")
 
@@ -72,7 +72,7 @@ def shard_written(shard: Shard, folder: str, progress: Progress) -> AbstractCont
 
     It gets its name at the end, when it is completely on disk, or sent.
     """
-    path = places(folder).join(folder, shard.name)
+    path = file_system(folder).join(folder, shard.name)
     if os.path.islink(path):  # or the file that it points to would be replaced
         os.unlink(path)
     return writing(path, shard.file, progress)
@@ -116,7 +116,7 @@ def written_by(
             with read_until(stop), shard_written(shard, folder, tell):
                 pass
         finally:
-            LATEST.clear()
+            LAST_RESULT.clear()
 
     with ExitStack() as stack:
         pool = _opened(executor, stack)
@@ -186,7 +186,7 @@ def write_folder(
             progress(done)
         write(where.folder, left, progress)
         for shard in own if settings.verify else ():
-            written = safetensors.read(places(where.folder).join(where.folder, shard.name))
+            written = safetensors.read(file_system(where.folder).join(where.folder, shard.name))
             check_written(shard.changes, written, where.path)
         if alone:
             where.tidy()
@@ -200,7 +200,7 @@ def write_folder(
 
 def _copy(found: str, folder: str, name: str) -> None:
     """Copy a file of the source to a folder that does not have it."""
-    path = places(folder).join(folder, name)
+    path = file_system(folder).join(folder, name)
     if not is_url(path):
         os.makedirs(os.path.dirname(path), exist_ok=True)
     if is_url(path) or is_url(found):

@@ -11,7 +11,7 @@ from ..errors import FormatError, quoted, shown
 from ..files import file_formats
 from ..files.checkpoint import Checkpoint, LazyMapping
 from ..files.paths import Path, file_name
-from ..files.places import places
+from ..files.places import file_system
 from ..files.planned import Planned
 from ..files.stored import FileType, Stored
 from ..files.writing import Progress
@@ -62,8 +62,8 @@ def metadata_warnings(path: str, tensors: Tensors) -> Iterator[str]:
     with suppress(FormatError):  # of what no config can tell
         content = rewritten(tensors)
         schemes = described_by_config(facts_after(content, tensors), tensors)
-    folders = (places(path).parent(path) or os.curdir, source.folder or os.curdir)
-    beside = len({places(folder).real(folder) for folder in folders}) == 1
+    folders = (file_system(path).parent(path) or os.curdir, source.folder or os.curdir)
+    beside = len({file_system(folder).real(folder) for folder in folders}) == 1
     if schemes and not (beside and content == tensors.config.content):
         yield (
             f"{shown(path)}: nothing beside it tells of its quantised weights "

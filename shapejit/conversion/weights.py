@@ -25,7 +25,7 @@ from .changes import Change
 BAND = 1 << 22  # elements that are decoded at a time, if the scheme allows it
 
 
-class _Latest(local):
+class _LastResult(local):
     """The last result of each thread, kept because its parts are written one by one."""
 
     _owner: object = None
@@ -43,7 +43,7 @@ class _Latest(local):
         self._owner = self._value = None
 
 
-LATEST = _Latest()
+LAST_RESULT = _LastResult()
 
 
 def stored(weight: Found) -> dict[str, Stored]:
@@ -128,7 +128,7 @@ class Whole:
     def parts(self) -> Mapping[str, Tensor]:
         """Its parts, which are cached until those of another weight are computed."""
         with about(f"weight {quoted(self.name)}"):
-            made: Mapping[str, Tensor] = LATEST.of(self, self.make)
+            made: Mapping[str, Tensor] = LAST_RESULT.of(self, self.make)
         return made
 
 

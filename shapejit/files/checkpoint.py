@@ -12,7 +12,7 @@ from ..errors import FileFormatError, quoted, shape_text, shown
 from ..quantization.parts import WeightNode
 from ..runtime.ndarrays import MOST_DIMS
 from ..shapes.arithmetic import MAX_SIZE
-from .places import places
+from .places import file_system
 from .stored import Stored
 
 S = TypeVar("S")
@@ -77,8 +77,8 @@ class Checkpoint:
     @property
     def folder(self) -> str:
         """The folder that it is, or that holds it; empty for the current one."""
-        place = places(self.path)
-        return self.path if place.is_folder(self.path) else place.parent(self.path)
+        system = file_system(self.path)
+        return self.path if system.is_folder(self.path) else system.parent(self.path)
 
     @property
     def nbytes(self) -> int:

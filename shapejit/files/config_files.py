@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import FileFormatError
 from ..quantization.configuration import COMFY, CONFIG, QUANTIZER_CONFIG_FILES, Declared, declared
 from .checkpoint import Checkpoint
-from .places import places, small_file
+from .places import file_system, small_file
 
 # An entry for each of 70 000 experts takes about 10 MB; a parsed file up to fifty times its bytes.
 _MAX_BYTES = 16_000_000
@@ -48,11 +48,11 @@ def configuration(checkpoint: Checkpoint) -> Config:
     folder.
     """
     metadata, facts = checkpoint.metadata or {}, dict[str, Any]()
-    place, folder = places(checkpoint.path), checkpoint.folder
+    system, folder = file_system(checkpoint.path), checkpoint.folder
     found = {
-        name: _read(place.inside(folder, name, None))
+        name: _read(system.inside(folder, name, None))
         for name in (CONFIG, *QUANTIZER_CONFIG_FILES)
-        if place.exists(place.join(folder, name))
+        if system.exists(system.join(folder, name))
     }
     if COMFY in metadata:
         facts[COMFY] = metadata[COMFY]

@@ -18,7 +18,7 @@ from .checkpoint import Checkpoint
 from .in_memory import SupportsWrite, of_bytes, of_file_object
 from .open_files import File
 from .paths import Path, file_name
-from .places import places, writing
+from .places import file_system, writing
 from .pytorch import begins as pytorch_begins
 from .writing import New, NewFile, Progress
 
@@ -97,7 +97,7 @@ def read(path: Path) -> Checkpoint:
     known formats.
     """
     name = file_name(path)
-    places(name).fresh(name)
+    file_system(name).fresh(name)
     row, _file = _recognised(name)  # kept open, since its first bytes are cached
     found: Checkpoint = row.module.read(name)
     return found
@@ -284,15 +284,15 @@ def writer(path: Path) -> FileFormat:
 
 def _of_suffix(name: str) -> FileFormat | _Other | None:
     """What files of this name are."""
-    base = places(name).base(name).lower()
+    base = file_system(name).base(name).lower()
     return next((row for row in (*FORMATS, *_UNSUPPORTED) if base.endswith(row.suffixes)), None)
 
 
 def _recognised(name: str) -> tuple[FileFormat, File | None]:
-    place = places(name)
-    if place.is_folder(name):
+    system = file_system(name)
+    if system.is_folder(name):
         return FORMATS[0], None
-    file = place.open(name)
+    file = system.open(name)
     head = bytes(file.head)
     found = next((row for row in (*FORMATS, *_UNSUPPORTED) if row.begins(head)), _of_suffix(name))
     if isinstance(found, FileFormat):

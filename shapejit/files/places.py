@@ -96,12 +96,12 @@ class FileSystem:
 _HERE = FileSystem()
 
 
-def places(name: Path) -> FileSystem:
+def file_system(name: Path) -> FileSystem:
     """The file system of a name.
 
     Raises ImportError for URLs without fsspec.
 
-    >>> places("folder").join("folder", "a.npz"), places("s3://b").join("s3://b", "a.npz")
+    >>> file_system("folder").join("folder", "a.npz"), file_system("s3://b").join("s3://b", "a.npz")
     ('folder/a.npz', 's3://b/a.npz')
     """
     in_memory: FileSystem | None = getattr(name, "file_system", None)
@@ -115,7 +115,7 @@ def places(name: Path) -> FileSystem:
 
 def opened(name: str) -> File:
     """Open a file for reading."""
-    return places(name).open(name)
+    return file_system(name).open(name)
 
 
 def small_file(name: str, most: int) -> bytes:
@@ -135,7 +135,7 @@ def writing(
     When the block of `with` begins, all data have been computed. At its end, which may be on
     another thread, the last of them are written, and the file is synced and renamed.
     """
-    if places(path).in_order:
+    if file_system(path).in_order:
         file = file._replace(tensors=sorted(file.tensors, key=lambda each: each[1]))
     with replacing(path, file.size, check) as target, written(target, path, file, progress):
         yield
@@ -144,7 +144,7 @@ def writing(
 def put(folder: str, name: str, text: str) -> None:
     """Write a small file atomically: readers find the old or the new one."""
     data = text.encode()
-    with replacing(places(folder).join(folder, name), len(data)) as descriptor:
+    with replacing(file_system(folder).join(folder, name), len(data)) as descriptor:
         write_all(descriptor, memoryview(data))
 
 
@@ -165,4 +165,4 @@ def replacing(
     unchanged. Remote files must be written in order.
     """
     name = file_name(path)
-    return places(name).replacing(name, size, check)
+    return file_system(name).replacing(name, size, check)

@@ -14,7 +14,7 @@ from ..errors import FileFormatError, quoted
 from . import pytorch, safetensors
 from .checkpoint import Checkpoint, LazyMapping, together
 from .paths import Path, file_name
-from .places import opened, places, small_file
+from .places import file_system, opened, small_file
 from .safetensors.header import json_object, parsed
 from .urls import is_url
 
@@ -55,10 +55,10 @@ def read(path: Path) -> Checkpoint:
     shards that are missing or lie outside the folder (a link out of it included).
     """
     name = file_name(path)
-    place = places(name)
-    index, files = _chosen(name) if place.is_folder(name) else (name, [])
+    system = file_system(name)
+    index, files = _chosen(name) if system.is_folder(name) else (name, [])
     if not index:
-        found = [_file(place.inside(name, file, None)) for file in files]
+        found = [_file(system.inside(name, file, None)) for file in files]
         stem = files[0].removesuffix(".safetensors")
         stem = stem if len(files) == 1 and stem != files[0] else "model"
         of_files = _file_metadata(found[0])
@@ -69,7 +69,7 @@ def read(path: Path) -> Checkpoint:
         own.setdefault(location, []).append(tensor)
     known: dict[str, str] = {}
     for location, tensors in own.items():
-        found_at = place.inside(place.parent(index), location, tensors[0])
+        found_at = system.inside(system.parent(index), location, tensors[0])
         if found_at in known:
             reason = f"its shard {quoted(location)} is the same file as {quoted(known[found_at])}"
             raise FileFormatError(index, tensors[0], reason)
@@ -78,7 +78,7 @@ def read(path: Path) -> Checkpoint:
     members = LazyMapping(located, lambda tensor, shard: shards[shard].members[tensor])
     of_files, stem = (
         next(map(_file_metadata, shards.values()), None),
-        place.base(index).removesuffix(SUFFIX),
+        system.base(index).removesuffix(SUFFIX),
     )
     stem = "model" if stem.endswith(PICKLES) else stem
     return Checkpoint(name, "sharded", members, metadata, of_files=of_files, stem=stem)
@@ -86,13 +86,13 @@ def read(path: Path) -> Checkpoint:
 
 def _chosen(folder: str) -> tuple[str, list[str]]:
     """The index of a folder, or else the names of the files with its tensors."""
-    place = places(folder)
-    if place.exists(place.join(folder, INDEX)):
-        return place.join(folder, INDEX), []
-    if place.exists(place.join(folder, SINGLE)):
+    system = file_system(folder)
+    if system.exists(system.join(folder, INDEX)):
+        return system.join(folder, INDEX), []
+    if system.exists(system.join(folder, SINGLE)):
         return "", [SINGLE]
     try:
-        listed = sorted(place.listed(folder))
+        listed = sorted(system.listed(folder))
     except OSError:  # web servers list nothing
         if not is_url(folder):
             raise
@@ -107,7 +107,7 @@ def _chosen(folder: str) -> tuple[str, list[str]]:
             both = " and ".join(map(quoted, indices[:2]))
             raise FileFormatError(folder, None, f"it holds {both}: give the path of one of them")
         if indices:
-            return place.join(folder, indices[0]), []
+            return system.join(folder, indices[0]), []
         if shards := [name for name in files if _NUMBERED.search(name)]:
             reason = f"it has the shard {quoted(shards[0])}, but no index: it is not complete"
             raise FileFormatError(folder, None, reason)

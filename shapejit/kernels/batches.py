@@ -13,7 +13,7 @@ from .copies import flush, stream
 from .jit import Address, Numbers, Table, kernel
 from .memory import address_of, pointer
 from .shares import take
-from .small import ask, put
+from .small import prefetch_lines, put
 from .small_plans import NEAR, NEAR_BYTES
 
 
@@ -52,14 +52,14 @@ def copy_each(
             source, target = pointer(addresses[0, k]), pointer(addresses[1, k])
             if stage == 0 or size > STAGED_WHOLE:
                 ahead = put(source, target, plan, position, ahead, end, 0, mover)
-                ask(ahead, end, end - ahead)
+                prefetch_lines(ahead, end, end - ahead)
                 continue
             if target != next_line + (staged_bytes - line_offset):
                 stream(next_line, stage + line_offset, staged_bytes - line_offset)
                 next_line = target
                 line_offset = staged_bytes = next_line & (LINE - 1)
             ahead = put(source, stage + staged_bytes, plan, position, ahead, end, 0, mover)
-            ask(ahead, end, end - ahead)
+            prefetch_lines(ahead, end, end - ahead)
             staged_bytes += size
             if staged_bytes >= FULL:
                 next_line, staged_bytes = flush(next_line, stage, line_offset, staged_bytes)

@@ -16,7 +16,7 @@ from llvmlite import ir
 
 from ..runtime.cpu_caches import LINE
 from . import llvm
-from .encodings import FIXED, FLOAT32, LARGEST, LEAST, LINED_UP, STAGED, Encoding
+from .encodings import FIXED, FLOAT32, LARGEST, LEAST, SCALES_AT_ONCE, STAGED, Encoding
 from .lanes import Lanes, by_vectors, load, loop
 from .largest_magnitude import Largest, magnitudes, of_blocks
 from .llvm import I64, POINTER
@@ -64,7 +64,7 @@ class _Box:
         self.rare = builder.alloca(I64)
         builder.store(llvm.number(0), self.rare)
         self.blocks = (self.columns + self.block - 1) // self.block
-        room = 4 * (self.blocks + LINED_UP - 1 & -LINED_UP)
+        room = 4 * (self.blocks + SCALES_AT_ONCE - 1 & -SCALES_AT_ONCE)
         self.most, self.stored, self.by = (stage + room * k for k in range(STAGED))
 
     def _over(self, block: Values, step: Callable[[Values, int], None]) -> None:
@@ -96,15 +96,15 @@ class _Box:
     def reduce(self) -> None:
         """Write that of each block to the stage; the rest of its last vector is zero."""
         blocks, block = self.blocks, self.what.block
-        whole = blocks & -LINED_UP
+        whole = blocks & -SCALES_AT_ONCE
         with self.builder.if_then((whole != blocks).value):
-            self._store(blocks.spread(LINED_UP).constant(0, "u4"), self.most + 4 * whole)
+            self._store(blocks.spread(SCALES_AT_ONCE).constant(0, "u4"), self.most + 4 * whole)
         if not self.what.places or block & block - 1:
             with loop(blocks) as k:
                 self._store(self._largest(k), self.most + 4 * k)
             return
         signed = self.what.rule.signed
-        for first, end, count in ((blocks.constant(0), whole, LINED_UP), (whole, blocks, 1)):
+        for first, end, count in ((blocks.constant(0), whole, SCALES_AT_ONCE), (whole, blocks, 1)):
             with loop(end - first, count) as index:
                 k = first + index
                 begin = self.source + self.nbytes * block * k
@@ -124,12 +124,12 @@ class _Box:
     def scale(self) -> None:
         """Write the multipliers or divisors of elements to the stage; store scales."""
         builder, what, nbytes = self.builder, self.what, self.what.scale.nbytes
-        factor = load(self.factor, "f4").spread(LINED_UP)
-        with loop(self.blocks, LINED_UP) as k:
-            codes = load(self.most + 4 * k, "u4", LINED_UP).astype(self.dtype)
+        factor = load(self.factor, "f4").spread(SCALES_AT_ONCE)
+        with loop(self.blocks, SCALES_AT_ONCE) as k:
+            codes = load(self.most + 4 * k, "u4", SCALES_AT_ONCE).astype(self.dtype)
             most = decoded(codes, Conversion(what.source, FLOAT32, 32))
             stored, by, rare = scales(what, most, factor)
-            flags = builder.zext(builder.bitcast(rare.value, ir.IntType(LINED_UP)), I64)
+            flags = builder.zext(builder.bitcast(rare.value, ir.IntType(SCALES_AT_ONCE)), I64)
             builder.store(builder.or_(builder.load(self.rare), flags), self.rare)
             self._store(stored, self.stored + nbytes * k)
             self._store(by, self.by + 4 * k)

@@ -11,7 +11,7 @@ from .numbers import Number
 
 FLOAT32 = Number("float", 32, 8, 23, 127, "ieee")
 LEAST = 16  # elements of a block, and of a vector of codes
-LINED_UP = 16  # blocks whose scales are computed together
+SCALES_AT_ONCE = 16  # blocks whose scales are computed together
 STAGED = 3  # words of 32 bits that the stage has for a block
 
 # Scales that are divided by: smaller ones have few digits, so that quotients may be too large.

@@ -52,10 +52,10 @@ def permute(builder: Any, network: Network, sources: Iterable[Any], targets: Ite
             llvm.store(builder, value, llvm.at(builder, at, far))
 
 
-Made = Callable[[int, int], Any]  # the bytes of a block from one on, as a vector
+Vectors = Callable[[int, int], Any]  # the bytes of a block from one on, as a vector
 
 
-def _mixed(builder: Any, network: Network, pieces: list[Piece]) -> Made:
+def _mixed(builder: Any, network: Network, pieces: list[Piece]) -> Vectors:
     """The block permuted arbitrarily; a vector has as many pieces of the target as fit."""
     block, order, per = side_by_side(builder, pieces), network.order(), 8 // network.width
     together = max(1, LINE // network.written) * network.written
@@ -76,7 +76,7 @@ def _part(builder: Any, vector: Any, first: int, count: int) -> Any:
     return llvm.shuffle(builder, vector, vector, list(range(first, first + count)))
 
 
-def _exchanged(builder: Any, network: Network, pieces: list[Piece]) -> Made:
+def _exchanged(builder: Any, network: Network, pieces: list[Piece]) -> Vectors:
     """The block, whose places are bits, in vectors.
 
     Bits that tell vectors apart are exchanged with others of a place until each vector has its

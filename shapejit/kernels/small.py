@@ -48,7 +48,7 @@ def word(table: Address, index: int) -> int:
 
 
 @kernel
-def ask(ahead: Address, end: Address, nbytes: int) -> Address:
+def prefetch_lines(ahead: Address, end: Address, nbytes: int) -> Address:
     """Prefetch as many lines as `nbytes` has, up to `end`; return the next address."""
     while nbytes > 0 and ahead < end:
         prefetch(ahead)
@@ -204,7 +204,7 @@ def elements(
     rows = short if over == size else 0
     for k in range(short):
         src, dst = source + k * around, target + k * over
-        ahead = ask(ahead, end, long * size)
+        ahead = prefetch_lines(ahead, end, long * size)
         if colours(src, step, dst, gap, long, rows, around, scratch, size):
             if gap != size:
                 break  # all rows were interleaved
@@ -230,7 +230,7 @@ def runs(
     for q in range(columns):
         for p in range(rows):
             src, dst = source + q * step + p * row_step, target + q * gap + p * nbytes
-            ahead = ask(ahead, end, nbytes)
+            ahead = prefetch_lines(ahead, end, nbytes)
             move_run(dst, src, nbytes)
     return ahead
 
@@ -273,7 +273,7 @@ def put(
     spacing: int,
     mover: int,
 ) -> Address:
-    """Copy one tensor, and ask for the lines [ahead, end) of the next meanwhile.
+    """Copy one tensor, and prefetch the lines [ahead, end) of the next one.
 
     Returns where those begin that it did not come to. The next one begins `spacing` bytes
     after this one, with the same strides; 0 if nothing is known.

@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels.encodings import FIXED, LARGEST, LEAST, LINED_UP, STAGED, Encoding
+from ..kernels.encodings import FIXED, LARGEST, LEAST, SCALES_AT_ONCE, STAGED, Encoding
 from ..runtime.cpu_caches import LINE
 from ..shapes.dims import merged
 from ..shapes.layout import Layout
@@ -52,7 +52,7 @@ class EncodePlan:
     def stage(self) -> int:
         """The bytes of the stage."""
         blocks = -(-self.wide // self.encoding.block) if self.encoding.block else 1
-        return 4 * STAGED * (blocks + LINED_UP) + LINE
+        return 4 * STAGED * (blocks + SCALES_AT_ONCE) + LINE
 
     @property
     def steps(self) -> tuple[int, int, int]:

@@ -79,7 +79,7 @@ class Plan:
 
     @cached_property
     def table(self) -> NDArray[np.int64]:
-        """The loops that kernels walk, (size, source, target) each; see `StrategyRow.loops`."""
+        """Loops for the kernels, rows of (size, source, target); see `StrategyRow.loops`."""
         loops = self.row.loops(self)
         return np.array(loops, np.int64).reshape(len(loops), -1 if loops else 3)
 

@@ -16,7 +16,7 @@ from .tables import offsets_of
 VECTOR_BYTES = 64  # bytes
 PIECES = (64, 32, 16, 8)  # bytes that are contiguous on both sides, the best first
 MOST_VECTORS = 32  # of a block: as many as there are registers
-MET_AGAIN = 1 / 16  # and lines of the target that blocks write in turn
+L2_SHARE = 1 / 16  # of a core's L2 cache, for lines that several blocks touch
 MOST_MIXED = 2 * VECTOR_BYTES  # bytes of a block whose elements mix in any order
 MOST_APART = 7  # elements in the source from one to the next, or runs
 MOST_READ = MOST_APART * VECTOR_BYTES  # bytes of a piece with gaps
@@ -185,7 +185,7 @@ def _near(made: Shuffle) -> Shuffle | None:
         return made
     if inner[-1].target == made.network.written:
         return None
-    around, along = split(near, _met_again(pieces))
+    around, along = split(near, _blocks_in_cache(pieces))
     inner[inner.index(near)] = around
     return made._replace(loops=tuple(loop for loop in (*inner, along) if loop.size > 1))
 
@@ -231,14 +231,14 @@ def _called(made: Shuffle) -> tuple[Loop, ...]:
     others, many = [*loops[:at], *loops[at:][1:]], loops[at]
     some = many.size
     if many is not loops[-1] or any(abs(loop.source) < abs(many.source) for loop in others):
-        some = _even(some, _met_again(len(made.sources) + len(made.targets)))
+        some = _even(some, _blocks_in_cache(len(made.sources) + len(made.targets)))
     around = sorted([*_cut(many, some), *others], key=lambda loop: -abs(loop.source))
     return *around, many._replace(size=some)
 
 
-def _met_again(pieces: int) -> int:
+def _blocks_in_cache(pieces: int) -> int:
     """The blocks of so many pieces after which their lines are still in a cache."""
-    return int(l2() * MET_AGAIN) // (LINE * pieces)
+    return int(l2() * L2_SHARE) // (LINE * pieces)
 
 
 def _runs(loops: Sequence[Loop], width: int, side: int) -> Iterator[tuple[int, ...]]:

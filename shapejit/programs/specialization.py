@@ -79,7 +79,7 @@ class Specialization:
         made: Callable[[Any], Any] = partial(_relaid, self.fused.result)
         if isinstance(self.kind, np.dtype):
             made = view_of(self.source, self.fused.result)
-        return partial(_locked, made) if self.fused.read_only else made
+        return partial(_read_only, made) if self.fused.read_only else made
 
     def call(self, x: Any, out: Any, asked: object) -> Any:
         """The result for one array; later calls with what is `asked` have a Route.
@@ -280,7 +280,7 @@ def _relaid(view: Layout, x: Tensor) -> Tensor:
     return x.with_layout(view.at(view.offset + x.offset // 8 * 8))
 
 
-def _locked(see: Callable[[Any], Any], x: Any) -> Any:
+def _read_only(see: Callable[[Any], Any], x: Any) -> Any:
     made = see(x)
     if isinstance(made, Tensor):
         return made.readonly()

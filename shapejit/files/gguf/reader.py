@@ -21,7 +21,7 @@ from ...shapes.layout import Layout
 from ..checkpoint import Checkpoint, check_apart, size_in_bits, together
 from ..open_files import File, stream
 from ..paths import Path, file_name
-from ..places import opened, places
+from ..places import file_system, opened
 from ..stored import FileType, Stored
 
 MAGIC = b"GGUF"
@@ -237,7 +237,7 @@ def read(path: Path) -> Checkpoint:
     contradict their names, or whose tensors contradict the first shard.
     """
     name = file_name(path)
-    base = places(name).base(name)
+    base = file_system(name).base(name)
     named = _SHARD_NAME.fullmatch(base)
     if named is None or int(named[3]) < 2:
         return _read_one(name)
@@ -258,8 +258,8 @@ def read(path: Path) -> Checkpoint:
 
 def _shard(path: str, base: str, number: int, count: int) -> Checkpoint:
     """The path of another shard of `path`."""
-    place = places(path)
-    name = place.join(place.parent(path), base) if place.parent(path) else base
+    system = file_system(path)
+    name = system.join(system.parent(path), base) if system.parent(path) else base
     try:
         found = _read_one(name)
     except FileNotFoundError:

@@ -13,7 +13,7 @@ from ..checkpoint import Checkpoint, is_text, size_in_bits
 from ..in_memory import MemoryFile
 from ..open_files import File
 from ..paths import Path, file_name
-from ..places import opened, places
+from ..places import file_system, opened
 from ..stored import Stored
 from .graphs import GraphTensor, held
 from .tensors import described, external, from_tensorproto
@@ -82,9 +82,9 @@ def _stored(each: GraphTensor, file: File, files: dict[str, File]) -> Stored:
     kind, shape, field = described(each.proto)
     nbytes = -(-size_in_bits(file.path, each.name, shape, kind.bits) // 8)
     if field == "external_data":
-        place = places(file.path)
-        folder = place.parent(file.path)
-        other, begin = external(each.proto, place, folder, nbytes, each.name, files)
+        system = file_system(file.path)
+        folder = system.parent(file.path)
+        other, begin = external(each.proto, system, folder, nbytes, each.name, files)
         return Stored.row_major(other, each.name, begin, kind, shape)
     if field == "raw_data":
         begin, found_bytes = Place.of(each.proto.raw_data)

@@ -19,7 +19,7 @@ from ...shapes.layout import Layout
 from ..checkpoint import Checkpoint, is_text
 from ..open_files import File
 from ..paths import Path, file_name
-from ..places import places, writing
+from ..places import file_system, writing
 from ..stored import Stored
 from ..temporary import Check
 from ..writing import New, NewFile, Progress, Written, names_of
@@ -169,8 +169,8 @@ def _set_metadata(path: str, model: ModelProto, metadata: Mapping[str, str]) -> 
 
 def _location(path: str) -> str:
     """A name for a file of external data that is not in the folder yet."""
-    place, base = places(path), places(path).base(path)
-    if not place.exists(place.join(place.parent(path), f"{base}.data")):
+    system, base = file_system(path), file_system(path).base(path)
+    if not system.exists(system.join(system.parent(path), f"{base}.data")):
         return f"{base}.data"
     return f"{base}.{secrets.token_hex(4)}.data"
 
@@ -194,15 +194,15 @@ def _refer_outside(
 @contextmanager
 def _outside(path: str, location: str, file: NewFile, progress: Progress | None) -> Iterator[None]:
     """Write the file of external data; it is removed if the model cannot be written."""
-    place = places(path)
-    data_path = place.join(place.parent(path), location)
+    system = file_system(path)
+    data_path = system.join(system.parent(path), location)
     try:
         with writing(data_path, file, progress):
             pass
         yield
     except BaseException:
         with suppress(OSError):
-            place.remove(data_path)
+            system.remove(data_path)
         raise
 
 
@@ -240,8 +240,8 @@ def _locations(path: str) -> set[str]:
 
 def _remove(path: str, locations: Iterable[str]) -> None:
     """Remove the external data of a replaced model, if shapejit named the files."""
-    place, base = places(path), places(path).base(path)
+    system, base = file_system(path), file_system(path).base(path)
     ours = re.compile(re.escape(base) + r"(\.[0-9a-f]{8})?\.data")
     for location in filter(ours.fullmatch, locations):
         with suppress(OSError):
-            place.remove(place.join(place.parent(path), location))
+            system.remove(system.join(system.parent(path), location))
