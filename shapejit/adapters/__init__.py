@@ -1,6 +1,6 @@
 """Adapters for onnx, einops, dask and torch's DataLoader, one module each. Nothing imports them.
 
-Arrays of other libraries, which the core takes, are in `arrays/`.
+`arrays/` converts the arrays of other libraries.
 """
 
 from ..runtime.uninterrupted import module as _module

@@ -1,4 +1,4 @@
-"""The table of operations on arrays, a row each: the methods of Tensor are made from the rows.
+"""The table of operations on arrays, one row each. The methods of Tensor are made from its rows.
 
 The package's functions, and NumPy's functions of Tensors, are found in the same rows. This module
 is imported with the package, and imports nothing at run time.

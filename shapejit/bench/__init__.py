@@ -1,5 +1,5 @@
-"""What is measured, and how: the tables of cases (`suites`), and `shapejit bench`.
+"""The benchmark cases, and `shapejit bench`.
 
-The tables import nothing of the package around them: a case is given the package that it measures.
-So `benchmarks/` loads them by path, and runs today's cases against the packages of older commits.
+Cases do not import the rest of the package: each is given the package that it measures. So
+`benchmarks/` can load them by path, and run today's cases with older versions of the package.
 """

@@ -1,4 +1,4 @@
-"""Many tensors in one call, compared with loops of NumPy; copies while other programs run."""
+"""Benchmarks of many tensors per call, compared with NumPy in a loop; copies on busy machines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Short calls compared with NumPy's: functions of one or two arrays that take microseconds."""
+"""Benchmarks of short calls, compared with NumPy: functions of one or two small arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A case: a name, a group, the ways to do it, and the bytes that it moves."""
+"""A benchmark case: a name, a group, the ways to do it, and the bytes that it moves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Casts, and codes scaled by blocks, beside ml_dtypes."""
+"""Benchmarks of casts and of block-scaled codes, compared with ml_dtypes."""
 
 from __future__ import annotations
 

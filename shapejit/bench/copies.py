@@ -1,4 +1,4 @@
-"""Copies of views, of rows off cache lines, of many tiny dims, and of few bytes."""
+"""Benchmarks of copies: views, rows off cache lines, many small dims, a few bytes."""
 
 from __future__ import annotations
 

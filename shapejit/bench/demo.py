@@ -1,8 +1,8 @@
-"""A demonstration without input: an FP8 checkpoint becomes bfloat16, and copies beside NumPy's.
+"""The work of `shapejit demo`: convert a generated FP8 checkpoint, and time copies against NumPy.
 
-A checkpoint as DeepSeek's are, of random codes, is written, converted by the code that
-`shapejit convert` runs, and compared by that of `shapejit verify`. What a conversion does to a
-tensor is measured as small cases of `shapejit bench`, beside NumPy and ml_dtypes.
+The checkpoint has DeepSeek's layout and random codes. It is converted as by `shapejit convert`, and
+compared as by `shapejit verify`. The steps of the conversion are timed as small cases of `shapejit
+bench`, compared with NumPy and ml_dtypes.
 """
 
 from __future__ import annotations

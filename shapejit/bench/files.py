@@ -1,4 +1,4 @@
-"""Files read, written and converted; and the start of new processes."""
+"""Benchmarks of files read, written and converted, and of the start of new processes."""
 
 from __future__ import annotations
 

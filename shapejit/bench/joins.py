@@ -1,4 +1,4 @@
-"""Joins: separate arrays, stacked or concatenated into memory that is allocated."""
+"""Benchmarks of stack and concat into allocated memory."""
 
 from __future__ import annotations
 

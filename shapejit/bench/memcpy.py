@@ -1,4 +1,4 @@
-"""memcpy on all threads: what every copy is compared with, whatever package is measured.
+"""memcpy on all threads, the reference for the time of every copy.
 
 Threads take their shares and wait for each other in machine code: waiting for the GIL would take
 some 50 us per copy.

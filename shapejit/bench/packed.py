@@ -1,4 +1,4 @@
-"""Packed tensors moved, packed and unpacked, compared with NumPy on one element per byte."""
+"""Benchmarks of packed tensors: copies, pack and unpack; NumPy has one element per byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Peers: other libraries, measured in processes of their own that answer through pipes."""
+"""Peers: other libraries, each measured in its own process, which is asked through pipes."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Processes that answer requests: both ends of a pipe, whose lines are JSON.
+"""Requests and replies between processes: both ends of a pipe that carries lines of JSON.
 
-Run as a script, `pipe.py FILE WORDS...` answers requests from stdin: {"run": NAME, "calls": N}
-calls a function that is held so many times, after as many calls `before` as it says; of all others
-the reply is that of `answer(REQUEST, HELD, *WORDS)` of the Python file, which puts the functions in
-HELD. It imports nothing of shapejit: another Python, which has another version or none, can run it.
+Run as a script, `pipe.py FILE WORDS...` answers requests from stdin. {"run": NAME, "calls": N}
+calls a stored function N times, after `before` untimed calls. `answer(REQUEST, HELD, *WORDS)` of
+the Python file answers all others, and stores functions in HELD. The script does not import
+shapejit, so a Python with another version of it, or with none, can run it.
 """
 
 from __future__ import annotations

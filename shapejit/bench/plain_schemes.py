@@ -1,4 +1,4 @@
-"""Weights decoded by NumPy, a byte per code, as one writes it by hand."""
+"""Weights decoded by plain NumPy, with a byte per code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A random search for cliffs: permutations, slices and flips that take far longer than memcpy."""
+"""Random permutations, slices and flips, to find copies that take far longer than memcpy."""
 
 from __future__ import annotations
 

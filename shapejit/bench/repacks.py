@@ -1,4 +1,4 @@
-"""Packing formats: 4-bit weights from one to another, beside NumPy on nibbles."""
+"""Benchmarks of repacking 4-bit weights from one format to another, compared with NumPy."""
 
 from __future__ import annotations
 

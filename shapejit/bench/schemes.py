@@ -1,4 +1,4 @@
-"""Schemes: weights decoded to bfloat16 and encoded from it, beside NumPy."""
+"""Benchmarks of weights decoded to bfloat16 and encoded from it, compared with NumPy."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""First calls of new processes: how long NumPy does the work until kernels take over.
+"""First calls of new processes: how long NumPy does the work before kernels take over.
 
-`benchmarks.tools.tiers` lets fresh processes call a case again and again, with kernels on disk
-and without.
+`benchmarks.tools.tiers` repeats each case in new processes, with and without kernels on disk.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The process of a peer: run by any Python that has the peer and NumPy, asked through `pipe`.
+"""The process that measures a peer library, and receives requests through `pipe`.
 
-It imports nothing of shapejit, which that Python need not have.
+It needs only NumPy and the peer, and does not import shapejit.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Kernels compiled to object code: one symbol each, and no undefined ones.
+"""Kernels compiled to object files with one exported symbol, and no undefined ones but `SYMBOLS`.
 
-numba compiles a kernel without wrappers. It is called by a native function that is generated here:
-for an Entry with the address of a table of int64, which has all arguments; for a Function with its
-ints; for a Call by CPython (METH_FASTCALL). LLVM drops everything that these do not use, and writes
-an object file.
+numba compiles a kernel without wrappers. The native function that calls it is generated here: for
+an Entry it takes the address of a table of int64 with all arguments; for a Function its ints; for a
+Call it follows CPython's METH_FASTCALL. LLVM drops all code that this function does not use.
 """
 
 from __future__ import annotations

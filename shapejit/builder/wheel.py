@@ -1,6 +1,6 @@
-"""Hatchling's hook: with SHAPEJIT_BUNDLE=1 in the environment, a wheel carries common kernels.
+"""Hatchling build hook: with SHAPEJIT_BUNDLE=1, a wheel contains the common kernels.
 
-Off by default: it takes minutes, and makes a wheel for one Python, system and architecture.
+Off by default: it takes minutes, and the wheel is for one Python version, system and architecture.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Ctrl-C ends the command line silently while its modules are imported.
 
-This module is imported before the rest of the package, and imports next to nothing: NumPy and the
-rest take some tenths of a second, in which users press Ctrl-C, too. Only the process of the command
-line is affected.
+This module is imported first, and imports next to nothing: importing NumPy and the rest takes some
+tenths of a second. Only the process of the command line is affected.
 """
 
 import os

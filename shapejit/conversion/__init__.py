@@ -1,4 +1,4 @@
-"""Checkpoints converted: rules for their tensors, planned and checked, then written."""
+"""Conversion of checkpoints: rules for tensors are planned, checked and then carried out."""
 
 from .described import Report
 from .folders import nbytes_of

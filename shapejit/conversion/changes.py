@@ -1,4 +1,4 @@
-"""Changes: the tensors of a destination, as the rules' operations on a planned tensor."""
+"""Change: a tensor of the destination, as operations on a planned tensor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two checkpoints compared: bits where both store a weight alike, numbers where they do not."""
+"""Two checkpoints compared: bit for bit where both store a weight alike, by value elsewhere."""
 
 from __future__ import annotations
 

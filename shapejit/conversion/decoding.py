@@ -1,6 +1,6 @@
-"""`--to`: quantised weights decoded to floats, or stored in another scheme.
+"""`--to`: decodes quantised weights to floats, or stores them in another scheme.
 
-If none is quantised, floats are encoded: see `quantizing`.
+If no weight is quantised, `quantizing` encodes floats.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The destination folder: a local one, made beside it and exchanged, or one at a URL."""
+"""Destination folders: local ones, written beside the target and exchanged with it, or at URLs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`--proof`: a sample of each kind of work, computed by NumPy, too, before anything is written."""
+"""`--proof`: compares a sample of each kind of work with NumPy's result before writing."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Rules for plain floats: `--dtype` casts them, `--to SCHEME` quantises them to nearest.
 
-And the tensors that such rules leave unchanged.
+Also finds the tensors that such rules leave unchanged.
 """
 
 from __future__ import annotations

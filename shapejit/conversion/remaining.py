@@ -1,4 +1,4 @@
-"""Checks of a destination: no part of a weight is lost, and what is left can still be read."""
+"""Checks of a destination: no part of a weight is lost, and its quantised weights can be read."""
 
 from __future__ import annotations
 

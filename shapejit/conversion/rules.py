@@ -1,4 +1,4 @@
-"""The table of rules, a row each: how a rule is written, documented, parsed and applied."""
+"""The table of rules: how each is written, documented, parsed and applied."""
 
 from __future__ import annotations
 

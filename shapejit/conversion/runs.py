@@ -1,4 +1,4 @@
-"""Writing a folder: the whole, by an executor, one part of it, or the commit after all parts."""
+"""Writing of a folder: all of it by an executor, one part of it, or the commit after all parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A single file as the destination: whether its format can hold the tensors, and writing it."""
+"""Single-file destinations: whether the format can hold the tensors, and writing of the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments and results that all dialects share: ints, permutations, views or copies of them."""
+"""Arguments and results that all dialects share: ints, permutations, results as views or copies."""
 
 from __future__ import annotations
 

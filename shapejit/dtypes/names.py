@@ -1,6 +1,6 @@
-"""Aliases of dtypes, such as bf16 and half; torch's dtypes. Names in ONNX and others: `table`.
+"""Aliases of dtypes, such as bf16 and half, and torch's dtypes. `table` has all other names.
 
-A name that means two dtypes, here or in a vocabulary, is ambiguous, and raises.
+A name of two dtypes, here or in a vocabulary, is ambiguous: looking it up raises an error.
 """
 
 # fmt: off

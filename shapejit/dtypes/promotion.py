@@ -1,4 +1,4 @@
-"""The dtype of an array that holds the elements of several."""
+"""Type promotion: the dtype of an array that holds the elements of several arrays."""
 
 from __future__ import annotations
 

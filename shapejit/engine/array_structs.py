@@ -1,7 +1,7 @@
-"""Calls of `kernels.array_structs`, once the structs of objects are verified to be as expected.
+"""Calls of `kernels.array_structs`, after a check that objects have the expected structs.
 
-`verified` compares the structs of a few objects with what Python says of these, before any kernel
-relies on their layout.
+`verified` compares the structs of a few objects with their Python attributes before any kernel
+relies on them.
 """
 
 from __future__ import annotations

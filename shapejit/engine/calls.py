@@ -1,4 +1,4 @@
-"""Calls that were made before: later ones with an equal key need no checks of their arguments."""
+"""Repeated calls: one with the key of an earlier call skips the checks of its arguments."""
 
 from __future__ import annotations
 

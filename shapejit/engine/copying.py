@@ -1,7 +1,6 @@
 """Copies of one array with any strides into row-major memory: NumPy, a small kernel or a Plan.
 
-`choose` decides by size and strides whether NumPy copies it, a kernel that needs no Plan, or a
-Plan; the thresholds are the planner's.
+`choose` decides by size and strides which of these copies it; the thresholds are the planner's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""concat and stack of ndarrays in one call: of a kernel that reads their structs, or of NumPy."""
+"""concat and stack of ndarrays in one call to a kernel that reads their structs, or to NumPy."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """Small calls: compiled code finds the Route of an array by its struct, and runs it.
 
-For an ndarray of one kind (dtype, shape, strides), and what is asked for, a Route holds the small
-plan or the kernel that runs, and the kind of the result. Compiled code finds it by the array's
-struct, allocates the result if no `out` is given, and runs. It holds the GIL, so no lock is needed;
-Routes for large arrays do not, but run once at a time.
+A Route is for one kind of ndarray (dtype, shape, strides) and one request. It has the small plan or
+the kernel that runs, and the kind of the result. Compiled code finds it, allocates the result if no
+`out` is given, and runs it. It holds the GIL, so no lock is needed; Routes for large arrays release
+the GIL, but run once at a time.
 
-What is *asked* for is None (a copy), a target shape (a tuple of ints), the name of a dtype (an
-interned str), or an object that stands for a Program.
+A request is None (a copy), a target shape (a tuple of ints), the name of a dtype (an interned str),
+or an object that stands for a Program.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Read-ahead of remote files: several reads at a time, cancelled when nobody needs them."""
+"""Read-ahead of remote files: several reads at a time, cancelled when they are no longer needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""config.json and the configs of quantisers beside it: read into a Config, and made text again."""
+"""config.json and the configs of quantisers beside it, parsed to a Config and formatted as text."""
 
 from __future__ import annotations
 

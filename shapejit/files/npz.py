@@ -1,8 +1,8 @@
 """NPZ (numpy.savez): a ZIP whose members are NPY arrays, each named as its tensor.
 
-Members that are stored are mapped where they lie; their checksums are not verified.
-Those that are deflated are decompressed each time they are asked for. What the archive
-says of sizes is checked against the arrays' own headers before memory is taken.
+Stored members are memory-mapped, and their checksums are not verified. Deflated members are
+decompressed on each access. Sizes in the archive are checked against the arrays' own headers before
+memory is allocated.
 """
 
 from __future__ import annotations

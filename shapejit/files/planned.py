@@ -1,8 +1,7 @@
-"""Planned tensors: what they are, and how any of their rows are read or computed.
+"""Planned tensors: their dtype and shape, and how any of their rows are read or computed.
 
-A Planned has a dtype and a shape, and makes any of its rows, in multiples of a unit. All else
-follows: pieces and views in bounded memory, and how much memory that is. `Stored` is one that is
-read from a file; `conversion` has those that are computed.
+A Planned makes any of its rows, in multiples of a unit, so that pieces and views of it need bounded
+memory. `Stored` reads them from a file; classes in `conversion` compute them.
 """
 
 from __future__ import annotations

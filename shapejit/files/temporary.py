@@ -1,4 +1,4 @@
-"""A file that appears as a whole or not at all: written beside its destination, then renamed."""
+"""Atomic writing: a file is written beside its destination, then renamed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors to write, and the writing of their bytes to a file."""
+"""The tensors to write to a file, and the writing of their bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quantised weights decoded run by run: scales and codes are read and converted in turn.
+"""Quantised weights decoded run by run: first the scales of a run, then its codes.
 
 `steps` has a row for each step: what reads units of codes (0: they are contiguous), the first one,
 bytes from one unit to the next, numbers of a unit, elements of the result per number, what converts

@@ -1,4 +1,4 @@
-"""Encoding: how blocks of floats become a scale each, and codes.
+"""Encoding: how blocks of floats become codes with a scale per block.
 
 Importing this module does not import numba; `encode_generator` makes code of an Encoding.
 """

@@ -1,4 +1,4 @@
-"""The number of largest magnitude among codes of floats, by integers."""
+"""The float of largest magnitude in each block, found by comparing integers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the arrays and results of a map are, read from their structs and checked in one call."""
+"""Addresses of the arrays and results of a map, read from their structs and checked in one call."""
 
 from __future__ import annotations
 

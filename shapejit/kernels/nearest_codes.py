@@ -1,7 +1,7 @@
-"""The nearest codes of numbers divided by the scale of their block, or multiplied with it.
+"""The codes nearest to numbers divided or multiplied by the scale of their block.
 
-The numbers are finite, and their quotients in the range of the codes but for roundings, or cut to
-it. That takes half the steps of a cast, which has to know NaN and every range.
+The numbers are finite, and their quotients within the range of the codes up to rounding, or clamped
+to it. That takes half the steps of a cast, which handles NaN and every range.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Number and Conversion: how numbers are written in bits, and what a conversion does.
+"""Number and Conversion: how numbers are represented in bits, and what a conversion does.
 
 Importing this module does not import numba.
 """

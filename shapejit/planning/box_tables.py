@@ -1,4 +1,4 @@
-"""The offsets of the elements of a box, and the tables that its kernels walk."""
+"""The offsets of the elements of a box, and the tables that its kernels read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables that the kernels of networks take of a plan: see `shuffles`."""
+"""The tables of a plan for the kernels of networks: see `shuffles`."""
 
 from __future__ import annotations
 

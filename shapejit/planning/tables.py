@@ -1,4 +1,4 @@
-"""The tables that kernels walk: loops, and the offsets of a tile's rows and columns."""
+"""The tables that kernels read: loops, and the offsets of a tile's rows and columns."""
 
 from __future__ import annotations
 

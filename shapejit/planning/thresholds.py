@@ -1,12 +1,11 @@
 """The tuning constants: from which sizes on one way takes less time than another.
 
-All of them stand here, and a test counts them; what other modules compare with are sizes: of
-blocks, boxes and tables, of vectors, lines, pages and caches. Each row has a unit, says what it
-decides, and what it earns: how many times as long the calls that it decides take with another
-value, on the geometric mean and at most. Measured on Zen 3 (AMD EPYC, family 25, model 1: AVX2,
-512 KiB of L2 cache; one thread, interleaved, beside other work): random permutations and slices,
-also with negative steps, of 4 MiB if nothing else is stated.
-`benchmarks.tools.compare --with` measures whole suites.
+All of them are here, and a test counts them. What other modules compare with are sizes: of blocks,
+boxes and tables, of vectors, lines, pages and caches. Each row has a unit, says what it decides,
+and what it gains: how many times as long the affected calls take with another value, as geometric
+mean and at most. Measured on Zen 3 (AMD EPYC, family 25, model 1: AVX2, 512 KiB of L2 cache; one
+thread, interleaved, beside other work): random permutations and slices, also with negative steps,
+of 4 MiB if nothing else is stated. `benchmarks.tools.compare --with` measures whole suites.
 """
 
 from __future__ import annotations

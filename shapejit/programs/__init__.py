@@ -1,4 +1,4 @@
-"""Functions of a tensor traced once and run on many, and many unlike tensors in one launch.
+"""Functions of a tensor, traced once and run on many; many different tensors in one launch.
 
 `plan` calls the function with a Tensor without data (`trace`), which records Ops (`ops`). For each
 Layout of a source, `fuse` turns them into as few copies as possible, and `specialization` runs

@@ -1,4 +1,4 @@
-"""reshape_batch: many unlike tensors, resolved in one compiled call and copied in one launch."""
+"""reshape_batch: many different tensors, resolved in one compiled call and copied in one launch."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Checks of many ndarrays at once, by their attributes: what NumPy does may be as fast as a loop.
+"""Checks of many ndarrays at once, by their attributes.
 
-To read the address of an array takes Python longer than to copy a small one: no check does.
+No check reads the address of an array: that takes Python longer than copying a small one.
 """
 
 from __future__ import annotations

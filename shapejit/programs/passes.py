@@ -1,4 +1,4 @@
-"""The passes of a Program over memory: copies, some of which convert what they move."""
+"""The passes of a Program over memory: copies, some of which also convert."""
 
 from __future__ import annotations
 

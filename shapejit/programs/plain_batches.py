@@ -1,6 +1,6 @@
-"""`reshape_batch` by NumPy, for small batches or until kernels are ready: ndarrays, all checked.
+"""`reshape_batch` of ndarrays by NumPy, for small batches and until kernels are ready.
 
-None stands for what is not checked here: other arrays and arguments, and most that is wrong.
+Functions return None for what they do not handle: other arrays and arguments, and most errors.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The arrays that a Program takes: of its dtype and shape, in which None fits any length."""
+"""The arrays that a Program accepts: of its dtype and shape, where None matches any length."""
 
 from __future__ import annotations
 

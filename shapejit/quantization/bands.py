@@ -1,4 +1,4 @@
-"""A weight decoded a few rows at a time (a band): which slices of its parts that needs."""
+"""Bands: the slices of a weight's parts that are needed to decode some of its rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts that a checkpoint states twice, differently: other programs may misread it."""
+"""Contradictory facts in a checkpoint, by which other programs may misread it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The quantization_config of each scheme, a part of config.json, as vLLM and others read it."""
+"""The quantization_config of each scheme in config.json, as vLLM and other programs read it."""
 
 from __future__ import annotations
 

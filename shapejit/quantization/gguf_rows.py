@@ -1,4 +1,4 @@
-"""The quantised types of GGUF: blocks of elements, each with its scales beside its codes."""
+"""The quantised types of GGUF: blocks that contain scales and codes."""
 
 from __future__ import annotations
 

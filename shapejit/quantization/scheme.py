@@ -1,4 +1,4 @@
-"""Scheme: the values of the public table: decode, encode and convert one weight."""
+"""Scheme, a value of the public table `schemes`: decodes, encodes and converts one weight."""
 
 from __future__ import annotations
 

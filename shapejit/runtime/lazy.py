@@ -1,4 +1,4 @@
-"""Properties that are computed on first access, and kept."""
+"""Properties that are computed on first access, and stored."""
 
 from __future__ import annotations
 

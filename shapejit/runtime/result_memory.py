@@ -1,4 +1,4 @@
-"""The memory of freed results, kept for a while and reused for new ones.
+"""A cache of the memory of freed results, which new results reuse.
 
 The page faults of the first write to new memory take longer than the copy itself. A block is free
 when only this module refers to it: every view of an ndarray refers to the array that it views.

@@ -1,10 +1,9 @@
 """Actions that signals and forks cannot interrupt, such as imports and the loading of kernels.
 
-An exception raised by a signal handler (KeyboardInterrupt) in the middle of an import or of
-LLVM can end the process or break it for good. Python runs signal handlers on the
-main thread only, so each of these actions gets a thread of its own, and the caller
-waits for it. An interrupt ends the wait; the action continues, and the next call finds
-its result.
+An exception raised by a signal handler (KeyboardInterrupt) in the middle of an import or of LLVM
+can end the process, or leave it broken. Python runs signal handlers on the main thread only, so
+each of these actions gets a thread of its own, and the caller waits for it. An interrupt ends the
+wait; the action continues, and the next call finds its result.
 
 One action runs at a time, under a lock that a fork acquires first. Otherwise a child could wait
 forever for locks of LLVM, imports or logging, held by a thread that it did not inherit.

@@ -1,4 +1,4 @@
-"""Reads a GGUF file: its metadata, and its tensors where they lie.
+"""Reads a GGUF file: its metadata, and views of its tensors in the file.
 
 The types and the sizes of their blocks come from the package `gguf`. The header is read here: each
 count in it is checked against the number of bytes that follow.

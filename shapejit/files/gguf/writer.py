@@ -1,7 +1,7 @@
-"""Write tensors to a GGUF file, with the metadata of another one or new ones.
+"""Writes tensors to a GGUF file, with new metadata or with that of another file.
 
 `gguf.GGUFWriter` cannot be used: it opens its files by path, and takes each tensor as a whole
-ndarray. Here rows are streamed, to a file that appears as a whole, or to an upload.
+ndarray. Here rows are streamed to a file that appears as a whole, or to an upload.
 """
 
 from __future__ import annotations

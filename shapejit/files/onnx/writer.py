@@ -1,4 +1,4 @@
-"""Write a model with other tensors: the graph is kept, declared dtypes and shapes are updated."""
+"""Writes a model with other tensors: the graph is kept, declared dtypes and shapes are updated."""
 
 from __future__ import annotations
 
