@@ -20,7 +20,7 @@ _END = re.compile(r"(://[^?#]*[?#]).+", re.DOTALL)
 
 
 def shortened(text: str, longest: int = _LONGEST) -> str:
-    """The text, its middle replaced by `...` where it has more than `longest` characters.
+    """The text; if it is longer than `longest`, its middle is replaced by `...`.
 
     >>> shortened("abcdefghijkl", 9)
     'abc...jkl'
@@ -32,7 +32,7 @@ def shortened(text: str, longest: int = _LONGEST) -> str:
 
 
 def quoted(text: str, longest: int = 200) -> str:
-    """The text as Python quotes it, its middle left out where it is long.
+    """The text as a Python literal, its middle left out if it is long.
 
     >>> quoted("line\\nbreak")
     "'line\\\\nbreak'"
@@ -41,10 +41,10 @@ def quoted(text: str, longest: int = 200) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown word: the known one that is near, if any.
+    """The end of a message about an unknown word: the nearest known word, if any.
 
-    The case of letters makes no difference, and `a` is near to `a:b`, and the reverse. Of several
-    near ones one that begins with the word is meant.
+    Case makes no difference, and `a` is near to `a:b` and vice versa. Among several, a word that
+    begins with the unknown one is preferred.
 
     >>> did_you_mean("convrt", ["convert", "inspect"]), did_you_mean("x", ["convert"])
     ("; did you mean 'convert'?", '')
@@ -64,7 +64,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def type_name(x: object) -> str:
-    """The type of an object for a message, with the package that it comes from.
+    """The type of an object for a message, with its package.
 
     >>> import numpy as np, shapejit as sj
     >>> type_name(np.zeros(3)), type_name(sj.asarray(np.zeros(3))), type_name([])
@@ -75,10 +75,10 @@ def type_name(x: object) -> str:
 
 
 def redacted(text: str) -> str:
-    """The text without what URLs in it may hold of credentials: user, password, query, fragment.
+    """The text without the credentials of URLs in it: user, password, query, fragment.
 
-    Where they end in a text is guessed: at white space. One whose port is no number is hidden
-    as a whole: it may hold a password with a character that ends the name of a host.
+    The end of a URL is guessed: white space. If its port is no number, the URL is hidden as a
+    whole: it may hold a password with a character that ends a host's name.
 
     >>> redacted("ftp://me:secret@host/a, https://host/a?signature=x: no such file")
     'ftp://***@host/a, https://host/a?***: no such file'
@@ -91,7 +91,7 @@ def redacted(text: str) -> str:
 
 
 def redacted_url(name: str) -> str:
-    """A name, without its credentials if it is a URL, whatever characters they have.
+    """A name, without its credentials if it is a URL, whatever characters these contain.
 
     >>> redacted_url("https://me:secret@host/a b?signature=x y#z"), redacted_url("a b?c")
     ('https://***@host/a b?***', 'a b?c')
@@ -114,7 +114,7 @@ def shown(text: str) -> str:
 
 
 def message(text: str) -> str:
-    """A message of a bounded length without control characters but line breaks.
+    """A message of bounded length without control characters other than line breaks.
 
     >>> message("a\\x1b[2Jb")
     'a\\\\x1b[2Jb'
@@ -199,7 +199,7 @@ class ReshapeError(ShapeJitError, ValueError):
 
 
 class DTypeError(ShapeJitError, TypeError):
-    """An unknown dtype, an unsupported one, or an argument of the wrong type.
+    """An unknown or unsupported dtype, or an argument of the wrong type.
 
     >>> issubclass(DTypeError, TypeError)
     True
@@ -345,12 +345,12 @@ def counts_differ(source: int, target: int) -> str:
 
 
 def elements(count: int) -> str:
-    """A number of elements in words: `1 element`, `5 elements`."""
+    """A number of elements as text: `1 element`, `5 elements`."""
     return f"{count} element" + ("s" if count != 1 else "")
 
 
 class about:  # noqa: N801  # a context manager, which reads as one; small calls enter several
-    """Begin the messages of shapejit's errors raised within by `which`, one of many inputs.
+    """A context that prefixes the messages of shapejit's errors by `which`, one of many inputs.
 
     >>> with about("tensor 'w'"):
     ...     raise DTypeError("unknown dtype 'F7'")

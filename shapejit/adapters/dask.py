@@ -79,10 +79,11 @@ def reshape(x: Any, shape: Sequence[int] | int | Request, *, packed: object = No
 
 
 def permute_dims(x: Any, axes: Sequence[int], *, packed: object = None) -> Any:
-    """A dask array whose dim i is dim axes[i] of `x`; its chunks are views where they can be.
+    """A dask array whose dim i is dim axes[i] of `x`; its chunks are views if possible.
 
-    Where packed elements change their last dim, that must fill whole bytes. Raises
-    ReshapeError, DTypeError, FormatError.
+    If a permutation moves the last dim of packed elements, that dim must fill whole bytes.
+
+    Raises ReshapeError, DTypeError, FormatError.
 
     >>> import dask.array as da
     >>> permute_dims(da.ones((2, 30, 4), chunks=10), (1, 2, 0)).chunks
@@ -119,8 +120,10 @@ def cast(
 ) -> Any:
     """The elements of a dask array, converted as by `shapejit.cast`.
 
-    With `pack=True` the result, of a dtype of 1, 2 or 4 bits, is packed bytes; without, elements
-    of NumPy's or ml_dtypes' dtype. Raises DTypeError, FormatError.
+    With `pack=True` the result, of a dtype of 1, 2 or 4 bits, is an array of packed bytes;
+    otherwise it has elements of the NumPy or ml_dtypes dtype.
+
+    Raises DTypeError, FormatError.
 
     >>> import dask.array as da
     >>> x = da.from_array(np.array([[1.4, -2.6, 7, 99]]), chunks=(1, 2))
@@ -150,9 +153,11 @@ def dequantize(
 ) -> Any:
     """`(x - zero_point) * scale` of a dask array of codes, as by `shapejit.dequantize`.
 
-    `scale` and `zero_point` are what `shapejit.dequantize` takes, or dask arrays. Chunks of the
-    codes become whole blocks along dims of several scales, and read their own ones only. Raises
-    DTypeError, ReshapeError, FormatError.
+    `scale` and `zero_point` are those of `shapejit.dequantize`, or dask arrays. Along dims with
+    several scales, chunks of the codes are merged to whole blocks, and each reads only its own
+    scales.
+
+    Raises DTypeError, ReshapeError, FormatError.
 
     >>> import dask.array as da
     >>> codes = da.ones((4, 64), chunks=(2, 24), dtype="int8")
@@ -191,7 +196,7 @@ def dequantize(
 
 
 def _checked(x: Any, packed: object = None) -> tuple[Any, DType | None]:
-    """A dask array of known chunks, none of which is empty beside others; what it packs, if any."""
+    """A dask array whose chunk sizes are known and not 0 beside others; the dtype that it packs."""
     if not isinstance(x, array.Array):
         raise DTypeError(f"expected a dask array, not {type(x).__name__}; dask.array.asarray(x)")
     with about("chunks"):
@@ -217,7 +222,7 @@ def _operand(given: Any) -> Any:
 
 
 def _per(kind: DType | None) -> int:
-    """The elements of a byte; 1 for those that are not packed (None)."""
+    """The number of elements per byte; 1 if they are not packed (None)."""
     if kind is None:
         return 1
     if not kind.packed:
@@ -242,14 +247,14 @@ def _check_bytes(shape: Shape, kind: DType) -> None:
 
 
 def _sample(x: Any, kind: DType | None) -> NDArray[Any]:
-    """No elements, of the dtype to compute with; of a float that ml_dtypes lacks as float32."""
+    """An empty array of the dtype to compute with; floats that ml_dtypes lacks become float32."""
     named = kind is None or kind.numpy is not None or kind.kind == "integer"
     dtype = x.dtype if kind is None else kind.codes if named else np.float32
     return np.empty((0,) * x.ndim, dtype)
 
 
 def _moved(x: Any, kind: DType | None, move: Callable[[Any], Any], splits: bool) -> Any:
-    """What `move` makes of an array; if that `splits` bytes, of its elements, a byte each."""
+    """The result of `move` on an array; if that `splits` bytes, on elements of a byte each."""
     if kind is None or not splits:
         return move(x)
     raw = f"uint{kind.bits}"
@@ -272,10 +277,10 @@ def _merged(x: Any, steps: Mapping[int, int]) -> Any:
 def _mapped(
     work: Callable[..., Any], arrays: Sequence[Any], dtype: np.dtype[Any], per: tuple[int, int]
 ) -> Any:
-    """An array whose chunks are `work` of those of the first one and of its operands.
+    """An array whose chunks are the results of `work` on chunks of `arrays`.
 
-    `per` are the elements of each item in the last dim, before and after. Dims of size 1 of an
-    operand are for all chunks.
+    `per` are the elements per item of the last dim, before and after. Along dims where an operand
+    has size 1, all chunks use the same part of it.
     """
     axes = tuple(range(arrays[0].ndim))
     pairs = [each for x in arrays for each in (x, axes if x.ndim else ())]
@@ -297,7 +302,7 @@ def _elements(kind: DType | None, chunk: NDArray[Any]) -> Any:
 def _cast(
     kind: DType | None, pack: bool, how: Mapping[str, Any], chunk: NDArray[Any]
 ) -> NDArray[Any]:
-    """The elements of a chunk, cast, and packed then or not."""
+    """The elements of a chunk, cast and optionally packed."""
     x = _elements(kind, chunk)
     made: Any = casts.cast(asarray(x) if pack else x, **how)
     if pack:
@@ -309,7 +314,7 @@ def _dequantized(
     kind: DType | None, dtype: str, blocks: Shape | None,
     chunk: NDArray[Any], scale: NDArray[Any], zero: Any = None,
 ) -> NDArray[Any]:  # fmt: skip
-    """The values of a chunk of codes, which has whole blocks or lies in one."""
+    """The values of a chunk of codes that has whole blocks, or is within one block."""
     x = _elements(kind, chunk)
     made = casts.dequantize(x, scale, zero_point=zero, block_shape=blocks, dtype=dtype)
     return np.asarray(made.numpy() if is_a(made, Tensor) else made)

@@ -75,11 +75,11 @@ class ShapejitBackend(AbstractBackend):  # type: ignore[misc]  # Any: einops is 
         return x.broadcast_to([pos2len.get(i, n) for i, n in enumerate(x.shape)])
 
     def tile(self, x: Tensor, repeats: Sequence[int]) -> Tensor:
-        """The elements repeated as a whole, as often along each dim as `repeats` says."""
+        """The tensor repeated as a whole, `repeats[i]` times along dim i."""
         return x.tile(repeats)
 
     def is_float_type(self, x: Tensor) -> bool:
-        """True: einops asks only before a mean, for which `reduce` has the better message."""
+        """True: einops asks only before a mean, where `reduce` raises a better message."""
         return True
 
     def reduce(self, x: Tensor, operation: str, axes: Sequence[int]) -> NoReturn:

@@ -74,10 +74,9 @@ class BackendRep(base.BackendRep):  # type: ignore[misc]  # Any: onnx is not typ
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
         """The model's outputs, in its order; they may share memory with the inputs.
 
-        `inputs` is a mapping from names, a sequence in the order of the graph's
-        inputs (all of them, or those without an initializer), or one ndarray.
-        Raises ValueError for another number of inputs, and the errors of the
-        operators.
+        `inputs` is a mapping from names, a sequence in the order of the graph's inputs (all of
+        them, or those without an initializer), or one ndarray. Raises ValueError for any other
+        number of inputs, and the errors of the operators.
         """
         return tuple(self.evaluator.run(None, self._feeds(inputs)))
 

@@ -27,7 +27,7 @@ LOGGED_FROM = 11  # the verbosity from which on ReferenceEvaluator prints what o
 
 @contextmanager
 def own_errors() -> Iterator[None]:
-    """Raise shapejit's own errors: OpRun.run wraps every TypeError, DTypeError too, in another."""
+    """Let shapejit's errors through: OpRun.run wraps every TypeError in another error."""
     try:
         yield
     except DTypeError:
@@ -42,7 +42,7 @@ def own_errors() -> Iterator[None]:
 
 
 class Operator(OpRun):  # type: ignore[misc]  # Any: onnx is not type-checked
-    """A node of the operator named like the class, in the version for its opset."""
+    """A node of the operator named like the class, in the version for the node's opset."""
 
     op_domain = ""
     function: Callable[..., Any]
@@ -78,7 +78,7 @@ class Operator(OpRun):  # type: ignore[misc]  # Any: onnx is not type-checked
 
     @cached_property
     def _own_arguments(self) -> dict[str, Any]:
-        """The arguments that the attributes of this node are."""
+        """The arguments that the attributes of this node stand for."""
         return self._arguments({name: getattr(self, name) for name in self.attributes_names_})
 
     def _arguments(self, attributes: dict[str, Any]) -> dict[str, Any]:
@@ -178,7 +178,7 @@ class Split(Operator):
 
 
 def _operator(name: str, function: Callable[..., Any]) -> type[Operator]:
-    """The class of an operator that is no more than a function of a dialect."""
+    """The class of an operator that only calls a function of the ONNX dialect."""
     about = f"ONNX {name} as a class for `new_ops`; see `shapejit.onnx.{function.__name__}`."
     return type(name, (Operator,), {"function": staticmethod(function), "__doc__": about})
 

@@ -26,7 +26,7 @@ EXIT_SECONDS = 5.0  # seconds that a process may take to end once its files are 
 
 
 class Sent(NamedTuple):
-    """What another process needs to use a slab: where it is, and its own byte in front."""
+    """What another process needs to use a slab: its file, and that process's byte in front."""
 
     process: int
     descriptor: int
@@ -52,16 +52,16 @@ class Slab:
         return (self._lent is None or self._lent() is None) and not any(self._map[:RECEIVERS])
 
     def memory(self, nbytes: int) -> Bytes:
-        """The first bytes; the slab is in use for as long as they, or views of them, are."""
+        """The first bytes; the slab is in use until they, and views of them, are freed."""
         made = np.frombuffer(self._map, np.uint8, nbytes, RECEIVERS)
         self._lent = weakref.ref(made)
         return made
 
     def sent(self) -> Sent | None:
-        """What `received` takes in one other process; None if there are too many of them.
+        """The argument of `received` in another process; None if too many processes use the slab.
 
-        From now on the slab is in use until that process has dropped the memory. This one
-        has to live until the other one has received it.
+        From now on the slab is in use until that process has freed the memory. This process must
+        live until the other one has received it.
         """
         receiver = bytes(self._map[:RECEIVERS]).find(0)
         if receiver < 0:
@@ -72,7 +72,7 @@ class Slab:
 
 
 def received(sent: Sent) -> Bytes:
-    """The memory of a slab that another process has sent; OSError if that has ended since."""
+    """The memory of a slab that another process has sent; OSError if that process has ended."""
     path = f"/proc/{sent.process}/fd/{sent.descriptor}"
     try:
         descriptor = os.open(path, os.O_RDWR)
@@ -91,10 +91,10 @@ def received(sent: Sent) -> Bytes:
 
 
 def _await_end(process: int) -> None:
-    """Return when a process has ended.
+    """Wait until a process has ended.
 
-    One that is killed closes its files first. Whoever asks in between whether it lives, as
-    torch's loader does to tell a dead worker from any other error, hears that it does.
+    A killed process closes its files before it ends. In between, torch's loader would find it
+    alive, although a dead worker is the cause of the error.
     """
     try:
         ends = os.pidfd_open(process)

@@ -56,16 +56,18 @@ class Collate:
     """A `collate_fn` that stacks samples as torch's `default_collate` does, with fewer copies.
 
     Arrays and tensors within the samples, at any nesting, are copied straight into one tensor;
-    numbers and strings are collated by torch. `program` is applied in the same pass (a permutation,
-    a cast, a normalisation) to the arrays that fit it: those of its dtype, and of its shape, where
-    a free dim 0 fits any length. All others are only stacked. Tensors of a subclass that do not fit
-    are collated by torch, which keeps the subclass.
+    torch collates numbers and strings. `program` (a permutation, a cast, a normalisation) is
+    applied in the same pass to arrays of its dtype and shape; a free dim 0 matches any length. All
+    others are only stacked. Torch collates tensors of a subclass that do not match, and keeps the
+    subclass.
 
     On Linux, in a worker process of a DataLoader, the batch is in shared memory, which the main
-    process maps, and which is reused once that process has dropped the batch. `allocate` (shape,
-    dtype) returns an ndarray to write to instead, for example a slab of one's own in
-    `multiprocessing.shared_memory`; no batch there may be used after the next one is requested.
-    Instances pickle. Raises what `default_collate` raises.
+    process maps, and which is reused once that process has freed the batch. `allocate` (shape,
+    dtype) may return another ndarray to write to, such as a slab in
+    `multiprocessing.shared_memory`; then a batch must not be used after the next one is requested.
+    Instances pickle.
+
+    Raises what `default_collate` raises.
 
     >>> Collate()([{"x": np.zeros(2), "y": "a"}, {"x": np.ones(2), "y": "b"}])
     {'x': tensor([[0., 0.],
@@ -131,9 +133,9 @@ collate_fn = Collate()
 
 
 class _InSlab(torch.Tensor):  # type: ignore[misc]  # Any: torch is not type-checked
-    """A batch in a slab; on its way through a queue the memory is sent, not its contents.
+    """A batch in a slab: a queue sends its memory, not its contents.
 
-    What is made of it is an ordinary tensor.
+    Operations on it return ordinary tensors.
     """
 
     __torch_function__ = torch._C._disabled_torch_function_impl
@@ -160,18 +162,18 @@ reduction.ForkingPickler.register(_InSlab, _reduced)
 
 @lru_cache(maxsize=256)
 def _copying(shape: tuple[int, ...], kind: DType) -> Program:
-    """The program that only copies: its launch for all takes less than a stack's."""
+    """The program that only copies; one launch for all takes less time than a stack."""
     return Program(shape, kind, (COPIED,))
 
 
 @lru_cache(maxsize=1)
 def _slabs_of(process: int) -> Slabs:
-    """The slabs that a process has made: after a fork the child makes its own."""
+    """The slabs of a process: after a fork the child has its own."""
     return Slabs()
 
 
 def _arrays(batch: Sequence[Any]) -> list[NDArray[Any]] | None:
-    """The samples as ndarrays, if they are alike and lie in memory as NumPy knows it."""
+    """The samples as ndarrays, if they have one kind and NumPy can read their memory."""
     try:
         items = [plain(x) if is_a(x, np.ndarray) else native(x) for x in batch]
         first = items[0]
@@ -183,5 +185,5 @@ def _arrays(batch: Sequence[Any]) -> list[NDArray[Any]] | None:
 
 
 def _by_torch(batch: Sequence[Any]) -> Any:
-    """What torch makes of arrays, or says about them."""
+    """The result, or the error, of torch's `default_collate`."""
     return collate(batch, collate_fn_map=default_collate_fn_map)

@@ -18,8 +18,8 @@ Bytes = NDArray[np.uint8]
 class Lent:
     """Memory at an address, which `owner` keeps alive, for `np.asarray` (its array interface).
 
-    It has elements of `kind`, a dtype as NumPy spells it; strides are in bytes. `one_per_byte` says
-    that bytes have one sub-byte element each.
+    It has elements of `kind`, in NumPy's notation of dtypes; strides are in bytes. `one_per_byte`
+    says that each byte has one sub-byte element.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ def check_bytes(memory: Bytes, layout: Layout) -> None:
 
 
 def as_ndarray(x: Any) -> NDArray[Any] | None:
-    """The exact ndarray that NumPy makes of x; None if only DLPack can read it."""
+    """`x` as an exact ndarray, converted by NumPy; None if only DLPack can read it."""
     if is_a(x, np.ndarray):
         return plain(x)
     exports = hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__")

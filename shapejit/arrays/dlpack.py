@@ -161,7 +161,7 @@ def _carrier(memory: Bytes, layout: Layout) -> Any:
 
 
 class _Borrowed(Lent):
-    """Memory of a capsule's producer, whose deleter is called when the last user is gone."""
+    """Memory of a capsule's producer; its deleter is called when the last user is gone."""
 
     def __init__(self, managed: Any, versioned: bool, span: tuple[int, int], one_per_byte: bool):
         described = managed.tensor

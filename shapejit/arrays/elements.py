@@ -45,7 +45,7 @@ def read(address: int, layout: Layout) -> Codes:
 
 @lru_cache(maxsize=256)
 def reader(bits: int, layout: Layout) -> Read:
-    """What reads elements of a Layout from addresses with these three lowest `bits`."""
+    """A function that reads elements of a Layout at addresses with these three lowest `bits`."""
     if whole(bits, layout):
         return _memory_of(layout)
     begin = (bits + layout.offset) % 8
@@ -72,9 +72,9 @@ def reader(bits: int, layout: Layout) -> Read:
 
 
 def preview(address: int, layout: Layout, codes: np.dtype[Any], prefix: str) -> str:
-    """The elements as NumPy prints arrays of this dtype after `prefix`.
+    """The elements as NumPy prints an array of this dtype after `prefix`.
 
-    Of many elements only the first and last ones of each dim are read and shown.
+    If there are many elements, only the first and last ones of each dim are read and shown.
     """
     if layout.ndim > MOST_DIMS or not layout.size:
         return "[...]" if layout.size else "[]"
@@ -103,7 +103,7 @@ def write(codes: Codes, address: int, layout: Layout) -> None:
 
 @lru_cache(maxsize=256)
 def writer(bits: int, layout: Layout) -> Write:
-    """What writes elements of a Layout to addresses with these three lowest `bits`."""
+    """A function that writes elements of a Layout to addresses with these three lowest `bits`."""
     if whole(bits, layout):
         own = _memory_of(layout)
         return lambda codes, address: assign(own(address), codes)
@@ -134,7 +134,7 @@ def assign(target: Codes, x: Codes) -> None:
 
 
 def _changes_of(bits: int, layout: Layout) -> Write:
-    """What changes bytes of which elements are a part: see `writer`."""
+    """A function that changes bytes which contain several elements: see `writer`."""
     begin, most = (bits + layout.offset) % 8, (1 << layout.bits) - 1
     if _one_a_byte(begin, layout):
         own, shift, others = _memory_of(_in_bytes(layout)), np.uint8(begin), 0xFF ^ most << begin
@@ -190,7 +190,7 @@ def _kind(nbytes: int) -> str:
 
 
 def _memory_of(layout: Layout) -> Read:
-    """What makes views of elements of whole bytes, at any address."""
+    """A function that makes views of elements of whole bytes, at any address."""
     strides = tuple([stride // 8 for stride in layout.strides])
     shape, kind, offset = layout.shape, _kind(layout.bits // 8), layout.offset
     return lambda address: np.asarray(Lent((address + offset) // 8, shape, strides, kind))
@@ -263,7 +263,7 @@ def _unpacked(memory: Bytes, bits: int) -> Bytes:
 
 @cache
 def _spread(bits: int) -> NDArray[Any]:
-    """For each byte a word: its units, a byte each."""
+    """A word for each byte, with one unit in each of its bytes."""
     units = np.arange(256, dtype=np.uint8)[:, None] >> np.arange(0, 8, bits, dtype=np.uint8)
     return (units & np.uint8((1 << bits) - 1)).view(f"u{8 // bits}")[:, 0]
 

@@ -121,7 +121,8 @@ def _first(x: Any) -> Any:
 def to_library(made: Any, like: Any) -> Any:
     """Convert a result to the library of `like`.
 
-    That is an array, or a list or tuple of arrays: then of `like`'s, if these are as many.
+    `like` is an array, or a list or tuple of arrays; if it has as many arrays as the result, each
+    result gets the library of its array.
     """
     if is_array(made):
         first = _first(like)
@@ -151,7 +152,7 @@ def _entered(x: Any) -> Any:
 
 
 def _alike(x: Any, out: Any) -> tuple[Any, Any]:
-    """A source and an out=, or lists of them: Tensors both if one is, such as pairs of float4."""
+    """A source and an out=, or lists of them; all Tensors if one is (torch's float4 pairs)."""
     if is_array(_first(out)) and is_a(_first(x), Tensor) is not is_a(_first(out), Tensor):
         return _as_tensors(x), _as_tensors(out)
     return x, out

@@ -28,9 +28,9 @@ Native = NDArray[Any] | Tensor
 class Library(NamedTuple):
     """Conversions from and to the arrays of one library.
 
-    `enter` (array) returns an ndarray or a Tensor over the same memory; `leave` (result, array
-    that came in, or None) an array of the library, over the memory of the result if the library
-    has such arrays. Both raise DTypeError or FormatError.
+    `enter` (array) returns an ndarray or a Tensor over the same memory. `leave` (result, original
+    array or None) returns an array of the library, over the memory of the result if the library
+    supports that. Both raise DTypeError or FormatError.
     """
 
     enter: Callable[[Any], Native]
@@ -53,7 +53,7 @@ def adapter(kind: type) -> Library | None:
 
 @lru_cache(maxsize=1024)
 def library(kind: Any) -> Library:
-    """The library of arrays of this type; of those without a row, each type has its own."""
+    """The library of arrays of this type; a type without a row is a library of its own."""
     return adapter(kind) or Library(_enter, _leave)
 
 
@@ -67,9 +67,9 @@ def _enter(x: Any) -> Native:
 
 
 def _read(x: Any, fault: Exception) -> Native:
-    """An array whose dtype its library does not export by DLPack (jax's int4), as NumPy reads it.
+    """An array whose dtype its library does not export by DLPack (jax's int4), as read by NumPy.
 
-    Read-only, as it may be a copy.
+    Read-only, since it may be a copy.
     """
     if not hasattr(x, "__array__"):
         raise FormatError(f"the {type(x).__name__} cannot be read: {fault}") from fault

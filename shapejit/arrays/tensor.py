@@ -223,7 +223,7 @@ class Tensor(Methods):
         return self.matrix_transpose()
 
     def with_layout(self, layout: Layout) -> Tensor:
-        """The view with another Layout, which is derived from this one's and not checked.
+        """The view with another Layout, which is derived from this one and not checked.
 
         >>> t = Tensor.frombuffer(bytes(6), "int8", (2, 3))
         >>> t.with_layout(t.layout.permute((1, 0))).shape

@@ -36,7 +36,7 @@ KIB = 1024
 
 
 def _loop(outs: Any, arrays: Any, fill: Callable[[Any, Any], object] = np.copyto) -> Any:
-    """What NumPy makes of arrays, one after the other."""
+    """NumPy's results for arrays, one after the other."""
     for out, x in zip(outs, arrays, strict=True):
         fill(out, x)
     return outs
@@ -45,7 +45,7 @@ def _loop(outs: Any, arrays: Any, fill: Callable[[Any, Any], object] = np.copyto
 def _program(
     shape: Ints, kind: str, look: Look, sj: Any, nbytes: int
 ) -> tuple[list[NDArray[Any]], NDArray[Any], Callable[[], Any]]:
-    """Tensors, the slab for what a program makes of them, and its call."""
+    """Tensors, the slab for the results of a program, and the call."""
     tensors = [filled(shape, kind) for _ in range(max(2, nbytes // packed_nbytes(shape, kind)))]
     program = sj.plan(shape, kind, look)
     slab = np.zeros((len(tensors), *program.shape), kind)
@@ -53,13 +53,13 @@ def _program(
 
 
 def mapped(shape: Ints, axes: Ints, kind: str, sj: Any, nbytes: int) -> Ways:
-    """Like tensors, permuted into a slab."""
+    """Tensors of one shape, permuted into a slab."""
     tensors, slab, ours = _program(shape, kind, lambda t: permuted(t, axes), sj, nbytes)
     return {OURS: ours, "numpy": partial(_loop, slab, [permuted(x, axes) for x in tensors])}
 
 
 def _map_packed(sj: Any, nbytes: int) -> Ways:
-    """Packed tensors of 4 KiB; NumPy has a byte for each element."""
+    """Packed tensors of 4 KiB; NumPy has a byte per element."""
     codes = filled((64, 128), np.uint8) & 15
     tensors = [sj.pack(codes, "uint4") for _ in range(max(2, nbytes // 4096))]
     program = sj.plan((64, 128), "uint4", lambda t: t.permute_dims((1, 0)))
@@ -74,7 +74,7 @@ def _unpacked(sj: Any, made: Any) -> Any:
 
 
 def unlike(step: int, given: bool, sj: Any, nbytes: int) -> Ways:
-    """Tensors of 64 B to 16 KiB, log-uniform, to 1-D; every `step`-th is transposed."""
+    """Tensors of 64 B to 16 KiB, log-uniform, reshaped to 1-D; every `step`-th is transposed."""
     rng, tensors = np.random.default_rng(0), []
     for i in range(max(2, nbytes // 4096)):
         elements = 2.0 ** rng.uniform(4, 12)
@@ -91,7 +91,7 @@ def unlike(step: int, given: bool, sj: Any, nbytes: int) -> Ways:
 
 
 def _shapes(ragged: bool, sj: Any, nbytes: int) -> Ways:
-    """Shapes resolved as ONNX says, beside a loop of `resolve`."""
+    """Shapes resolved by ONNX's rules, compared with a loop of `resolve`."""
     number, rng = max(2, nbytes // 4096), np.random.default_rng(0)
     ranks = rng.integers(2, 5, number) if ragged else np.full(number, 3)
     shapes = [tuple(rng.integers(1, 200, rank).tolist()) for rank in ranks]
@@ -101,7 +101,7 @@ def _shapes(ragged: bool, sj: Any, nbytes: int) -> Ways:
 
 
 def _warm(sj: Any, nbytes: int) -> Ways:
-    """Kernels that are compiled already, warmed once more, beside doing what they are for."""
+    """A warmup whose kernels are compiled already, compared with running their work."""
     program = sj.plan((4, 64, 8), "float32", lambda t: t.permute_dims((1, 0, 2)))
     tensors = [np.zeros((4, 64, 8), np.float32)] * 100
     return {OURS: lambda: sj.warmup(["programs"]), "plan": lambda: program.map(tensors)}
@@ -121,7 +121,7 @@ _CHAINS: dict[str, tuple[Ints, Look]] = {
 
 
 def _chain(name: str, sj: Any, nbytes: int) -> Ways:
-    """Operators of models, one after the other, each tensor into its part of a slab."""
+    """Operators of models in sequence, each writing into its part of a slab."""
     shape, look = _CHAINS[name]
     tensors, slab, ours = _program(shape, "float32", look, sj, nbytes)
     fill = lambda out, x: np.copyto(out, look(x))  # noqa: E731
@@ -129,7 +129,7 @@ def _chain(name: str, sj: Any, nbytes: int) -> Ways:
 
 
 def _images(sj: Any, nbytes: int) -> Ways:
-    """Images normalised, channels first, by one program."""
+    """Images normalised and put channels first by one program."""
     images = filled((max(2, nbytes // (5 * 150528)), 224, 224, 3), np.uint8)
     scale, mean = (np.full((3, 1, 1), value, np.float32) for value in (0.25, 128))
     normalised = lambda t: t.permute_dims((2, 0, 1)).dequantize(scale, zero_point=mean)  # noqa: E731
@@ -144,7 +144,7 @@ def _images(sj: Any, nbytes: int) -> Ways:
 
 
 def batches() -> tuple[CallCase, ...]:
-    """Many tensors at once, beside loops of NumPy."""
+    """Cases of many tensors, compared with loops of NumPy."""
     moved: dict[str, tuple[Make, int]] = {
         "map-10000x4KiB": (partial(mapped, (4, 64, 8), (1, 0, 2), "bfloat16"), 10_000 * 4 * KIB),
         "map-64x16MiB": (partial(mapped, (2048, 32, 128), (1, 0, 2), "bfloat16"), 64 * 16 * MIB),
@@ -167,7 +167,7 @@ def batches() -> tuple[CallCase, ...]:
 
 
 def busy() -> tuple[Case, ...]:
-    """Copies, joins and batches while one process per core computes without end."""
+    """Copies, joins and batches while one process per core spins."""
     sizes = {"64KiB": 64 * KIB, "1MiB": MIB, "4MiB": 4 * MIB, "64MiB": 64 * MIB}
     cases: list[Case] = []
     for text, nbytes in sizes.items():
@@ -201,7 +201,7 @@ while True:
 
 @contextmanager
 def spinning() -> Iterator[None]:
-    """One endlessly computing process per core that this process may use."""
+    """A context with one spinning process per core that this process may use."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     command = [sys.executable, "-S", "-c", SPIN]  # it ends with its standard input
     running = [subprocess.Popen(command, stdin=subprocess.PIPE) for _ in range(cores or 1)]

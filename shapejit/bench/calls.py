@@ -109,7 +109,7 @@ def _resolve(dialect: str, call: str, sj: Any, nbytes: int) -> Ways:
 
 
 def _shape(sj: Any, made: Any) -> Any:
-    """A shape that is found, of an array, or by a request; but for what is never seen twice."""
+    """A shape that was found, of an array or by a request, without the dims that never repeat."""
     shape = sj.resolve(_SHAPE, made) if hasattr(made, "dims") else getattr(made, "shape", made)
     return shape[2:]
 
@@ -124,7 +124,7 @@ def _dtypes(sj: Any, nbytes: int) -> Ways:
 
 
 def _program(name: str, sj: Any, nbytes: int) -> Ways:
-    """One small program call, out= given."""
+    """One call of a small program with out=."""
     shape, dtype, look = _PROGRAMS[name]
     x = filled(shape, dtype)
     seen = look(x)
@@ -134,7 +134,7 @@ def _program(name: str, sj: Any, nbytes: int) -> Ways:
 
 
 def calls() -> tuple[CallCase, ...]:
-    """What takes microseconds: views, shapes resolved, dtypes looked up, small programs."""
+    """Calls that take microseconds: views, resolved shapes, dtype lookups, small programs."""
     table: dict[str, Make] = {}
     reads: dict[str, Read] = {"dtypes": lambda sj, made: [kind.name for kind in made]}
     for kind, tensor in (("ndarray", False), ("tensor", True)):
@@ -152,7 +152,7 @@ def calls() -> tuple[CallCase, ...]:
 
 
 def _both(given: Given, call: Expression, sj: Any, nbytes: int) -> Ways:
-    """The same expression by both."""
+    """The same expression with both packages."""
     arguments = given(nbytes)
     return {OURS: partial(call, sj, *arguments), "numpy": partial(call, np, *arguments)}
 
@@ -201,7 +201,7 @@ def _unpack(sj: Any, nbytes: int) -> Ways:
 
 
 def _stack_packed(sj: Any, nbytes: int) -> Ways:
-    """Three planes of 4-bit colours beside each other; NumPy has a byte for each."""
+    """Three planes of 4-bit colours, stacked; NumPy has a byte per element."""
     planes = [filled((max(1, nbytes // 6144), 1024), np.uint8) & np.uint8(15) for _ in range(3)]
     packed = [sj.pack(x, "uint4") for x in planes]
     return {
@@ -247,5 +247,5 @@ _FUNCTIONS: dict[str, Make] = {
 
 
 def functions() -> tuple[CallCase, ...]:
-    """What makes arrays, or compares them, beside NumPy's function of that name."""
+    """Functions that make or compare arrays, compared with NumPy's of that name."""
     return tuple(rows("functions", _FUNCTIONS, 32 * MIB))

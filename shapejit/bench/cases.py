@@ -32,47 +32,47 @@ Read = Callable[[Any, Any], Any]
 
 @dataclass(frozen=True)
 class Case(ABC):
-    """What is done, by several ways, which are interleaved."""
+    """A case with several ways to do it, which are timed interleaved."""
 
     group: str
     name: str
 
     @property
     def id(self) -> str:
-        """What `--case` searches: GROUP/NAME."""
+        """GROUP/NAME, which `--case` searches."""
         return f"{self.group}/{self.name}"
 
     @property
     def moved(self) -> int:
-        """Half the bytes that are read and written: so many does a memcpy of as much copy."""
+        """Half the bytes that are read and written: a memcpy of so many bytes has equal traffic."""
         return 0
 
     @property
     def job(self) -> dict[str, Any] | None:
-        """What peers are asked to do in their own processes; None where none has a way."""
+        """The request for peers in their own processes; None if they cannot do it."""
         return None
 
     @abstractmethod
     def ways(self, sj: Any) -> Ways:
-        """Functions without arguments by name, `OURS` first, made of the given package.
+        """Functions without arguments by name, `OURS` first, made with the given package.
 
-        What `result` reads of those that return something is the same.
+        Those that return something return equal `result`s.
         """
 
     def result(self, sj: Any, made: Any) -> Any:
-        """What is compared of what a way returns."""
+        """The part of a return value that is compared."""
         return made
 
     def scaled(self, factor: float) -> Case:
-        """About `factor` times the bytes."""
+        """The case with about `factor` times the bytes."""
         return self
 
 
 @dataclass(frozen=True)
 class CallCase(Case):
-    """A case whose ways one function makes, `make(sj, nbytes)`, of about so many bytes.
+    """A case whose ways are made by a function `make(sj, nbytes)`, for about `nbytes` bytes.
 
-    `read(sj, made)` is its `result`, where that is not what the ways return.
+    `read(sj, made)` returns its `result`, if that is not what the ways return.
     """
 
     make: Make
@@ -82,29 +82,28 @@ class CallCase(Case):
 
     @property
     def moved(self) -> int:
-        """The bytes, where all of them are copied once."""
+        """The bytes, if all are copied once."""
         return self.nbytes if self.moves else 0
 
     def ways(self, sj: Any) -> Ways:
-        """What `make` makes."""
+        """The results of `make`."""
         return self.make(sj, self.nbytes)
 
     def result(self, sj: Any, made: Any) -> Any:
-        """What `read` makes of it."""
+        """The result of `read`."""
         return made if self.read is None or made is None else self.read(sj, made)
 
     def scaled(self, factor: float) -> Case:
-        """About `factor` times the bytes."""
+        """The case with about `factor` times the bytes."""
         return replace(self, nbytes=int(self.nbytes * factor))
 
 
 @dataclass(frozen=True)
 class Copy(Case):
-    """A row-major array of `shape` and `dtype`, seen in another order, made row-major.
+    """A row-major array of `shape` and `dtype`, viewed in another order and copied to row-major.
 
-    The view is `axes`, a permutation of the array's dims, or else what `look`
-    makes of the array. `shift` is how many bytes the output starts behind an
-    allocation. `fresh` copies have no out=.
+    The view is a permutation of dims, `axes`, or the result of `look`. The output starts `shift`
+    bytes after an allocation. `fresh` copies have no out=.
     """
 
     dtype: str
@@ -126,12 +125,12 @@ class Copy(Case):
 
     @property
     def moved(self) -> int:
-        """Bytes of the result; of a slice or a broadcast others than the array's."""
+        """Bytes of the result; for a slice or broadcast, not those of the array."""
         return packed_nbytes(self.result_shape, self.dtype)
 
     @property
     def result_shape(self) -> Ints:
-        """The shape of the view, found without memory."""
+        """The shape of the view, computed without memory."""
         shape: Ints = self.view(np.broadcast_to(np.uint8(0), self.shape)).shape
         return shape
 
@@ -140,7 +139,7 @@ class Copy(Case):
         return base.transpose(self.axes) if self.look is None else self.look(base)
 
     def ways(self, sj: Any) -> Ways:
-        """Ours and NumPy's, which gets its own type of that width: it moves that best."""
+        """Ours and NumPy's, which gets its fastest type of that width."""
         view = self.view(filled(self.shape, self.dtype))
         # As `shift` asks, and mapped before the clock runs.
         memory = np.full(self.shift + view.nbytes, 0, np.uint8)
@@ -153,7 +152,7 @@ class Copy(Case):
 
     @property
     def job(self) -> dict[str, Any] | None:
-        """The copy in numbers: strides and offset count elements. No peer has packed ones."""
+        """The copy in numbers: strides and offset count elements. No peer has packed elements."""
         if bits_of(self.dtype) < 8:
             return None
         # Never written nor read: its pages are not even mapped.
@@ -172,7 +171,7 @@ class Copy(Case):
         }
 
     def batched(self, nbytes: int) -> Any:
-        """At least so many bytes (of a permutation): dim 0, or a new one before it, grows."""
+        """The case with at least `nbytes` bytes; dim 0 of a permutation, or a new one, grows."""
         assert self.axes is not None
         times = -(-nbytes // self.source_nbytes)
         if times == 1:
@@ -182,7 +181,7 @@ class Copy(Case):
         return replace(self, shape=(times, *self.shape), axes=(0, *(1 + a for a in self.axes)))
 
     def scaled(self, factor: float) -> Any:
-        """About `factor` times the bytes: all larger dims grow or shrink alike."""
+        """The case with about `factor` times the bytes: all larger dims are scaled alike."""
         return self if factor == 1 else replace(self, shape=_scaled(self.shape, factor))
 
 
@@ -197,12 +196,12 @@ def rows(
 
 
 def ways_of(case: Case, sj: Any, nbytes: int) -> Ways:
-    """The ways of a case of about so many bytes: for a CallCase by another name."""
+    """The ways of a case of about `nbytes` bytes, for a CallCase of another name."""
     return case.scaled(nbytes / case.moved).ways(sj)
 
 
 def permuted(x: Any, axes: Ints) -> Any:
-    """An ndarray, a Tensor or a tensor that is traced, its dims in another order."""
+    """An ndarray, a Tensor or a traced tensor with its dims permuted."""
     return x.transpose(axes) if isinstance(x, np.ndarray) else x.permute_dims(axes)
 
 
@@ -218,7 +217,7 @@ def bits_of(dtype: str) -> int:
 
 
 def named(name: str, shape: Ints, axes: Sequence[int], dtype: str) -> str:
-    """The name of a case that is a permutation.
+    """The name of a case that permutes dims.
 
     >>> named("heads", (8, 32, 64), (1, 0, 2), "uint8")
     'heads-8x32x64-102/uint8'
@@ -227,19 +226,19 @@ def named(name: str, shape: Ints, axes: Sequence[int], dtype: str) -> str:
 
 
 def packed_nbytes(shape: Ints, dtype: str) -> int:
-    """The bytes of so many elements without gaps."""
+    """The bytes of packed elements."""
     return -(-prod(shape) * bits_of(dtype) // 8)
 
 
 def filled(shape: Ints, dtype: Any) -> NDArray[Any]:
-    """An array of bytes that look random."""
+    """An array of pseudo-random bytes."""
     kind: np.dtype[Any] = np.dtype(dtype)
     made: NDArray[Any] = pattern(prod(shape) * kind.itemsize).view(kind).reshape(shape)
     return made
 
 
 def plain(x: NDArray[Any]) -> NDArray[Any]:
-    """The same elements as NumPy's own type of that width."""
+    """The same elements as a NumPy type of that width."""
     size = x.dtype.itemsize
     return x.view(np.dtype("complex128") if size == 16 else np.dtype(f"u{size}"))
 

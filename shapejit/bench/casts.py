@@ -20,9 +20,9 @@ GROUP = "casts"
 
 @dataclass(frozen=True)
 class Cast(Copy):
-    """A cast of `dtype` to `target`, or with `blocks` a dequantization by a scale per block.
+    """A cast of `dtype` to `target`; with `blocks`, a dequantization with a scale per block.
 
-    The source is seen in the order of `axes`; scales are those of the source's own order.
+    The source is viewed in the order of `axes`; scales are in the source's own order.
     """
 
     target: str = "float32"
@@ -30,13 +30,13 @@ class Cast(Copy):
 
     @property
     def moved(self) -> int:
-        """Half the bytes that are read and written, scales and zero points among them."""
+        """Half the bytes that are read and written, including scales and zero points."""
         pairs = zip(self.shape, self.blocks, strict=False)
         operands = 8 * prod(-(-size // block) for size, block in pairs) if self.blocks else 0
         return (self.source_nbytes + operands + packed_nbytes(self.shape, self.target)) // 2
 
     def ways(self, sj: Any) -> Ways:
-        """Ours, and by ml_dtypes and NumPy: converted, scaled, put in order."""
+        """Ours, and by ml_dtypes and NumPy: convert, scale, permute."""
         base = sj.cast(sj.asarray(numbers(self.job)), self.dtype)
         seen = base.permute_dims(self.axes)
         memory = np.full(packed_nbytes(self.shape, self.target), 0, np.uint8)
@@ -59,7 +59,7 @@ class Cast(Copy):
 
     @property
     def job(self) -> dict[str, Any]:
-        """The cast, and the scales, that a peer is asked for."""
+        """The cast and its scales, as a request for peers."""
         facts = {"dtype": self.dtype, "target": self.target, "shape": self.shape}
         return {"work": "cast", **facts, "axes": self.axes, "blocks": self.blocks}
 
@@ -109,7 +109,7 @@ _ROWS: list[tuple[str, tuple[str, str], Ints, Ints]] = [
 
 
 def cases() -> tuple[Cast, ...]:
-    """All of the group."""
+    """All cases of the group."""
     return tuple(
         Cast(GROUP, f"{name}/{source}-{target}", source, _SHAPES[len(axes)], axes,
              target=target, blocks=blocks)

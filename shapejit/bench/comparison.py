@@ -31,10 +31,10 @@ _TURN, _SHARED_TURN = 0.002, 0.05
 
 @dataclass(frozen=True)
 class Measured:
-    """One case: median seconds a call by each way, and whether all results had the same bits.
+    """One case: median seconds per call of each way, and whether all results were equal.
 
-    `differing` names the ways and peers whose result was another than ours; `proved`: whether
-    one of the others had a result.
+    `differing` names the ways and peers whose result differed from ours; `proved`: whether any of
+    them had a result to compare.
     """
 
     case: Case
@@ -44,26 +44,26 @@ class Measured:
 
     @property
     def gb_per_s(self) -> float:
-        """10^9 bytes read and written a second."""
+        """10^9 bytes read and written per second."""
         return 2 * self.case.moved / 1e9 / self.seconds[OURS]
 
     @property
     def disturbed(self) -> bool:
-        """Whether memcpy was slower on all threads than on one: others had the cores.
+        """Whether memcpy was slower on all threads than on one: other programs had the cores.
 
-        A region of all threads waits for the last one, so that this row's
-        ratios say little. The reverse does not hold: False proves no silence.
+        A parallel region waits for its last thread, so the ratios of this row mean little. False
+        does not prove that the machine was idle.
         """
         alone = self.seconds.get(ONE_THREAD, 0)
         return alone > 0 and self.seconds["memcpy"] > _DISTURBED_FROM * alone
 
     def over(self, way: str) -> float | None:
-        """Our time / the time of `way`: 1 is as fast as it, 2 takes twice as long."""
+        """Our time / the time of `way`: 1 is equal, 2 is twice as long."""
         seconds = self.seconds.get(way)
         return None if seconds is None else self.seconds[OURS] / seconds
 
     def as_json(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The measurement for JSON."""
         case, facts = self.case, {"moved": self.case.moved, "seconds": self.seconds}
         wrong = {"disturbed": self.disturbed, "proved": self.proved, "differing": self.differing}
         return {"suite": case.group, "name": case.name, **facts, **wrong}
@@ -71,7 +71,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Summary:
-    """A suite beside one way: mean and worst of our time / its time."""
+    """A suite compared with one way: mean and maximum of our time / its time."""
 
     suite: str
     way: str
@@ -88,7 +88,7 @@ def measured(
     rounds: int,
     tell: Callable[[str], object] = lambda text: None,
 ) -> Iterator[Measured]:
-    """What was measured of each case; `tell` is called with what comes next."""
+    """The measurement of each case; `tell` is called with the name of the next one."""
     for group, own in groupby(cases, key=lambda case: case.group):
         with ExitStack() as stack:
             if group == BUSY:
@@ -104,7 +104,7 @@ def measure(
     rounds: int = 9,
     tell: Callable[[str], object] = lambda text: None,
 ) -> Measured:
-    """Prove one case against the other ways, then time all of them, interleaved."""
+    """Check one case against the other ways, then time all of them, interleaved."""
     tell(f"{case.id}: compiling kernels, comparing results")
     ways = all_ways(case, sj)
     proved, differing, checksum = prove(case, sj, ways)
@@ -127,9 +127,9 @@ def measure(
 def prove(
     case: Case, sj: Any, ways: Mapping[str, Callable[[], Any]]
 ) -> tuple[bool, list[str], int]:
-    """Whether a way has a result beside ours, the ways whose result differs, our checksum.
+    """Whether another way has a result, the ways whose result differs from ours, our checksum.
 
-    All may write to the same memory: each result is read before the next way runs.
+    Ways may share output memory, so each result is read before the next way runs.
     """
     results = {name: raw(case.result(sj, way())) for name, way in ways.items()}
     ours = results.pop(OURS)
@@ -139,9 +139,9 @@ def prove(
 
 
 def raw(result: Any) -> bytes | None:
-    """The bytes of an array or a Tensor in row-major order, numbers and names as they are written.
+    """The bytes of an array or Tensor in row-major order; numbers and names as written.
 
-    Of several the bytes of all; None of anything else.
+    Of several, all their bytes; None for anything else.
     """
     if isinstance(result, (list, tuple)):
         parts = [raw(one) for one in result]
@@ -157,7 +157,7 @@ def raw(result: Any) -> bytes | None:
 
 
 def use_threads(count: int | None) -> None:
-    """Let shapejit, memcpy and the peers have so many threads; None: as many as there are."""
+    """Let shapejit, memcpy and the peers have `count` threads; None: all."""
     if count is not None:
         most = workers.threads()
         if not 1 <= count <= most:
@@ -167,7 +167,7 @@ def use_threads(count: int | None) -> None:
 
 
 def summaries(rows: Sequence[Measured]) -> list[Summary]:
-    """Every suite beside each way that its cases have."""
+    """Every suite compared with each way that its cases have."""
     found = []
     for suite in dict.fromkeys(row.case.group for row in rows):
         own = [row for row in rows if row.case.group == suite]

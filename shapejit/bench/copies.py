@@ -51,7 +51,7 @@ def views() -> tuple[Copy, ...]:
 
 
 def odd() -> tuple[Copy, ...]:
-    """Rows that start anywhere in a cache line, in the source, the output or both."""
+    """Rows that start at any byte of a cache line, in the source, the output or both."""
     swap, reverse, turn = (1, 0), (2, 1, 0), (2, 0, 1)
     table: tuple[tuple[Ints, Ints, str, int], ...] = (
         ((4095, 4097), swap, "float32", 0),
@@ -82,13 +82,13 @@ def odd() -> tuple[Copy, ...]:
 
 
 def tiny_dims() -> tuple[Copy, ...]:
-    """24 dims of size 2, even ones first, as a quantum circuit simulator makes them."""
+    """24 dims of size 2, even ones first, as in a quantum circuit simulator."""
     axes = (*range(0, 24, 2), *range(1, 24, 2))
     return (Copy("tiny-dims", "2-to-the-24/float32", "float32", (2,) * 24, axes),)
 
 
 def small() -> tuple[Copy, ...]:
-    """One transposed copy of few bytes: what a call costs."""
+    """One transposed copy of few bytes, which shows the overhead of a call."""
     sizes = [1, 2, 4, 8, 16, 32]
     shapes = [("uint8", 8 * n, 8 * n) for n in sizes] + [("float32", 4 * n, 4 * n) for n in sizes]
     return tuple(
@@ -98,10 +98,10 @@ def small() -> tuple[Copy, ...]:
 
 
 class SmallCopy(Copy):
-    """A copy of just this size that no memcpy is beside, as it takes a call's time, or a wait."""
+    """A copy of fixed size, not compared with memcpy: it measures the overhead of a call."""
 
     moved = 0
 
     def scaled(self, factor: float) -> Any:
-        """Itself."""
+        """The case itself."""
         return self

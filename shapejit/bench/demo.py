@@ -52,8 +52,8 @@ _BFLOAT16, _FLOAT8 = map(dtype, ("bfloat16", "float8_e4m3fn"))
 class CopySpeed:
     """One copy: the shape of its result, whether every bit is right, and both speeds.
 
-    Speeds are 10^9 bytes read and written per second, from memory to memory: the medians of
-    several rounds, in which shapejit and NumPy are interleaved. `disturbed` as in `comparison`.
+    Speeds are 10^9 bytes read and written per second, from memory to memory: medians of several
+    rounds, with shapejit and NumPy interleaved. `disturbed` as in `comparison`.
     """
 
     name: str
@@ -72,10 +72,10 @@ class CopySpeed:
 
 @dataclass(frozen=True)
 class Demo:
-    """The result: the conversion, what `verify` finds in it, and one row per copy.
+    """The result: the conversion, the outcome of its verification, and one row per copy.
 
-    `commands` are the words of command lines that do the same. `compile_seconds` is the time of
-    the first call of each copy, which compiles the kernels that are not on disk.
+    `commands` are equivalent command lines. `compile_seconds` is the time of the first call of each
+    copy, which compiles kernels that are not on disk.
     """
 
     report: Report
@@ -86,7 +86,7 @@ class Demo:
 
     @property
     def same(self) -> bool:
-        """Whether every weight is what it should be, and every copy equals NumPy's."""
+        """Whether every weight has the expected values, and every copy equals NumPy's."""
         return not self.differences and all(row.same for row in self.rows)
 
 
@@ -124,14 +124,14 @@ def run(progress: Callable[[str], object] | None = None, keep: str | None = None
 
 @contextmanager
 def _kernels_only() -> Iterator[None]:
-    """Rows show what kernels do; builders take all cores."""
+    """A context in which rows show what kernels do; builders use all cores."""
     with patience.force_kernels(), building.at_most(len(usable_cores())):
         yield
 
 
 @contextmanager
 def _folder(keep: str | None) -> Iterator[str]:
-    """A new folder, which is deleted in the end if it has no name."""
+    """A new folder, which is deleted at the end if it has no name."""
     if keep is None:
         with tempfile.TemporaryDirectory(prefix="shapejit-") as folder:
             yield folder
@@ -159,7 +159,7 @@ def checkpoint(folder: str, layers: int, shape: tuple[int, int]) -> dict[str, Te
 
 
 def _cases() -> dict[str, Case]:
-    """What is done beside NumPy; the first one to as many rows as wide as the checkpoint's."""
+    """The cases compared with NumPy; the first has the rows and columns of the checkpoint."""
     columns = isqrt(BYTES // _LAYERS)
     rows = max(1, COPIED_BYTES // columns // _BLOCK) * _BLOCK
     bf16, fp4, fp8 = "bfloat16", "float4_e2m1fn", "float8_e4m3fn"

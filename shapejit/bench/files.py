@@ -20,7 +20,7 @@ from .plain_schemes import DECODED
 
 
 def _folder(ways: Callable[[Any, int, Path], Ways], sj: Any, nbytes: int) -> Ways:
-    """Ways that have a folder, in memory where there is one: a disk's own time is not ours."""
+    """Ways that have a folder, in memory if possible, to exclude the time of a disk."""
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     folder = Path(tempfile.mkdtemp(prefix="shapejit-", dir=memory))
     made = ways(sj, nbytes, folder)
@@ -30,7 +30,7 @@ def _folder(ways: Callable[[Any, int, Path], Ways], sj: Any, nbytes: int) -> Way
 
 
 def _load(sj: Any, nbytes: int, folder: Path) -> Ways:
-    """A file of a thousand arrays."""
+    """The load of a file of a thousand arrays."""
     x = filled((1000, 64), np.uint8)
     sj.save_file({f"layers.{i}.weight": row for i, row in enumerate(x)}, folder / "many.npz")
 
@@ -46,7 +46,7 @@ def _arrays(sj: Any, made: Any) -> list[Any]:
 
 
 def _save(suffix: str, sj: Any, nbytes: int, folder: Path) -> Ways:
-    """A transposed matrix, and what NumPy writes of it."""
+    """A transposed matrix saved, compared with NumPy."""
     x = filled((max(1, nbytes // 4096), 1024), np.float32).T
     path = folder / f"ours{suffix}"
 
@@ -58,7 +58,7 @@ def _save(suffix: str, sj: Any, nbytes: int, folder: Path) -> Ways:
 
 
 def _saved(folder: Path, x: Any) -> Path:
-    """The file that NumPy writes, on the disk when this returns, as ours is."""
+    """A file written by NumPy, synced to disk as ours is."""
     path = folder / "theirs.npy"
     with open(path, "wb") as file:
         np.save(file, x)
@@ -67,7 +67,7 @@ def _saved(folder: Path, x: Any) -> Path:
 
 
 def _data(sj: Any, path: Path) -> bytes:
-    """What an .npy or a .safetensors file has behind its header."""
+    """The data of an .npy or a .safetensors file after the header."""
     raw = path.read_bytes()
     at, width = (8, 2) if path.suffix == ".npy" else (0, 8)
     return raw[at + width + int.from_bytes(raw[at : at + width], "little") :]
@@ -83,7 +83,7 @@ _CONVERSIONS: dict[str, tuple[tuple[str, str], Look]] = {
 
 
 def _convert(rule: str, sj: Any, nbytes: int, folder: Path) -> Ways:
-    """A folder of a file."""
+    """The conversion of a folder with one file."""
     x = filled((max(1, nbytes // (128 * 4096)) * 128, 1024), np.int16).astype(np.float32)
     words, by_numpy = _CONVERSIONS[rule]
     stored: Any = x
@@ -104,7 +104,7 @@ def _convert(rule: str, sj: Any, nbytes: int, folder: Path) -> Ways:
 
 
 def files() -> tuple[CallCase, ...]:
-    """Files read and written, and folders converted."""
+    """Cases that read, write and convert files."""
     table: dict[str, Callable[[Any, int, Path], Ways]] = {
         "load/npz": _load,
         "save/npy": partial(_save, ".npy"),
@@ -135,7 +135,7 @@ def _run(command: list[str], **more: str) -> None:
 
 
 def _process(statement: str, sj: Any, nbytes: int) -> Ways:
-    """A new process, with kernels cached and, "cold", with none, beside one that imports NumPy."""
+    """A new process, with cached kernels or ("cold") none, compared with importing NumPy."""
     # The package that is measured, wherever it was imported from.
     path = f"import sys; sys.path.insert(0, {str(Path(sj.__file__).parents[1])!r}); "
     command = [sys.executable, "-c", path + _IMPORT + statement]
@@ -149,6 +149,6 @@ def _process(statement: str, sj: Any, nbytes: int) -> Ways:
 
 
 def processes() -> tuple[CallCase, ...]:
-    """What a new process waits for."""
+    """Cases that start new processes."""
     table: dict[str, Make] = {name: partial(_process, code) for name, code in STATEMENTS.items()}
     return tuple(rows("first-call", table))

@@ -32,7 +32,7 @@ class Join(Copy):
         return self.source_nbytes
 
     def ways(self, sj: Any) -> Ways:
-        """Ours and NumPy's, which has its own types' loops."""
+        """Ours and NumPy's, which has loops for its own types."""
         parts = [part.copy() for part in filled((self.count, *self.shape), self.dtype)]
         by_numpy = np.stack if self.work == "stack" else np.concatenate
         out = by_numpy(parts, axis=self.axis)
@@ -42,7 +42,7 @@ class Join(Copy):
 
     @property
     def job(self) -> dict[str, Any] | None:
-        """The join that a peer is asked for."""
+        """The join as a request for peers."""
         facts = {"shape": self.shape, "axis": self.axis, "count": self.count}
         return {"work": self.work, "itemsize": self.itemsize, **facts}
 

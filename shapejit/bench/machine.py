@@ -29,7 +29,7 @@ CPUINFO = Path("/proc/cpuinfo")
 
 
 def fact(name: str) -> str:
-    """What the system says of the processor; nothing where it says nothing."""
+    """A fact about the processor, as the system states it; empty if it does not."""
     try:
         found = re.search(rf"^(?:{_FACTS[name]})\s*: *(.+)$", CPUINFO.read_text(), re.M)
     except OSError:
@@ -43,7 +43,7 @@ def processor() -> str:
 
 
 def use_vectors(name: str | None) -> None:
-    """Compile for the vectors of that name from here on; None: all that the processor has."""
+    """Compile for vectors of that name from here on; None: all that the processor has."""
     if name is None:
         return
     if platform.machine().lower() not in ("x86_64", "amd64") or "llvmlite" in sys.modules:

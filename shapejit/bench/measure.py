@@ -21,17 +21,17 @@ WAIT = {"GOMP_SPINCOUNT": "20000", "KMP_BLOCKTIME": "1"}
 
 
 def wait_shortly() -> None:
-    """Let OpenMP's threads leave the cores to whoever is measured next.
+    """Make OpenMP's threads release the cores soon, for the next measurement.
 
-    It reads the environment once, before its first loop; child processes have it,
-    too. What the user has set stays.
+    OpenMP reads the environment once, before its first loop; child processes inherit it. A value
+    set by the user stays.
     """
     for name, value in WAIT.items():
         os.environ.setdefault(name, value)
 
 
 def turns(clocks: Mapping[str, Clock], rounds: int, seconds: float = 0.002) -> dict[str, float]:
-    """Median seconds a call of each way, interleaved in every round; slow ones sit late ones out.
+    """Median seconds per call of each way, interleaved in every round; slow ones skip late rounds.
 
     Each turn repeats its way for about `seconds`, at least once.
 
@@ -44,7 +44,7 @@ def turns(clocks: Mapping[str, Clock], rounds: int, seconds: float = 0.002) -> d
 def samples(
     clocks: Mapping[str, Clock], rounds: int, seconds: float = 0.002
 ) -> dict[str, list[float]]:
-    """What `turns` takes the medians of: seconds a call, one number a turn.
+    """The samples of which `turns` returns the medians: seconds per call, one for each turn.
 
     >>> samples({"a": lambda calls: 2.0 * calls}, rounds=5)
     {'a': [2.0, 2.0, 2.0]}
@@ -66,9 +66,9 @@ def samples(
 
 
 def _tried(run: Clock) -> float:
-    """Seconds of a call, after those that compile and fault the pages in.
+    """Seconds of a call, after calls that compile and fault pages in.
 
-    One that was hardly faster than the one before is no longer one of them.
+    Those are over when a call is hardly faster than the previous one.
     """
     once = spent = run(1)
     for _ in range(_TRIED):  # more is compiled for what comes again, and kept

@@ -136,7 +136,7 @@ class _Team:
             threading.Thread(target=work, name="memcpy", daemon=True).start()
 
     def run(self, parts: int) -> None:
-        """Copy what stands in a table of parts."""
+        """Copy the parts in a table."""
         self.begin(self.state, parts)
         for wake in self.wake:
             wake.set()
@@ -159,20 +159,20 @@ if hasattr(os, "register_at_fork"):
 
 
 def limit(threads: int) -> None:
-    """Let a memcpy have so many threads from here on."""
+    """Limit memcpy to `threads` threads from here on."""
     global _most
     _most = threads
 
 
 def thread_count() -> int:
-    """How many threads a memcpy has, and a peer has to use."""
+    """The threads that memcpy has, and that peers must use."""
     here = getattr(os, "sched_getaffinity", None)
     cores = len(here(0)) if here else os.cpu_count() or 1
     return _most or min(cores, int(os.environ.get("NUMBA_NUM_THREADS", cores)))
 
 
 def memcpy_of(nbytes: int, threads: int | None = None) -> Callable[[], None]:
-    """memcpy of so many bytes between two arrays of its own; on all threads if not said."""
+    """memcpy of `nbytes` bytes between two arrays; on all threads by default."""
     source, target = (np.ones(nbytes, np.uint8) for _ in range(2))
     count = threads or thread_count()
     pages = -(-nbytes // PAGE)

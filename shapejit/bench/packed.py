@@ -21,7 +21,7 @@ NBYTES = 32 * MIB
 
 @dataclass(frozen=True)
 class Packed(Copy):
-    """A copy of a packed Tensor, or of parts that are joined; `work` is copy, pack or unpack."""
+    """A copy of a packed Tensor, or of joined parts; `work` is copy, pack or unpack."""
 
     work: str = "copy"
 
@@ -33,11 +33,11 @@ class Packed(Copy):
         return super().moved
 
     def view(self, base: Any) -> Any:
-        """The view of a Tensor or an ndarray of codes; of a Tensor also a list of parts."""
+        """The view of a Tensor or of an ndarray of codes; of a Tensor also a list of parts."""
         return super().view(base) if self.axes is None else permuted(base, self.axes)
 
     def ways(self, sj: Any) -> Ways:
-        """Ours, and NumPy's: unpacked, put in order, packed again."""
+        """Ours, and NumPy's: unpack, permute, pack."""
         bits, size = bits_of(self.dtype), prod(self.shape)
         if self.work == "pack":
             codes = (pattern(size) & np.uint8((1 << bits) - 1)).reshape(self.shape)
@@ -63,7 +63,7 @@ class Packed(Copy):
 
 
 def unpacked_by_numpy(raw: NDArray[np.uint8], bits: int, size: int) -> NDArray[np.uint8]:
-    """`size` codes, a byte each, of packed bytes."""
+    """`size` codes of packed bytes, a byte each."""
     mask = np.uint8((1 << bits) - 1)
     if 8 % bits == 0:
         codes = np.empty((raw.size, 8 // bits), np.uint8)
@@ -122,7 +122,7 @@ _VIEWS: tuple[tuple[str, Ints, Look], ...] = (
 
 
 def cases() -> tuple[Packed, ...]:
-    """All of the group, each of about `NBYTES`."""
+    """All cases of the group, each of about `NBYTES`."""
     made = [case.scaled(min(1.0, NBYTES / case.source_nbytes)) for case in _cases()]
     return tuple(made)
 
@@ -148,7 +148,7 @@ def _cases() -> Iterator[Packed]:
 
 
 def _odd_parts(t: Any) -> Any:
-    """Parts that begin within bytes; of an ndarray what they are joined."""
+    """Parts that begin within bytes; of an ndarray, their concatenation."""
     third = t.shape[1] // 6 * 2 + 1
     parts = [t[:, third:], t[:, : third // 2], t[:, third // 2 : third]]
     return np.concatenate(parts, -1) if isinstance(t, np.ndarray) else parts

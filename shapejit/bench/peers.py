@@ -19,11 +19,11 @@ _NEEDS = {"onnxruntime": ("onnx",)}
 
 
 class PeerError(ValueError):
-    """A peer that was asked for by name and cannot run, or that died."""
+    """A peer that was requested by name and cannot run, or that has died."""
 
 
 class Peer(Process):
-    """A process that repeats copies of the case it was given last."""
+    """A process that repeats copies of its current case."""
 
     version = ""
 
@@ -35,16 +35,16 @@ class Peer(Process):
             raise PeerError(f"peer {name}: {python}: {fault.strerror}") from None
 
     def ask(self, **request: object) -> dict[str, Any]:
-        """The reply; PeerError if there is none."""
+        """The reply; raises PeerError if there is none."""
         reply = super().ask(**request)
         if "failed" in reply:
             raise PeerError(f"peer {self.name}: {reply['failed']}")
         return reply
 
     def take(self, job: dict[str, Any] | None, threads: int) -> int | None:
-        """Do the job of a case once: its checksum, None if the peer has no way to do it.
+        """Do a case once: its checksum, None if the peer cannot do it.
 
-        It is UNCHECKED where the result is not ours.
+        It is UNCHECKED if the result is not comparable with ours.
         """
         if job is None:
             return None
@@ -52,7 +52,7 @@ class Peer(Process):
         return found
 
     def run(self, calls: int) -> float:
-        """Seconds that so many copies took, by the peer's own clock."""
+        """Seconds of `calls` copies, by the peer's own clock."""
         time.sleep(REST)
         seconds: float = self.ask(run="run", calls=calls)["seconds"]
         return seconds
@@ -60,9 +60,9 @@ class Peer(Process):
 
 @contextmanager
 def started(asked: tuple[str, ...] = ()) -> Iterator[list[Peer]]:
-    """The peers that `asked` names, NAME or NAME=PYTHON, else all that are installed here.
+    """A context with the peers in `asked`, NAME or NAME=PYTHON, or else all that are installed.
 
-    "none" means none. The processes end with the block.
+    "none" means none. The processes end with the context.
     """
     with ExitStack() as stack:
         peers = []
@@ -93,5 +93,5 @@ def _wanted(asked: tuple[str, ...]) -> dict[str, str]:
 
 
 def is_installed(name: str) -> bool:
-    """Whether a peer, and what it needs, can be imported."""
+    """Whether a peer and its dependencies can be imported."""
     return all(find_spec(part) is not None for part in (name, *_NEEDS.get(name, ())))

@@ -28,7 +28,7 @@ _PROCESS_GROUPS = hasattr(os, "killpg")
 
 
 class Process:
-    """A process of a Python that answers by a file's `answer(request, held, *words)`."""
+    """A process of a Python that answers requests by `answer(request, held, *words)` of a file."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Process:
 
     @property
     def ended(self) -> bool:
-        """Whether it will answer no more."""
+        """Whether it answers no more."""
         return self._process.poll() is not None
 
     def ask(self, **request: object) -> dict[str, Any]:
@@ -60,14 +60,14 @@ class Process:
         return self.reply()
 
     def send(self, **request: object) -> None:
-        """Ask, and go on: several processes may work at the same time."""
+        """Send a request without waiting, so that several processes can work in parallel."""
         assert self._process.stdin is not None
         # Where the process has ended, there is no reply either.
         with suppress(OSError):
             print(json.dumps(request), file=self._process.stdin, flush=True)
 
     def reply(self) -> dict[str, Any]:
-        """What it says to what was sent."""
+        """The reply to the sent request."""
         assert self._process.stdout is not None
         limit = Timer(TIMEOUT, self._process.kill)
         limit.start()
@@ -82,7 +82,7 @@ class Process:
         return {"failed": f"its process has ended ({self._process.returncode})"}
 
     def close(self) -> None:
-        """End the process, whatever it is doing, and those that it started, as OpenVINO does."""
+        """Kill the process, and any that it started, as OpenVINO does."""
         if _PROCESS_GROUPS:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -108,7 +108,7 @@ def _seconds(way: Callable[[], object], calls: int, before: int = 0, **others: o
 
 
 def main(file: str, *words: str) -> None:
-    """Answer until stdin ends."""
+    """Answer requests until stdin ends."""
     # What anything prints must not stand among the replies.
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

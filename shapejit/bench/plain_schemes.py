@@ -20,14 +20,14 @@ FLOAT4 = np.concatenate([_MAGNITUDES, -_MAGNITUDES])
 
 
 def codes_of(packed: NDArray[Any], rows: int, columns: int, look: str = "lsb") -> NDArray[np.uint8]:
-    """4-bit codes, in the order that a packing format gives them."""
+    """4-bit codes, in the order of a packing format."""
     raw = packed.view(np.uint8).reshape(-1)
     codes = NIBBLE_VIEWS[look](unpacked_by_numpy(raw, 4, 2 * raw.size), rows, columns)
     return codes.reshape(rows, columns)
 
 
 def scaled(values: NDArray[Any], scales: NDArray[Any], zeros: Any = None) -> Numbers:
-    """Values less their zero points, times their scales: a row has several of these."""
+    """(values - zero points) * scales; a row has several scales."""
     groups = values.astype(np.float32).reshape(*scales.shape, -1)
     if zeros is not None:
         groups -= np.asarray(zeros, np.float32)[..., None]

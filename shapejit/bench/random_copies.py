@@ -28,7 +28,7 @@ Cut = tuple[float, float, int]  # start and end as parts of the dim, and the ste
 class RandomCopy(Copy):
     """A copy of `axes` of a slice: `cuts` has a start, an end and a step for every dim.
 
-    Where a step is negative, the slice runs from the end to the start.
+    If a step is negative, the slice runs from end to start.
     """
 
     cuts: tuple[Cut, ...] = ()
@@ -88,7 +88,7 @@ def permutations(seed: int = 0) -> tuple[Copy, ...]:
 
 
 def _order(rng: np.random.Generator, rank: int) -> Ints:
-    """A permutation that changes the order."""
+    """A permutation other than the identity."""
     axes = tuple(int(axis) for axis in rng.permutation(rank))
     return axes[::-1] if axes == tuple(sorted(axes)) else axes
 
@@ -112,7 +112,7 @@ def _case(rng: np.random.Generator, number: int) -> RandomCopy:
 
 
 def _shape(rng: np.random.Generator, count: int) -> Ints:
-    """Dims of every order of magnitude, about `count` elements together."""
+    """Dims of all orders of magnitude with about `count` elements."""
     while True:
         rank = int(rng.integers(2, 7))
         dims = np.exp(rng.uniform(np.log(2), np.log(_LARGEST + 1), rank)).astype(int).tolist()

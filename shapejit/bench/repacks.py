@@ -31,7 +31,7 @@ def _awq(x: Nibbles, rows: int, columns: int) -> Nibbles:
 
 
 def _halves(x: Nibbles, rows: int, columns: int) -> Nibbles:
-    """Blocks of 32 behind their scales: the low nibbles are the first half."""
+    """Blocks of 32 after their scales: the low nibbles are the first half."""
     blocks = x.reshape(rows, columns // 32, -1)
     codes = blocks[..., blocks.shape[-1] - 32 :]
     return codes.reshape(rows, columns // 32, 16, 2).transpose(0, 1, 3, 2)
@@ -52,13 +52,13 @@ NIBBLE_VIEWS: dict[str, Callable[[Nibbles, int, int], Nibbles]] = {
 
 @dataclass(frozen=True)
 class Repack(Copy):
-    """Codes of `shape` (out, in), stored as `source_format`, as `target_format` has them."""
+    """Codes of `shape` (out, in), converted from `source_format` to `target_format`."""
 
     source_format: str = "lsb"
     target_format: str = "lsb"
 
     def scaled(self, factor: float) -> Any:
-        """About `factor` times the bytes, in dims that all formats can hold."""
+        """The case with about `factor` times the bytes, in dims that all formats can hold."""
         made = super().scaled(factor)
         return replace(made, shape=tuple(-(-size // _EVEN) * _EVEN for size in made.shape))
 
@@ -68,7 +68,7 @@ class Repack(Copy):
         return self.source_nbytes
 
     def ways(self, sj: Any) -> Ways:
-        """Ours, and NumPy's: a byte per code, put in order, packed again."""
+        """Ours, and NumPy's: unpack to bytes, permute, pack."""
         source, target = self.source_format, self.target_format
         base: Any = pattern(self.source_nbytes)
         if source != "lsb":
@@ -108,7 +108,7 @@ _PAIRS = (
 
 
 def cases() -> tuple[Repack, ...]:
-    """All of the group."""
+    """All cases of the group."""
     return tuple(
         Repack(GROUP, f"{source}-to-{target}", "uint4", (4096, 14336),
                source_format=source, target_format=target)

@@ -76,12 +76,12 @@ class Weight(Case):
         return int(prod(self.shape) * (self.bits[self.name] + 16)) // 16
 
     def scaled(self, factor: float) -> Case:
-        """About `factor` times the rows, or columns as well where few rows are left."""
+        """The case with about `factor` times the rows; also fewer columns if few rows are left."""
         rows = max(_ROW_MULTIPLE, round(self.shape[0] * factor / _ROW_MULTIPLE) * _ROW_MULTIPLE)
         return replace(self, shape=(rows, self.shape[1] if rows > _ROW_MULTIPLE else 512))
 
     def numbers(self) -> NDArray[np.float32]:
-        """The numbers of the weight: rows that repeat."""
+        """The numbers of the weight, whose rows repeat."""
         x = np.sin(np.arange(32 * self.shape[1], dtype=np.float32)).reshape(32, -1)
         return np.tile(x, (self.shape[0] // 32, 1))
 
@@ -92,7 +92,7 @@ class DecodedWeight(Weight):
     bits = DECODED_BITS
 
     def ways(self, sj: Any) -> Ways:
-        """Ours, and NumPy's as one writes it by hand, or as the package has it."""
+        """Ours, and plain NumPy's, or that of the scheme's package."""
         scheme, (rows, columns) = sj.schemes[self.name], self.shape
         if self.name.endswith("_k"):  # which is only decoded, from blocks of 256 elements
             raw = pattern(int(rows * columns * self.bits[self.name]) // 8) & np.uint8(0x3B)
@@ -112,17 +112,17 @@ class DecodedWeight(Weight):
 
 
 class Encoded(Weight):
-    """A weight in bfloat16, encoded."""
+    """A bfloat16 weight, encoded."""
 
     bits = ENCODED_BITS
 
     def ways(self, sj: Any) -> Ways:
-        """Ours, with kernels and without."""
+        """Ours, with and without kernels."""
         ours = partial(sj.schemes[self.name].encode, self.numbers().astype("bfloat16"))
         return {OURS: ours, WITHOUT: partial(_without_kernels, sj, ours)}
 
     def result(self, sj: Any, made: Any) -> Any:
-        """The parts in the order of their names."""
+        """The parts, sorted by name."""
         return made and [made[name] for name in sorted(made)]
 
 
@@ -132,10 +132,10 @@ def _without_kernels(sj: Any, call: Callable[[], Any]) -> Any:
 
 
 def cases() -> tuple[DecodedWeight, ...]:
-    """All that are decoded: one case per scheme."""
+    """One case per scheme that is decoded."""
     return tuple(DecodedWeight(GROUP, name) for name in DECODED_BITS)
 
 
 def encodings() -> tuple[Encoded, ...]:
-    """All that are encoded: one case per scheme."""
+    """One case per scheme that is encoded."""
     return tuple(Encoded(ENCODING, name) for name in ENCODED_BITS)

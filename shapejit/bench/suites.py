@@ -25,10 +25,10 @@ from .memcpy import memcpy_of
 
 
 class Suite(NamedTuple):
-    """A group of cases: how many `--quick` takes, whether it runs unasked.
+    """A group of cases: how many `--quick` takes, whether it runs by default.
 
-    The cases of a `seeded` one are made from a number. The history has the cases whose names are
-    `recorded`, as time over that of `baseline`; its `version` is raised when they change.
+    The cases of a `seeded` suite are made from a number. The history has the cases whose names are
+    `recorded`, as time relative to that of `baseline`; its `version` is raised when they change.
     """
 
     cases: Callable[..., Sequence[Case]]
@@ -150,7 +150,7 @@ BUSY = "busy"  # measured while processes are `batches.spinning`
 
 
 def select(names: Sequence[str] = (), quick: bool = False, seed: int = 0) -> tuple[Case, ...]:
-    """The cases of the named suites, of the default ones for none; few and small ones if `quick`.
+    """The cases of the named suites, or of the default ones; a few small ones if `quick`.
 
     >>> [len(select((name,))) for name in ("ttc", "tiny-dims")], len(select(("ttc",), quick=True))
     ([57, 1], 6)
@@ -179,7 +179,7 @@ def _at_most(nbytes: int, case: Case) -> Case:
 
 
 def evenly(cases: Sequence[Case], count: int) -> Sequence[Case]:
-    """So many of them, the first, the last, and as far apart as that goes."""
+    """`count` of the items, the first and the last included, evenly spaced."""
     if len(cases) <= count:
         return cases
     step = (len(cases) - 1) / max(1, count - 1)
@@ -187,7 +187,7 @@ def evenly(cases: Sequence[Case], count: int) -> Sequence[Case]:
 
 
 def all_ways(case: Case, sj: Any, least: int = MIB // 16) -> dict[str, Callable[[], Any]]:
-    """The ways of a case, with a memcpy of as many bytes where it moves at least so many."""
+    """The ways of a case, with a memcpy of equal traffic if it moves at least so many bytes."""
     ways = case.ways(sj)
     assert next(iter(ways)) == OURS
     return {**ways, "memcpy": memcpy_of(case.moved)} if case.moved >= max(least, 1) else ways

@@ -38,7 +38,7 @@ def _kinds(sj: Any, nbytes: int) -> Ways:
 
 
 def cases() -> tuple[Case, ...]:
-    """Work of all kinds and sizes, most of it that of other suites."""
+    """Work of all kinds and sizes, mostly cases of other suites."""
     others = {
         "cast-8M/bfloat16-float32": Cast(
             "", "", "bfloat16", (2048, 4096), (0, 1), target="float32"

@@ -58,6 +58,6 @@ def float32() -> tuple[Copy, ...]:
 
 
 def dtypes() -> tuple[Copy, ...]:
-    """Every fifth or so in other widths, as many bytes in each."""
+    """About every fifth case in other widths, with equal bytes."""
     cases = [case(number, "ttc-dtypes", dtype) for dtype in _DTYPES for number in SUBSET]
     return tuple(made.scaled(_SUBSET_BYTES / made.source_nbytes) for made in cases)

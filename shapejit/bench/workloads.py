@@ -20,7 +20,7 @@ _MAX_SOURCE_BYTES = 256 * MIB  # source, output, proof and a peer's own two fit 
 
 
 class Workload(NamedTuple):
-    """A permutation as it occurs: of which shapes, and in which dtypes."""
+    """A permutation from practice, with its shapes and dtypes."""
 
     name: str
     axes: Ints

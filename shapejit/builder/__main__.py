@@ -26,7 +26,7 @@ LEFT = 30.0  # seconds to finish in after the parent has ended
 
 
 def main() -> None:
-    """Serve requests until there are no more."""
+    """Serve requests until the pipe is closed."""
     for kind in (signal.SIGINT, signal.SIGTERM):
         with suppress(ValueError):
             signal.signal(kind, signal.SIG_IGN if kind == signal.SIGINT else signal.SIG_DFL)

@@ -15,7 +15,7 @@ from ..runtime import processor
 
 
 def main(folder: str, *levels: str) -> None:
-    """Build for all levels, each in a process of its own."""
+    """Build for all levels, each in its own process."""
     code = "import sys; from shapejit.builder import bundle; bundle.build(*sys.argv[1:])"
     started = []
     for level in levels:

@@ -201,7 +201,7 @@ def _written(name: Code, symbol: str) -> Any:
 
 
 def _alone(module: Any, symbol: str) -> Any:
-    """A module with all but `symbol` made internal, and what that does not use dropped."""
+    """A module in which all but `symbol` is internal, and unused code is dropped."""
     for one in (*module.functions, *module.global_variables):
         if not one.is_declaration and one.name != symbol:
             one.linkage = "internal"
@@ -217,9 +217,9 @@ def _alone(module: Any, symbol: str) -> Any:
 
 
 def kept(name: Name) -> bytes | None:
-    """Build what is not on disk; None: it is there now. The code, where there is no folder.
+    """Build a kernel that is not on disk; return None, or the code if there is no folder.
 
-    Of several processes that want one kernel, one builds it.
+    If several processes request one kernel, one of them builds it.
     """
     label = object_files.symbol(name)
     with object_files.claimed(label):

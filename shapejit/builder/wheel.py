@@ -22,13 +22,13 @@ class BundleHook(BuildHookInterface):  # type: ignore[misc]  # mypy takes hatchl
     """Adds `shapejit/objects/`."""
 
     def dependencies(self) -> list[str]:
-        """What the builder needs, in the environment that wheels are built in."""
+        """The builder's requirements, for the environment that wheels are built in."""
         return (
             list(self.metadata.core.dependencies) if os.environ.get(BUNDLE_VARIABLE) == "1" else []
         )
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Build the objects, and name the wheel for what they run on."""
+        """Build the objects, and tag the wheel with the platform that they run on."""
         if os.environ.get(BUNDLE_VARIABLE) != "1" or version == "editable":
             return
         self.folder = tempfile.TemporaryDirectory(prefix="shapejit-objects-")

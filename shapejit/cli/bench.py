@@ -179,7 +179,7 @@ def _plain(way: str) -> bool:
 
 
 def _ratio_text(way: str, ours: float) -> str:
-    """Our time over memcpy's, or another library's time over ours."""
+    """Our time / memcpy's time, or another library's time / ours."""
     return ratio(ours if _plain(way) else 1 / ours)
 
 

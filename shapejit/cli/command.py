@@ -19,7 +19,7 @@ class ArgumentError(Exception):
 class Command(NamedTuple):
     """One row of the table of commands.
 
-    Its module has the same name, and is imported when the command is called. There `run` returns
+    Its module has the same name, and is imported when the command is called; `run` there returns
     the exit code, and `options` adds options and arguments to a parser. `text` is the one-line
     help; with `rules` a command also takes `--spec` and its flags.
     """
@@ -81,7 +81,7 @@ def count(text: str) -> int:
 
 
 def number(accepted: Callable[[float], bool], range_text: str) -> Callable[[str], float]:
-    """A parser of a float for which `accepted` is true; `range_text` describes those in errors."""
+    """A parser of floats for which `accepted` is true; errors describe them by `range_text`."""
 
     def read(text: str) -> float:
         try:

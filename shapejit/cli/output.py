@@ -20,10 +20,10 @@ def print_json(value: object) -> None:
 
 
 def print_table(columns: Columns, rows: Iterable[Any], as_json: bool = False) -> None:
-    """Print one line per row under the names of the columns; numbers are aligned to the right.
+    """Print a row per line under the names of the columns, numbers aligned right.
 
-    A column is a function of the row, or a format string whose argument 0 is the row; None is
-    printed as `-`, and a column without other values is left out. As JSON, rows are printed whole.
+    A column is a function of the row, or a format string whose argument 0 is the row. None is
+    printed as `-`; a column with no other values is left out. As JSON, whole rows are printed.
     """
     given = list(rows)
     if as_json:
@@ -47,7 +47,7 @@ def print_text(text: str) -> None:
 
 
 def shape(sizes: Iterable[int | str]) -> str:
-    """A shape without blanks.
+    """A shape without spaces.
 
     >>> shape((2, 3))
     '[2,3]'
@@ -56,7 +56,7 @@ def shape(sizes: Iterable[int | str]) -> str:
 
 
 def times(count: int) -> str:
-    """A suffix for something that occurs `count` times; empty for once.
+    """The suffix ` x count`; empty for 1.
 
     >>> "layers.#.weight" + times(61)
     'layers.#.weight x 61'

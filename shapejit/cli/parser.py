@@ -85,7 +85,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace | None:
 
 
 def _parser(words: Sequence[str]) -> _Parser:
-    """The parser of all commands; those that are not among the words have no options."""
+    """The parser of all commands; only those among the words get their options."""
     common_options, spec_options = _global_options()
     parser = _Parser(
         prog="shapejit",
@@ -124,7 +124,7 @@ def _added(
 
 
 def _global_options() -> tuple[_Parser, _Parser]:
-    """The options that may also stand before the command: common ones, and those of `--spec`."""
+    """Options that may also precede the command: common ones, and those of `--spec`."""
     common_options, spec_options = (
         _Parser(add_help=False, argument_default=argparse.SUPPRESS) for _ in range(2)
     )

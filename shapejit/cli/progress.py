@@ -26,10 +26,10 @@ def bar(args: Namespace, **options: Any) -> Any:
 
 
 class ByteCounter:
-    """Tells of the bytes that are written, of `total`.
+    """Shows the number of bytes written, of `total`.
 
     On a terminal it is a bar, which appears with the first byte, so that earlier errors stand
-    alone; elsewhere it is a line a minute.
+    alone; elsewhere it prints a line per minute.
     """
 
     def __init__(self, args: Namespace) -> None:
@@ -38,7 +38,7 @@ class ByteCounter:
         self._next = time.monotonic() + _MINUTE
 
     def add(self, count: int) -> None:
-        """Tell of more bytes; a `files.writing.Written` also names the tensor."""
+        """Count more bytes; a `files.writing.Written` also names the tensor."""
         self.done += count
         tensor = shortened(escaped(getattr(count, "tensor", "")), _NAME_WIDTH)
         if sys.stderr.isatty():

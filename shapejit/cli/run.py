@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parsed(argv: Sequence[str] | None) -> Namespace | int:
-    """The arguments, or the exit code if there is nothing to run."""
+    """The arguments, or the exit code if no command is to run."""
     with suppress(AttributeError):
         # Characters that the terminal's encoding lacks are shown escaped.
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a TextIO may lack it
@@ -78,7 +78,7 @@ def _open_streams() -> Iterator[None]:
 
 
 def _discard_stdout() -> None:
-    """Discard what stdout still buffers: nobody reads it."""
+    """Discard what stdout still buffers after its reader has gone."""
     try:
         sys.stdout.flush()
     except OSError:

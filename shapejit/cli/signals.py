@@ -24,9 +24,9 @@ def _exception(number: int) -> BaseException:
 
 @contextmanager
 def raised() -> Iterator[None]:
-    """Within this context the signals raise; after the first one all are ignored.
+    """A context in which the signals raise; after the first one all are ignored.
 
-    Signals that are ignored already stay so; in a thread other than the main one nothing changes.
+    Ignored signals stay ignored; in threads other than the main one nothing changes.
     """
     before: dict[signal.Signals, Any] = {}
 

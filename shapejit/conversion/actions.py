@@ -113,9 +113,9 @@ def stack(r: Rule, tensors: Tensors) -> None:
 
 
 def _together(tensors: Tensors, names: Sequence[str], whole: str, axis: int, new: bool) -> Change:
-    """Some tensors joined along a dim, which may be a `new` one.
+    """Tensors joined along an existing or a `new` dim.
 
-    Raises ReshapeError if shapes differ elsewhere, or dtypes do.
+    Raises ReshapeError if dtypes, or shapes along other dims, differ.
     """
     parts = [tensors.changes[name] for name in names]
     for other in parts[1:]:
@@ -203,7 +203,7 @@ class Joined(Planned):
 
     @property
     def one_by_one(self) -> bool:
-        """Whether its bytes are those of its parts, one after the other, and no part is small."""
+        """Whether its bytes are those of its parts in sequence, and no part is small."""
         whole = all(part.size * part.dtype.bits % 8 == 0 for part in self.parts)
         return not self.axis and whole and self.nbytes >= len(self.parts) * PIECE_BYTES // 8
 
@@ -215,7 +215,7 @@ class Joined(Planned):
         return super().peak_bytes
 
     def pieces(self) -> Iterator[Bytes]:
-        """The packed elements; a part that is longer than a piece is never in memory as a whole."""
+        """The packed elements; parts longer than a piece are never in memory as a whole."""
         if not self.one_by_one:
             return super().pieces()
         return chain.from_iterable(part.pieces() for part in self.parts)

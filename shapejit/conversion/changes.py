@@ -51,15 +51,15 @@ class Change(Planned):
     def stages(self) -> tuple[Layout, ...]:
         """Layouts that are applied one after the other.
 
-        The first to the source's bytes, each other one to a row-major copy of the stage
-        before. The last is written in row-major order; a reshape at the end never copies,
-        since it does not change that order. Then the elements are cast to each of `casts`.
+        The first applies to the source's bytes, each other one to a row-major copy of the previous
+        stage; the last is written in row-major order. A final reshape never copies, since it does
+        not change that order. Then the elements are cast to each of `casts`.
         """
         return _routed(self.ops, self.source.layout, self.source.dtype)
 
     @property
     def casts(self) -> tuple[tuple[DType, bool], ...]:
-        """The dtypes to which the elements are cast, one after the other, and whether to saturate.
+        """The dtypes to which the elements are cast in sequence, each with its `saturate`.
 
         Casts come after all reordering: the two commute.
         """
@@ -72,12 +72,12 @@ class Change(Planned):
 
     @property
     def same(self) -> bool:
-        """Whether it is a tensor of the source, unchanged, under its name there."""
+        """Whether it is an unchanged tensor of the source, with its name there."""
         return self.stored is not None and self.stored.name == self.name
 
     @property
     def moves(self) -> bool:
-        """Whether elements or their order change; otherwise at most the header does."""
+        """Whether elements or their order change, not just the entry in the header."""
         stages = self.stages
         plain = isinstance(self.source, Stored) and len(stages) == 1 and stages[0].contiguous
         return bool(self.casts) or not plain
@@ -92,12 +92,12 @@ class Change(Planned):
         return found
 
     def then(self, apply: Callable[[Tensor], Tensor]) -> Change:
-        """The tensor with one more step."""
+        """The tensor after one more step."""
         ops, kind, shape = _traced(apply, self.shape, self.dtype)
         return replace(self, ops=self.ops + ops, dtype=kind, shape=shape)
 
     def cut(self, begin: int, end: int, axis: int = 0) -> Change:
-        """The tensor cut to some indices of a dim."""
+        """The tensor restricted to some indices of a dim."""
         return self.then(_cut(begin, end, axis))
 
     def rows(self, begin: int, end: int) -> Tensor:
@@ -144,7 +144,7 @@ def to_write(changes: Iterable[Change]) -> list[New]:
 
 
 def check_written(changes: Iterable[Change], found: Checkpoint, path: str) -> None:
-    """Compute all bytes again; raise FileFormatError if a file has other ones.
+    """Compute all bytes again; raise FileFormatError if those in a file differ.
 
     `path` is the destination's name in errors.
     """

@@ -47,11 +47,11 @@ class Difference:
 
 
 class Weights(Mapping[str, Planned | Found]):
-    """The tensors of a checkpoint by name, quantised ones as one group under the weight's name.
+    """The tensors of a checkpoint by name; a quantised weight is one group under its own name.
 
-    `tensors` and `config` are as in `schemes.detect`, `warnings` are its warnings. Tensors of no
-    scheme stay single, and are taken from `tensors` on each access. `groups` are the quantised
-    weights by name, `scales` those of a quantised KV cache.
+    `tensors` and `config` are as in `schemes.detect`, `warnings` are its warnings. Other tensors
+    stay single, and are taken from `tensors` on each access. `groups` are the quantised weights by
+    name, `scales` those of a quantised KV cache.
 
     >>> import numpy as np, shapejit as sj
     >>> codes = np.zeros((4, 8), np.float32)
@@ -91,7 +91,7 @@ class Weights(Mapping[str, Planned | Found]):
         return len(self._names)
 
     def held(self, names: Iterable[str]) -> dict[str, Held]:
-        """Some tensors of no group; those of files and conversions are not loaded."""
+        """Tensors that belong to no group; those of files and conversions are not loaded."""
         plain = ((name, _planned(name, self._tensors[name])) for name in names)
         return {name: Held(x.dtype, x.size) for name, x in plain}
 
@@ -173,9 +173,9 @@ def differences(
 
 
 def _unaccounted(a: Weights, b: Weights) -> dict[str, str]:
-    """Tensors of both sides that belong to quantised weights which one side stores differently.
+    """Tensors of both sides that belong to quantised weights stored differently on one side.
 
-    Their bits may be equal, but have no meaning without these weights, or their config.
+    Their bits may be equal, but mean nothing without these weights or their config.
     """
     made = dict[str, str]()
     alike = {n for n in a.groups if n in b.groups and _stored_alike(a.groups[n], b.groups[n])}
@@ -228,7 +228,7 @@ def _stored_alike(p: Found, q: Found) -> bool:
 def _unlike(
     name: str, sides: Sequence[Planned | Found], shapes: Sequence[Any] = (None, None)
 ) -> Difference:
-    """Two weights, with their shapes if these differ when decoded, that cannot be compared."""
+    """The difference of two weights that cannot be compared, with their decoded shapes."""
     texts = []
     for x, decoded in zip(sides, shapes, strict=True):
         kind, shape = (x.scheme, decoded) if isinstance(x, Found) else (x.dtype.name, x.shape)
@@ -277,7 +277,7 @@ def _numbers(wide: str, *tensors: Tensor) -> Iterator[Any]:
 def _at(
     name: str, found: tuple[tuple[int, ...], Tensor, Tensor] | None, how: str = ""
 ) -> Difference | None:
-    """Two elements that differ as text, with their bits if the numbers look the same."""
+    """Two differing elements as text, with their bits if the numbers look the same."""
     if found is None:
         return None
     index, *values = found

@@ -22,7 +22,7 @@ from .weights import Decoded, PlannedParts, converted
 
 
 def to(r: Rule, tensors: Tensors) -> None:
-    """Decode or convert the weights whose names match; they take the place of their codes."""
+    """Decode or convert the weights whose names match; the results replace the codes."""
     (target,) = r.values
     _refuse_unclear(r, tensors)
     now, used = tensors.unchanged, cache(lambda: uses(tensors))
@@ -66,7 +66,7 @@ def _cast_plain(r: Rule, tensors: Tensors, target: str) -> bool:
 
 
 def _refuse_changed(r: Rule, tensors: Tensors, weight: Found, used: Sequence[Change]) -> None:
-    """Raise FormatError for codes that a rule has permuted or cast: they would stay quantised."""
+    """Raise FormatError for codes that a rule has permuted or cast."""
     for change in used:
         if r.pattern.fullmatch(weight.renamed(change.name)):
             with tensors.named(change.name, r):

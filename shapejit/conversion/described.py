@@ -30,10 +30,9 @@ class Report:
     """The result of a conversion: numbers of tensors, bytes of their data, seconds.
 
     `changed` is the number of tensors that rules apply to, `moved` that of tensors with new data
-    (converted or reordered), not only with new names and shapes. `warnings` are contradictions and
-    unclear tensors of the weights that were decoded or converted; `left_out` the weights that a
-    rule for all tensors left as they are, with the reasons. After a dry run `rows` are the planned
-    tensors.
+    (converted or reordered), not only new names and shapes. `warnings` are contradictions and
+    unclear tensors of weights that were decoded or converted; `left_out` the weights that a rule
+    for all tensors skipped, with the reasons. After a dry run `rows` are the planned tensors.
     """
 
     tensors: int

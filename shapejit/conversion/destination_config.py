@@ -61,17 +61,18 @@ def rewritten(tensors: Tensors) -> dict[str, Any]:
 
 
 def facts_after(content: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:
-    """The facts about the weights of a destination with this config, as `detect` takes them."""
+    """The facts about the weights in a destination with this config, as `detect` takes them."""
     config, is_folder = tensors.config, tensors.checkpoint.format == "sharded"
     gone = {*config.content, *(QUANTIZER_CONFIG_FILES if tensors.became and is_folder else ())}
     return {**{key: fact for key, fact in config.facts.items() if key not in gone}, **content}
 
 
 def metadata_after(metadata: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:
-    """A file's metadata, without facts about weights that are stored differently now.
+    """A file's metadata without facts about weights that are stored differently now.
 
-    ComfyUI's have the names of layers: those that stay quantised, as rules have renamed them. Names
-    of no tensors stay until weights are stored differently: they may lack a prefix.
+    ComfyUI's metadata list layers by name: quantised ones stay, with the names that rules give
+    them. Names that match no tensor stay until weights are stored differently: they may lack a
+    prefix.
     """
     layers, now = comfy_layers(metadata), dict[str, Any]()
     used = uses(tensors) if layers else {}
@@ -89,7 +90,7 @@ def metadata_after(metadata: Mapping[str, Any], tensors: Tensors) -> dict[str, A
 
 
 def described_by_config(facts: Mapping[str, Any], tensors: Tensors) -> list[str]:
-    """The schemes of a destination's weights that only the config next to it describes."""
+    """The schemes of a destination that only the config next to it identifies."""
     if not declared({key: fact for key, fact in facts.items() if key != COMFY}).tells:
         return []
     made = {part.whole.scheme for part in encoded(tensors)}
@@ -97,7 +98,7 @@ def described_by_config(facts: Mapping[str, Any], tensors: Tensors) -> list[str]
 
 
 def undescribed(path: str, tensors: Tensors) -> Iterator[str]:
-    """A warning of quantised weights in a folder that has no config to describe them."""
+    """A warning about quantised weights in a folder without a config that describes them."""
     schemes = sorted({part.whole.scheme for part in encoded(tensors)})
     if schemes and not tensors.config.text:
         yield (
@@ -124,7 +125,7 @@ def _settings(scheme: str, parts: Iterable[PartOf]) -> dict[str, Any]:
 
 
 def _most(changes: Iterable[Change]) -> str | None:
-    """The dtype of most bytes of plain floats."""
+    """The dtype that takes most bytes among plain floats."""
     nbytes = Counter[str]()
     for change in changes:
         if change.dtype.name in _PLAIN:

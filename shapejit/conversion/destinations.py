@@ -65,9 +65,9 @@ class LocalFolder:
     def taken(self, alone: bool, keep: bool, needed: int) -> Iterator[None]:
         """A context for writing: begin, or continue with `keep` if files of the same plan exist.
 
-        Other processes may write, too, unless this one is `alone`. Raises FileFormatError if that
-        is impossible, or the folder cannot be replaced. `needed` bytes must be free. Without a call
-        of `publish` the old folder stays, and what was written is removed unless `keep` is set.
+        Other processes may write as well, unless this one is `alone`. Raises FileFormatError if
+        that is impossible, or the folder cannot be replaced. `needed` bytes must be free. Without a
+        call of `publish` the old folder stays, and written files are removed unless `keep` is set.
         """
         name, work, target = self.path, self.folder, self._target
         own = os.path.join(self._parent, self._begins)
@@ -215,14 +215,14 @@ def _link(found: str, path: str) -> None:
 
 
 def _held(folder: str) -> int:
-    """The bytes of the files in a folder, if it exists: they are removed, or counted as needed."""
+    """The bytes of the files in a folder, if it exists: they are deleted, or count as needed."""
     with suppress(OSError):
         return sum(system.disk_size(e.stat(follow_symlinks=False)) for e in os.scandir(folder))
     return 0
 
 
 def _is_there(target: str, name: str) -> bool:
-    """Whether a non-empty folder has to be replaced."""
+    """Whether a non-empty folder is to be replaced."""
     if not os.path.lexists(target):
         return False
     if not os.path.isdir(target):
@@ -231,7 +231,7 @@ def _is_there(target: str, name: str) -> bool:
 
 
 def _made(work: str, name: str, alone: bool) -> ExitStack:
-    """The context of the lock of a folder, which is created if necessary."""
+    """A context with the lock of a folder, which is created if necessary."""
     while True:
         with suppress(FileExistsError):
             os.mkdir(work)
@@ -311,7 +311,7 @@ class RemoteFolder:
                         self._remove({name})
 
     def tidy(self) -> None:
-        """Nothing: other files may belong to anyone."""
+        """Do nothing: other files may belong to anyone."""
 
     def publish(self) -> None:
         """All files are in place: remove those that the folder no longer has."""

@@ -45,7 +45,7 @@ class Shard:
         return sum(change.nbytes for change in self.changes)
 
     def is_written(self, folder: str) -> bool:
-        """Whether a folder contains it: a file of this name, size and header."""
+        """Whether a folder contains it, with this name, size and header."""
         system, header = file_system(folder), self.file.head
         with suppress(OSError, FileFormatError):
             found = system.open(system.inside(folder, self.name, None))
@@ -78,7 +78,7 @@ class Folder:
         return sha256(self.plan.encode()).hexdigest()[:16]
 
     def begun_otherwise(self, other: str, alone: bool, where: str) -> FileFormatError:
-        """The error if an interrupted conversion, or a part, at `where` had another plan."""
+        """The error for an interrupted conversion, or a part, at `where` with another plan."""
         reason = f"the interrupted conversion had another {self._differs_in(other)}"
         hint = "it cannot be resumed (without --resume it is removed)"
         if not alone:
@@ -106,7 +106,7 @@ class Folder:
 def planned_folder(
     tensors: Tensors, source: str, path: str, config: Mapping[str, Any], max_shard: int
 ) -> Folder:
-    """The planned folder `path`, made of the folder `source`, which may be the same.
+    """The planned folder `path`, made from the folder `source`, which may be the same.
 
     `config` is the content of the config after the rules. Raises FileFormatError for tensors that
     files cannot hold.
@@ -143,7 +143,7 @@ def _hash(fact: object) -> str:
 
 
 def shards_of(folder: str, index: str) -> set[str]:
-    """The files of a checkpoint in a folder: the index, and the files with tensors."""
+    """The files of a checkpoint in a folder: the index, and files with tensors."""
     made = {index, index.removesuffix(SUFFIX) + ".safetensors"}
     with suppress(FileFormatError, OSError):
         made |= set(shards_named(file_system(folder).join(folder, index)))

@@ -59,10 +59,9 @@ def plan(
 def folder_of(tensors: Tensors, path: Path, settings: Settings) -> Folder | None:
     """What is written to a folder `path`; None if a file is written.
 
-    A folder becomes a file if `path` has the suffix of one. Raises FormatError for what a
-    destination at `path` could not tell any more: parts of quantised weights which rules have taken
-    apart, blocks of GGUF in a file that names no types, and codes whose sizes only a node of ONNX
-    states.
+    A folder becomes a file if `path` has the suffix of one. Raises FormatError if a destination at
+    `path` could not describe its weights: parts of quantised weights that rules have separated,
+    blocks of GGUF in a format without GGUF types, and codes whose sizes only an ONNX node states.
     """
     name, source = file_name(path), tensors.checkpoint
     system = file_system(name)
@@ -79,7 +78,7 @@ def folder_of(tensors: Tensors, path: Path, settings: Settings) -> Folder | None
 
 
 def _report(tensors: Tensors, path: Path, folder: Folder | None, settings: Settings) -> Report:
-    """The Report of all that will be written, or of a part of a folder."""
+    """The Report of everything that will be written, or of a part of a folder."""
     changes = [*tensors.changes.values()]
     total = sum(change.nbytes for change in changes)
     warnings = [*tensors.warnings, *still_quantised(tensors)]
@@ -121,7 +120,7 @@ class ConversionJob:
         return tensors, folder_of(tensors, self.destination, self.settings)
 
     def write(self, name: str) -> None:
-        """Write the shard of this name, in any process that sees source and destination.
+        """Write the shard of this name, in any process that can access source and destination.
 
         Raises FileFormatError if this process plans the conversion differently.
         """
@@ -135,7 +134,7 @@ class ConversionJob:
 
 @lru_cache(maxsize=1)
 def _wanted(job: ConversionJob) -> Folder:
-    """The planned folder. Raises FileFormatError if its plan has not the hash `wanted`."""
+    """The planned folder. Raises FileFormatError unless its plan has the hash `wanted`."""
     _, made = job.planned()
     if made is None or made.hash != job.wanted:
         reason = (

@@ -22,9 +22,9 @@ SampleKind = tuple[object, ...]
 def prove(changes: Iterable[Change]) -> int:
     """Compute the first rows of a tensor of each kind twice; return the number of kinds.
 
-    Kinds differ in dtypes, schemes, formats and operations. NumPy has to compute the same bits as
-    the kernels; work that NumPy does anyway (long rows), and that of the kernel of small arrays,
-    has no second implementation. Writes nothing. Raises FormatError if bits differ.
+    Kinds differ in dtypes, schemes, formats and operations. NumPy must compute the same bits as the
+    kernels. Work that NumPy does anyway (long rows), and that of the kernel for small arrays, has
+    no second implementation. Writes nothing. Raises FormatError if bits differ.
     """
     samples = dict[SampleKind, list[Change]]()
     for change in _leaves(changes):
@@ -52,7 +52,7 @@ def prove(changes: Iterable[Change]) -> int:
 
 
 def _leaves(changes: Iterable[Planned]) -> Iterator[Change]:
-    """The tensors, and those that they are computed from."""
+    """The tensors, and all that they are computed from."""
     for change in changes:
         assert isinstance(change, Change)
         yield change

@@ -31,7 +31,7 @@ _FUSED = (("q_proj", "k_proj", "v_proj"), *FUSED_GATES)
 
 
 def quantise(r: Rule, tensors: Tensors, target: str) -> bool:
-    """Encode the floats whose names match; return whether there are such names.
+    """Encode the floats whose names match; return whether there are any.
 
     Weights that are not quantised by default are left out, with a reason in `tensors.left_out`,
     unless the rule's regular expression matches nothing else.
@@ -71,7 +71,7 @@ def quantise(r: Rule, tensors: Tensors, target: str) -> bool:
 
 
 def _unfit(name: str, change: Change, scheme: Scheme, plans: dict[Any, PlannedParts]) -> str:
-    """The reason why readers do not accept a tensor in this scheme; "" if they do."""
+    """Why readers would not accept a tensor in this scheme; "" if they would."""
     rank, stacks = len(change.shape), scheme.row.stacks
     if rank < 2:
         return "a vector"
@@ -114,7 +114,7 @@ def _planned(scheme: Scheme, shape: tuple[int, ...]) -> PlannedParts:
 
 
 def _encoded(base: Change, scheme: Scheme, amax: Callable[[], float] | None) -> Whole:
-    """A weight that is encoded; `amax` is the magnitude that its global scale is of."""
+    """A weight that is encoded; `amax` is the magnitude for its global scale."""
 
     def make() -> Mapping[str, Tensor]:
         settings = {} if amax is None else {"amax": amax()}
@@ -125,7 +125,7 @@ def _encoded(base: Change, scheme: Scheme, amax: Callable[[], float] | None) -> 
 
 
 def _shared(chosen: Mapping[str, Change]) -> dict[str, Callable[[], float]]:
-    """The largest magnitude of the weights that inference engines fuse with each."""
+    """The largest magnitude among the weights that inference engines fuse with each."""
     groups = dict[tuple[str, tuple[str, ...]], list[str]]()
     for name in chosen:
         stem, _, module = name.removesuffix(".weight").rpartition(".")
@@ -177,7 +177,7 @@ _LEFT_OUT = {
 
 
 def left_out(name: str) -> str:
-    """The reason why a weight is not quantised by default; "" for others.
+    """Why a weight is not quantised by default; "" if it is.
 
     >>> left_out("model.layers.0.mlp.gate.weight"), left_out("model.layers.0.mlp.gate_proj.weight")
     ('a router', '')
@@ -187,9 +187,9 @@ def left_out(name: str) -> str:
 
 
 def floats(r: Rule, tensors: Tensors) -> Iterator[tuple[str, Change]]:
-    """The tensors that a rule matches, with floats of at least 16 bits, except kept ones.
+    """The tensors that a rule matches, of floats of at least 16 bits, except kept ones.
 
-    Scales, and others that may belong to a quantised weight, are excluded.
+    Scales, and other tensors that may belong to a quantised weight, are excluded.
     """
     parts = {name for weight in tensors.detected for name in weight.named.values()}
     parts |= {name for unclear in tensors.detected.unclear for name in unclear.names}

@@ -25,7 +25,7 @@ from .weights import PartOf
 
 
 def uses(tensors: Tensors) -> dict[str, list[Change]]:
-    """The tensors of the destination that contain each stored one, except as a decoded weight."""
+    """The tensors of the destination that contain each stored tensor, except in decoded form."""
     made = dict[str, list[Change]]()
     for change in tensors.changes.values():
         for leaf in change.leaves:
@@ -35,13 +35,13 @@ def uses(tensors: Tensors) -> dict[str, list[Change]]:
 
 
 def encoded(tensors: Tensors) -> list[PartOf]:
-    """The parts of weights that are stored in a scheme now, as quantised or converted by rules."""
+    """The parts of weights that are stored in a scheme after the rules."""
     found = (leaf for change in tensors.changes.values() for leaf in change.leaves)
     return [leaf for leaf in found if isinstance(leaf, PartOf)]
 
 
 def staying(tensors: Tensors) -> list[Found]:
-    """The weights that stay quantised, moved or not."""
+    """The weights that stay quantised, whether moved or not."""
     used = uses(tensors)
     return [weight for weight in tensors.detected if weight.codes in used]
 
@@ -60,8 +60,8 @@ def still_quantised(tensors: Tensors) -> Iterator[str]:
 def check(tensors: Tensors) -> None:
     """Raise FormatError for tensors that depend on weights that were decoded.
 
-    These are tensors that belong to such a weight, but are none of its parts; and, once no config
-    describes quantised weights, all tensors that look like codes.
+    These are tensors that belong to such a weight without being its parts; and, if no config
+    describes quantised weights any more, all tensors that look like codes.
     """
     if not tensors.became:
         return
@@ -88,7 +88,7 @@ def check(tensors: Tensors) -> None:
 def _is_meant(change: Change, described: bool) -> bool:
     """Whether rules change the elements on purpose: casts, repacked codes, permuted integers.
 
-    If quantised weights are still `described` by a config, permuted integers may be codes.
+    If a config still describes quantised weights (`described`), permuted integers may be codes.
     """
     if change.casts or isinstance(change.source, Repacked):
         return True
@@ -96,11 +96,11 @@ def _is_meant(change: Change, described: bool) -> bool:
 
 
 def check_parts(tensors: Tensors, config: Mapping[str, Any], results: Mapping[str, Any]) -> None:
-    """Raise FormatError for rules that change a part of a quantised weight, not all of it alike.
+    """Raise FormatError for rules that change only some parts of a quantised weight.
 
-    All parts of a weight may be renamed and dropped, and stacked, joined, split and selected by
-    whole experts, if they can be read then: `results` are the tensors of the destination, `config`
-    is its description of them.
+    All parts of a weight may be renamed and dropped; they may be stacked, joined, split and
+    selected by whole experts, if the results can be read: `results` are the tensors of the
+    destination, `config` is its description of them.
     """
     reads = (stored for change in tensors.changes.values() for stored in change.reads)
     if _whole_modules(tensors) or _QUANTIZED.isdisjoint(stored.dtype.name for stored in reads):
@@ -150,10 +150,10 @@ _QUANTIZED = {
 
 
 def _whole_modules(tensors: Tensors) -> bool:
-    """Whether rules rename modules at most, so that every weight keeps its parts.
+    """Whether rules at most rename modules, so that every weight keeps its parts.
 
-    Weights need not be detected for that, which takes a millisecond each: all parts of one begin as
-    its codes do, up to their last dot.
+    That needs no detection, which takes a millisecond per weight: the names of all parts of a
+    weight begin as that of its codes does, up to the last dot.
     """
     now = tensors.unchanged
     coded = (name for name, change in now.items() if change.dtype.name in _QUANTIZED)
@@ -166,9 +166,9 @@ def _whole_modules(tensors: Tensors) -> bool:
 
 
 def _moved(weight: Found, now: Mapping[str, Change], named: bool) -> str:
-    """How the parts of a weight are moved; "" for copies that are renamed as one module at most.
+    """Why the parts of a weight do not fit together; "" if at most their module is renamed.
 
-    `now` are the copies by their names in the source, which a node has `named` if it is True.
+    `now` are the copies by their names in the source; with `named` a node names them.
     """
     needed, old = list(_needed(weight).values()), _module(weight.codes)
     changed = [name for name in needed if name not in now]
@@ -189,14 +189,14 @@ def _module(name: str) -> str:
 
 
 def _needed(weight: Found) -> dict[str, str]:
-    """The names of parts without which the codes mean nothing, or something else, by their keys."""
+    """The names of parts, by key, without which the codes mean nothing or something else."""
     parts = ((weight.group.form.part(key), name) for key, name in weight.named.items())
     # Scales of inputs may go.
     return {part.key: name for part, name in parts if not part.optional or part.dims != "?"}
 
 
 def _moved_apart(weight: Found, tensors: Tensors, owners: Mapping[tuple[str, str], str]) -> str:
-    """A part of a weight of the destination that has not the experts that its codes have, or "".
+    """A part in the destination whose experts differ from those of its codes, or "".
 
     `owners` are the codes of each part of a weight of the source, by its key and name.
     """
@@ -212,7 +212,7 @@ def _moved_apart(weight: Found, tensors: Tensors, owners: Mapping[tuple[str, str
 def _owner(
     owners: Mapping[tuple[str, str], str], key: str, inner: tuple[int, ...], leaf: Planned
 ) -> str | None:
-    """The codes of the weight whose part a tensor is, if it has dims of an expert like these."""
+    """The codes of the weight that a tensor is a part of, if it has the same dims of experts."""
     if not isinstance(leaf, Stored) or not leaf.layout.contiguous:
         return None
     alike = leaf.shape[len(leaf.shape) - len(inner) :] == inner
@@ -220,9 +220,9 @@ def _owner(
 
 
 def in_runs(x: Planned, size: int, of: Callable[[Planned], object]) -> object:
-    """How a tensor consists of whole runs of `size` elements; None if runs are cut, cast or mixed.
+    """A tensor as whole runs of `size` elements; None if runs are cut, cast or mixed.
 
-    Equal for tensors of runs of different sizes that are moved alike. What leaves are, `of` says.
+    Equal for tensors with runs of different sizes that are moved alike. `of` identifies the leaves.
     """
     if isinstance(x, Joined):
         counts = [prod(part.shape[x.axis :]) for part in x.parts]
@@ -237,7 +237,7 @@ def in_runs(x: Planned, size: int, of: Callable[[Planned], object]) -> object:
 
 
 def _runs(layout: Layout, size: int) -> tuple[object, ...] | None:
-    """Offset, sizes and strides of a layout in units of runs; None unless it consists of those."""
+    """Offset, sizes and strides of a layout in runs; None unless it consists of whole runs."""
     if not size:
         return None
     unit, (*outer, (count, stride)) = size * layout.bits, layout.runs() or [(1, layout.bits)]

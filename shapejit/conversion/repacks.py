@@ -35,7 +35,7 @@ class Repacked(Planned):
 
     @property
     def made_of(self) -> Sequence[Planned]:
-        """The tensor whose codes they are."""
+        """The tensor with the codes."""
         return (self.base,)
 
     @property
@@ -45,7 +45,7 @@ class Repacked(Planned):
 
     @property
     def unit(self) -> int:
-        """All rows are made at once: the codes of one may be anywhere in the other tensor."""
+        """All rows: the codes of one row may be anywhere in the other tensor."""
         return self.count
 
     @property
@@ -62,7 +62,7 @@ class Repacked(Planned):
 
 
 def repacked(r: Rule, tensors: Tensors) -> None:
-    """The codes of each tensor in another format, in an array of its dtype and shape."""
+    """Convert the codes of each tensor to another format, in an array of its dtype and shape."""
     kind, *names = r.values
     given, wanted = map(formats.__getitem__, names)
     for name, _ in tensors.matching(r):

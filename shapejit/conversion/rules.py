@@ -42,8 +42,8 @@ class RuleKind(NamedTuple):
     """A kind of rule.
 
     `form` is its syntax, `text` its line of help. `apply` changes the tensors of a destination;
-    `values` reads its values from what follows the last `=`, and `pattern` the regular expression
-    of names from what is before. Where the form has no `REGEX=`, both read all of the text.
+    `values` parses the text after the last `=`, and `pattern` the regular expression of names
+    before it. If the form has no `REGEX=`, both parse the whole text.
     """
 
     form: str
@@ -53,7 +53,7 @@ class RuleKind(NamedTuple):
     pattern: Callable[[str], str] = str
 
     def read(self, given: str, text: str) -> tuple[str, tuple[Any, ...]]:
-        """The regular expression and the values in a text; errors begin with `given`."""
+        """Parse the regular expression and the values; errors begin with `given`."""
         pattern, found, value = text.rpartition("=")
         if "REGEX=" not in self.form:
             pattern = value = text
@@ -127,7 +127,7 @@ def _target(text: str) -> tuple[str]:
 
 
 def _float(text: str) -> tuple[str, str]:
-    """A float dtype, with a policy before it, or ""."""
+    """A float dtype, optionally with a policy before it, or ""."""
     policy, colon, kind = text.rpartition(":")
     kind = _SHORT.get(kind.lower(), kind)
     if kind not in DECODED_DTYPES or (colon and policy != LLAMA_CPP):
@@ -145,7 +145,7 @@ def _substitution(text: str) -> tuple[str, str]:
 
 
 def _numbered(text: str) -> str:
-    """A part of a name that ends in `.#`, as a regular expression of whole names."""
+    """A name ending in `.#`, as a regular expression of whole names."""
     return rf"{_module(text)}\.([0-9]{{1,9}})((?:\..*)?)"
 
 
@@ -204,10 +204,10 @@ RULES: dict[str, RuleKind] = {
 
 
 def rule(option: str, text: str) -> Rule:
-    """Parse a rule (`option` is a key of `RULES`) as it is written on the command line.
+    """Parse a rule (`option` is a key of `RULES`) as written on the command line.
 
     The text after the last `=` is the value; regular expressions match whole names. Raises
-    ReshapeError, DTypeError or FormatError for text that is no such rule.
+    ReshapeError, DTypeError or FormatError for invalid text.
 
     >>> rule("reshape", r".*\\.weight=12,64,-1").values
     (12, 64, -1)

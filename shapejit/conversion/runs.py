@@ -70,7 +70,7 @@ class Settings:
 def shard_written(shard: Shard, folder: str, progress: Progress) -> AbstractContextManager[None]:
     """A context that writes a shard to a folder (see `files.places.writing`).
 
-    It gets its name at the end, when it is completely on disk, or sent.
+    The file gets its name once it is completely on disk, or sent.
     """
     path = file_system(folder).join(folder, shard.name)
     if os.path.islink(path):  # or the file that it points to would be replaced
@@ -97,7 +97,7 @@ def written_by(
     executor: Any, there: Callable[[str], None],
     folder: str, shards: Sequence[Shard], progress: Progress,
 ) -> None:  # fmt: skip
-    """Have shards written to a folder by an executor.
+    """Write shards to a folder with an executor.
 
     Threads share this process; other executors call `there`, which pickles, with names. The first
     error ends the run after the current shards; errors other than ShapeJitError and OSError become
@@ -140,7 +140,7 @@ def written_by(
 
 
 def _opened(given: Any, stack: ExitStack) -> Executor:
-    """An executor; one that is opened by its name is closed by `stack`."""
+    """An executor; `stack` closes it if it is opened by name."""
     if isinstance(given, str):
         name = _EXECUTOR.fullmatch(given)
         if name is None:
@@ -164,10 +164,10 @@ def _opened(given: Any, stack: ExitStack) -> Executor:
 def write_folder(
     folder: Folder, settings: Settings, progress: Progress, write: WriteShards = write_here
 ) -> int:
-    """Write a folder, or a part of it, or publish what parts have written.
+    """Write a folder, or a part of it, or publish the written parts.
 
-    Returns the bytes of the tensors that were written, without those of shards finished before. If
-    killed at any moment, the destination is the old folder or the new one.
+    Returns the bytes of the tensors that were written, without shards that were finished before. If
+    the process is killed at any moment, the destination is the old folder or the new one.
     """
     where, own, alone = destination(folder), settings.own(folder), settings.part is None
     if not own:  # of a part
@@ -199,7 +199,7 @@ def write_folder(
 
 
 def _copy(found: str, folder: str, name: str) -> None:
-    """Copy a file of the source to a folder that does not have it."""
+    """Copy a file of the source to a folder that lacks it."""
     path = file_system(folder).join(folder, name)
     if not is_url(path):
         os.makedirs(os.path.dirname(path), exist_ok=True)

@@ -28,7 +28,7 @@ _ARCHITECTURE = "general.architecture"  # without which llama.cpp loads no GGUF 
 
 
 def check(path: str, tensors: Tensors) -> None:
-    """Raise FormatError for weights that a file of this format could not describe."""
+    """Raise FormatError for weights that a file of this format cannot describe."""
     row, source = file_formats.writer(path), tensors.checkpoint
     for node in tensors.weight_nodes if row.name != source.format else ():
         if not node.fault and node.codes not in tensors.kept:
@@ -49,7 +49,7 @@ def check(path: str, tensors: Tensors) -> None:
 
 
 def metadata_warnings(path: str, tensors: Tensors) -> Iterator[str]:
-    """Warnings of facts that the file does not contain, but a folder or other metadata would."""
+    """Warnings about facts that a folder or other metadata would contain, but not the file."""
     source = tensors.checkpoint
     metadata = source.metadata if source.format == "gguf" else None
     if file_formats.writer(path).name == "gguf" and _ARCHITECTURE not in (metadata or {}):
@@ -89,7 +89,7 @@ def write(path: Path, tensors: Tensors, progress: Progress, verify: bool) -> Non
 
 
 def results(tensors: Tensors) -> Mapping[str, Planned]:
-    """The tensors of the destination as `schemes.detect` takes them, without writing them."""
+    """The tensors of the destination as `schemes.detect` takes them, before they are written."""
     types = file_types(tensors)
 
     def typed(name: str, change: Change) -> Planned:

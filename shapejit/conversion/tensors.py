@@ -42,7 +42,7 @@ class Tensors:
 
     `config` has the source's facts about weights, `dialect` is the reshape of `--spec`, `saturate`
     that of all casts. `became` are the weights that were decoded or converted, `left_out` those
-    that were left out, with the reasons. `kept` are the tensors of the source that `--keep` accepts
+    that were skipped, with the reasons. `kept` are the tensors of the source that `--keep` accepts
     as they are, `exceptions` the regular expressions of names that rules for all tensors skip.
     """
 
@@ -71,12 +71,12 @@ class Tensors:
 
     @property
     def unchanged(self) -> dict[str, Change]:
-        """The tensors that no rule has changed, except for their names, by those in the source."""
+        """The tensors that no rule has changed except in name, by their names in the source."""
         return {c.stored.name: c for c in self.changes.values() if c.stored is not None}
 
     @property
     def weight_nodes(self) -> list[WeightNode]:
-        """The nodes of the source whose tensors no rule has changed, except for their names."""
+        """The nodes of the source whose tensors no rule has changed except in name."""
         now = self.unchanged
         return [
             node._replace(tensors={key: now[name].name for key, name in node.tensors.items()})
@@ -149,7 +149,7 @@ def each(
     apply: Callable[[Tensor], Tensor],
     names: Iterable[str] | None = None,
 ) -> None:
-    """Add a step to each tensor that a rule matches, or to those with these names."""
+    """Add a step to each tensor that a rule matches, or to the tensors `names`."""
     for name in [name for name, _ in tensors.matching(r)] if names is None else names:
         with tensors.named(name, r):
             tensors.changes[name] = tensors.changes[name].then(apply)

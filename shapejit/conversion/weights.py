@@ -115,7 +115,7 @@ class Whole:
     """A weight stored in `scheme`: `make` computes all parts at once, in `peak_bytes` of memory.
 
     `name` is that of the weight, `origin` its scheme in the source ("": plain floats), and `reads`
-    are its tensors there.
+    are its tensors in the source.
     """
 
     scheme: str
@@ -126,14 +126,14 @@ class Whole:
     make: Callable[[], Mapping[str, Tensor]]
 
     def parts(self) -> Mapping[str, Tensor]:
-        """Its parts, which are cached until those of another weight are computed."""
+        """Its parts, cached until those of another weight are computed."""
         with about(f"weight {quoted(self.name)}"):
             made: Mapping[str, Tensor] = LAST_RESULT.of(self, self.make)
         return made
 
 
 def converted(weight: Found, scheme: str) -> Whole:
-    """A quantised weight with the same codes in another scheme, converted a band at a time."""
+    """A quantised weight with the same codes in another scheme, converted band by band."""
 
     def make() -> Mapping[str, Tensor]:
         return transcode(weight.group, schemes[scheme].row, {}, partial(read, weight), BAND)
@@ -158,7 +158,7 @@ class PlannedParts(NamedTuple):
     def like(
         sample: Mapping[str, Tensor], shape: Callable[[str, Tensor], tuple[int, ...]]
     ) -> PlannedParts:
-        """Parts like those of a sample, of the shapes that a function of key and part returns."""
+        """Parts like those of a sample, with shapes returned by a function of key and part."""
         settings = {"zero_points": "weight_zero_point" in sample, **getattr(sample, "settings", {})}
         settings.pop("K", None)
         return PlannedParts({k: (t.dtype, shape(k, t)) for k, t in sample.items()}, settings)
@@ -200,7 +200,7 @@ class PartOf(Planned):
 
     @property
     def unit(self) -> int:
-        """All rows are made at once."""
+        """All rows, which are made at once."""
         return self.count
 
     @property

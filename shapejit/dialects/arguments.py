@@ -21,7 +21,7 @@ _INT64 = np.dtype(np.int64)
 
 
 def view_or_copy(x: Array, copy: bool | None, out: Array | None) -> Array:
-    """The result of a view operation: the view itself, or a copy if `copy` or `out` ask for one."""
+    """The result of a view operation: the view itself, or a copy if `copy` or `out` require one."""
     return x if copy is None and out is None else reshape(x, x.shape, copy=copy, out=out)
 
 
@@ -38,7 +38,7 @@ def dtype_in(data: Any, asked_by: object) -> DType:
 
 
 def permuted(x: Array, order: Sequence[int], name: str, asked_by: object) -> Array:
-    """The view whose dim i is dim `order[i]`; none may be counted from the back."""
+    """The view whose dim i is dim `order[i]`; negative axes are refused."""
     made: Array = permute_dims(x, permutation(order, x.shape, asked_by, name, negative=False))
     return made
 
@@ -63,7 +63,7 @@ def ints(
 
 
 def ints_in(values: Any, name: str, asked_by: object, types: Types = ()) -> Any:
-    """What holds ints; an ndarray or a Tensor as an ndarray of one of the dtypes.
+    """A container of ints; an ndarray or a Tensor as an ndarray of one of the dtypes.
 
     >>> ints_in([0, -1], "axes", "doctest")
     [0, -1]
@@ -93,7 +93,7 @@ def special_zero_request(shape: Any, special_zero: bool, name: str, cancel: bool
 
 
 def check_alike(kinds: Sequence[DType], asked_by: object) -> None:
-    """Refuse inputs of different dtypes: specifications promote none.
+    """Refuse inputs of different dtypes: no specification promotes them.
 
     >>> from shapejit import dtype
     >>> check_alike([dtype("int8"), dtype("int8")], "doctest")

@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 
 class FloatFormat(NamedTuple):
-    """How a float is written: a sign, `exponent` and `mantissa` bits, and what is special.
+    """The bits of a float: a sign, `exponent` and `mantissa` bits, and its special values.
 
-    The exponent counts from `bias`. `special` is "ieee" (NaNs, and alone infinities), "fn"
-    (one NaN, all bits set), "fnuz" (one NaN, the code of a negative zero, of which there is
-    none), "finite" (none) or "unsigned" (powers of two without a sign; NaN is all bits
-    set). `table` has the values of all codes where they follow no such rule.
+    The exponent counts from `bias`. `special` is "ieee" (NaNs, and alone infinities), "fn" (one
+    NaN, all bits set), "fnuz" (one NaN, the code that would be a negative zero), "finite" (none) or
+    "unsigned" (powers of two without a sign; NaN is all bits set). `table` lists the values of all
+    codes if they follow no such rule.
     """
 
     exponent: int

@@ -62,7 +62,7 @@ def beyond_numpy(kind: AnyDtype) -> bool:
 
 
 def _narrowest(kinds: Sequence[DType]) -> DType | None:
-    """The narrowest dtype that holds all values, the only one of its width."""
+    """The narrowest dtype that holds all values, if only one has its width."""
     if len({kind.kind for kind in kinds}) > 1:
         return None
     fits = [row for row in all() if _holds_all(row, kinds)]
@@ -94,6 +94,6 @@ def _holds(wide: DType, narrow: DType) -> bool:
 
 
 def _numbers(kind: DType) -> tuple[float, float, float]:
-    """The largest number of a float, how small its least one is, and the bits of its fraction."""
+    """The largest finite value of a float, the exponent of its smallest, its fraction bits."""
     facts = ml_dtypes.finfo(kind.codes)  # type: ignore[no-untyped-call]  # ml_dtypes has no types
     return float(facts.max), -float(facts.smallest_subnormal), float(facts.nmant)

@@ -304,7 +304,7 @@ def _by_other_name(name: str) -> DType:
 
 
 def _numpy_code(name: str) -> str:
-    """A hint for NumPy's codes, which count bytes: 'f4' is near to 'F4', a float4."""
+    """A hint about NumPy's codes, which count bytes: 'f4' is float32, and 'F4' a float4."""
     if re.fullmatch("[biufc][0-9]", name):
         with suppress(TypeError):
             meant = np.dtype(name).name
@@ -313,7 +313,7 @@ def _numpy_code(name: str) -> str:
 
 
 def _of_library(x: object, name: str) -> DType:
-    """The dtype of another library, whose name is `torch.bfloat16` or the like."""
+    """A dtype of another library, whose text is such as `torch.bfloat16`."""
     if not name.startswith(tuple(f"{module}." for module in MODULES)):
         raise DTypeError(
             f"a dtype is a name, a dtype or scalar type of NumPy or of a library that has "

@@ -25,7 +25,7 @@ Spans = tuple[Addresses, Addresses]  # the first byte of each, and the byte past
 
 
 class BitAddresses(NamedTuple):
-    """Where n tensors are: the first element of tensor k is at the bit address `addresses[k]`.
+    """The locations of n tensors: tensor k begins at the bit address `addresses[k]`.
 
     Its Layout, counted from that element, is `layouts[which[k]]`.
     """
@@ -42,9 +42,10 @@ class BitAddresses(NamedTuple):
     def groups(
         self, targets: Addresses | None = None
     ) -> Iterator[tuple[Layout, int, NDArray[np.intp]]]:
-        """The tensors of equal Layouts: that Layout within their first byte, and their indices.
+        """The tensors of equal Layouts: the Layout from their first byte, and their indices.
 
-        Their `targets` begin at the same bit of a byte, which stands between the two.
+        Between the two is the bit of a byte at which their `targets` begin, which is the same for
+        all.
         """
         bits = self.addresses & 7 if targets is None else self.addresses & 7 | (targets & 7) << 3
         if len(self.layouts) == 1 and len(bits) and not np.bitwise_or.reduce(bits):
@@ -157,7 +158,7 @@ def located(
 
 
 def alike(items: Sequence[Any]) -> BitAddresses | None:
-    """The BitAddresses of ndarrays or Tensors, if all are like the first; else None."""
+    """The BitAddresses of ndarrays or Tensors, if all have the kind of the first; else None."""
     first: Any = items[0]
     if type(first) is np.ndarray:
         layout, begin = layout_of(first), 0

@@ -141,7 +141,7 @@ def verified() -> bool:
 
 
 def _samples() -> tuple[NDArray[Any], ...]:
-    """Arrays of every kind that differs in its struct."""
+    """One array of every kind of struct."""
     a = np.arange(60, dtype=np.int16).reshape(3, 4, 5)
     readonly = np.zeros(3)
     readonly.flags.writeable = False
@@ -175,7 +175,7 @@ def _dims_fit(x: NDArray[Any]) -> bool:
 
 
 def _items_fit(items: tuple[Any, ...]) -> bool:
-    """Whether a tuple and a list of these items have the expected layout."""
+    """Whether a tuple and a list of these items have the expected structs."""
     row, want = list(items), list(map(id, items))
     lengths = _field(items, LENGTH), _field(row, LENGTH)
     return (

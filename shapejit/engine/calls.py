@@ -136,7 +136,7 @@ class CheckedCall:
 
 
 def key_of(x: Any, *asked: object) -> tuple[object, ...] | None:
-    """A key for arrays like this one, and what is asked for; None for objects that are none."""
+    """A key for arrays like this one and the request; None for other objects."""
     if type(x) is np.ndarray:
         return x.dtype, x.shape, x.strides, *asked
     if type(x) is Tensor:
@@ -154,9 +154,9 @@ def keep(
     asked: object = None,
     new: bool = True,
 ) -> None:
-    """Let later calls with this key do what was just done to `x`, which became `made`.
+    """Store what was just done to `x`, with result `made`, for later calls with this key.
 
-    A large result is in `fresh` memory, or not: the kernel may differ. Compiled code finds small
+    A large result is in `fresh` memory or not: the kernel may differ. Compiled code finds small
     ndarrays by what is `asked`, see `small_calls`. Unless `new`, an `out` must be given.
     """
     if isinstance(x, Tensor):
@@ -178,6 +178,6 @@ def keep(
 
 
 def follow(key: object, x: Any, out: Any) -> Any:
-    """The result of what later calls with this key do, as `out` or new; None if there is none."""
+    """The result of a stored call with this key, as `out` or new; None if there is no such call."""
     call = FOUND.get(key)
     return None if call is None else call(x, out)

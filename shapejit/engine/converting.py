@@ -32,7 +32,7 @@ Array = NDArray[Any] | Tensor
 
 
 def number_of(kind: DType) -> Number:
-    """The Number of a dtype: how its numbers are written in bits; of complex ones, their parts."""
+    """The Number of a dtype, that is its bits; of a complex dtype, the Number of its parts."""
     if kind.kind == "bool":
         return Number("bool", 8)
     if kind.kind == "integer":
@@ -83,7 +83,7 @@ class Operands:
     given: tuple[Any, ...] = ()
 
     def parts(self, *layouts: Layout) -> Iterator[list[Layout]]:
-        """Layouts of one shape in parts within which all blocks are whole, and those of the scales.
+        """Layouts of one shape, cut into parts in which all blocks are whole, and those of scales.
 
         Each dim is split in two: blocks, and the elements of a block. If the last block along a dim
         is shorter, it is a part of its own. Layouts of scales and zero points are by element, and
@@ -136,7 +136,7 @@ def convert(
 ) -> Done | None:
     """Convert the elements of `source` into the row-major `target` of the same shape.
 
-    Returns what did all of it.
+    Returns what did it, for later calls; None if there are several parts.
     """
     if source.size == 0:
         return None
@@ -164,9 +164,9 @@ def convert(
 def _by_arrays(
     conversion: Conversion, operands: Operands | None, shape: tuple[int, ...]
 ) -> Callable[[Any, Any], object] | None:
-    """What converts an ndarray into another one by NumPy's own arithmetic; None if nothing does.
+    """A function that converts an ndarray by NumPy's own arithmetic; None if there is none.
 
-    Where it scales, there is one scale per index of some dims, or one for all.
+    If it scales, there is one scale per index of some dims, or one for all.
     """
     if operands is None:
         return assignment(conversion)
@@ -184,7 +184,7 @@ def _by_arrays(
 
 
 def _scale(x: Any, made: Any, operands: Operands) -> None:
-    """Integers scaled in the memory of the result."""
+    """Scale integers in the memory of the result."""
     if operands.zero is None:
         np.multiply(x, operands.scale, made, dtype=made.dtype, casting="unsafe")
         return
@@ -193,7 +193,7 @@ def _scale(x: Any, made: Any, operands: Operands) -> None:
 
 
 def _quantize(x: Any, made: Any, operands: Operands) -> None:
-    """Floats as integers: see `numerics.scaled`, and `numerics.clamped`."""
+    """Floats converted to integers: see `numerics.scaled` and `numerics.clamped`."""
     values, zeros = x / operands.scale, operands.conversion.zeros
     if zeros == "float":
         values += operands.zero

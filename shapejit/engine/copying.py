@@ -81,7 +81,7 @@ def _copy_array(
 
 
 class _Met:
-    """In the cache of Routes: an array of this kind was copied before."""
+    """A mark in the cache of Routes: an array of this kind was copied before."""
 
     weight = 128
 
@@ -99,7 +99,7 @@ def _was_met(kind: object) -> bool:
 
 
 def choose(x: NDArray[Any], met: bool, region: NDArray[Any] | None = None) -> Route:
-    """What copies an ndarray to row-major memory, or fills a `region` of that with it.
+    """The Route that copies an ndarray to row-major memory, or fills a `region` of it.
 
     COPY_WHOLE needs no Plan. A large array gets one, and so does one whose kind was `met` before: a
     data loader whose images all differ in shape does not pay for plans that are used once.
@@ -132,12 +132,12 @@ def assign(x: NDArray[Any], target: NDArray[Any]) -> None:
 
 
 def _run(x: NDArray[Any]) -> int:
-    """The bytes of a contiguous run along the last dim."""
+    """The bytes of a contiguous run along the last dims."""
     dense = x.strides[-1:] == (x.itemsize,)
     return int(x.shape[-1]) * x.itemsize if dense else x.itemsize
 
 
 @lru_cache(maxsize=256)
 def is_numpys(dtype: np.dtype[Any]) -> bool:
-    """Whether only NumPy can copy the dtype: objects are counted, strings may have no bytes."""
+    """Whether only NumPy can copy the dtype: it has references, or may have no bytes."""
     return dtype.hasobject or dtype.itemsize == 0 or issubclass(dtype.type, np.character)

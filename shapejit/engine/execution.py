@@ -40,9 +40,9 @@ class Work:
     """A kernel with its arguments, which copies or converts tensors of one Layout.
 
     `streaming`: it writes past the caches, unless memory is fresh. `source` and `target` are the
-    bits to the first element, `nbytes` the bytes moved for one tensor if several threads may share
-    it. `kind` is the kind of work of `patience`. If all elements are converted in one run,
-    `converts` is the function that does that, and their number.
+    bits to the first element, `nbytes` the bytes moved per tensor if several threads may share it.
+    `kind` is the kind of work of `patience`. If one run converts all elements, `converts` has the
+    function for that and their number.
     """
 
     launch: Launch
@@ -115,7 +115,7 @@ def interleaved_work(work: Work, plan: Plan, sources: Where) -> Work:
 
 
 def kind_of(plan: Plan) -> Kind:
-    """The kind of work of a plan: everything that its kernels are compiled for."""
+    """The kind of work of a plan: all that its kernels are compiled for."""
     if plan.small is not None:
         return COPY_EACH
     if plan.shuffle is not None:
@@ -149,7 +149,7 @@ def copy_each(
 
 
 def unready_copies() -> tuple[Kind, ...]:
-    """The kind of the kernels of `copy_each`, if they are not ready."""
+    """The kind of work of `copy_each` if its kernels are not ready."""
     if COPY_EACH.ready:
         return ()
     one = np.zeros(1, np.int64)
@@ -198,7 +198,7 @@ def cast_work(plan: CastPlan, conversion: Conversion, fresh: bool) -> Work:
 
 
 def cast_kind(plan: CastPlan, conversion: Conversion, fresh: bool) -> Kind:
-    """The kind of work of a plan that converts; found without LLVM, which takes 25 ms to load."""
+    """The kind of work of a plan that converts; found without LLVM, whose import takes 25 ms."""
     entry = _entry(plan, conversion, fresh)
     if plan.tiles is None:
         return kind_named("cast", repr(_boxes(plan, entry).names))

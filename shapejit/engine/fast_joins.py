@@ -44,10 +44,11 @@ STATE = _scratch, TABLE  # the last arguments of `run`
 
 
 def join(tensors: Any, out: Any, axis: Any, new: bool, *_: Any) -> Any:
-    """Join ndarrays along a `new` dim or one of theirs; None if that takes another way.
+    """Join ndarrays along a `new` dim or one of theirs; None if this module cannot join them.
 
-    A kernel joins those of one dtype, and of two that NumPy casts as `cast` does; NumPy joins small
-    ones of others, and all while the kernel is not ready. None for whatever is wrong, too.
+    A kernel joins arrays of one dtype, and of two dtypes that NumPy casts as `cast` does; NumPy
+    joins small ones of other dtypes, and all while the kernel is not ready. Returns None for
+    invalid arguments, too.
     """
     if type(tensors) not in (list, tuple) or type(axis) is not int or abs(axis) > MAX_RANK:
         return None
@@ -63,7 +64,7 @@ def join(tensors: Any, out: Any, axis: Any, new: bool, *_: Any) -> Any:
 
 
 def _not_yet(*_: Any) -> None:
-    """Join nothing."""
+    """Join nothing, while the kernel is not ready."""
 
 
 run: Callable[..., Any] = _not_yet  # until the kernel is ready, which takes tuples only
@@ -82,7 +83,7 @@ def _becomes_ready() -> bool:
 def _by_numpy(
     parts: tuple[Any, ...], axis: int, new: bool, out: Any, may_be_alike: bool = True
 ) -> Any:
-    """Small ndarrays joined by NumPy; None for others, and if anything is wrong."""
+    """Small ndarrays joined by NumPy; None for others, and for invalid arguments."""
     if not parts or [*map(type, parts)].count(np.ndarray) < len(parts):
         return None
     some = parts[0].nbytes + parts[-1].nbytes
@@ -124,7 +125,7 @@ def _keep_pair(*kinds: np.dtype[Any]) -> None:
 
 
 def _may_fill(out: Any, kind: np.dtype[Any], parts: tuple[Any, ...]) -> bool:
-    """Whether NumPy may join ndarrays into `out`: it writes parts before it looks at later ones."""
+    """Whether NumPy may join ndarrays into `out`: it writes parts before it checks later ones."""
     fits = type(out) is np.ndarray and out.dtype is kind and out.flags.carray
     return fits and not any(map(may_share_memory, parts, repeat(out)))
 
@@ -140,9 +141,10 @@ def _numpy_dtype(kinds: tuple[np.dtype[Any], ...]) -> np.dtype[Any] | None:
 
 
 def numpy_casts(source: AnyDtype, target: AnyDtype) -> bool:
-    """Whether NumPy's cast gives the bits of `cast`: it widens bfloat16 by a shift.
+    """Whether NumPy's cast gives the bits of `cast`.
 
-    A signalling NaN of float16 gets other bits.
+    Of dtypes that NumPy lacks, it does so only from bfloat16 to float32, which is a shift.
+    Signalling NaNs of float16 would get other bits.
     """
     others = beyond_numpy(source) or beyond_numpy(target) or source == np.float16
     own = source == target or not others

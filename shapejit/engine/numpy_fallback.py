@@ -32,9 +32,9 @@ Layouts = Sequence[Layout]
 
 
 def copy(sources: Where, seen: Layout, targets: Where, into: Layout, bias: int = 0) -> None:
-    """Copy the elements at each source to the target of the same index.
+    """Copy the elements at each source to the target of the same index, zero-extending codes.
 
-    Wider ones get zeros above. `bias` is added to each code, modulo the range of the source's.
+    `bias` is added to each code, modulo the range of the source's codes.
     """
     for source, target in _pairs(sources, targets):
         for reads, writes, shape in _moves(seen, into, source & 7, target & 7, not bias):
@@ -48,7 +48,10 @@ def copy(sources: Where, seen: Layout, targets: Where, into: Layout, bias: int =
 def _one_move(
     seen: Layout, into: Layout, source: int, target: int, widened: bool
 ) -> tuple[tuple[Read, Write, tuple[int, ...]], ...]:
-    """What reads the elements of a copy, what writes them, and their shape; () for many parts."""
+    """What reads the elements of a copy, what writes them, and their shape.
+
+    An empty tuple if they are to be copied in several parts.
+    """
     (src, dst), most = _ordered((seen, into), (source, target), widened)
     if src.size > most:
         return ()
@@ -58,7 +61,7 @@ def _one_move(
 def _moves(
     seen: Layout, into: Layout, source: int, target: int, widened: bool
 ) -> Iterable[tuple[Read, Write, tuple[int, ...]]]:
-    """The same for each part of a copy."""
+    """`_one_move` for each part of a copy."""
     given = seen, into, source, target, widened
     return _one_move(*given) or (
         (reader(source, src), writer(target, dst), dst.shape)
@@ -128,7 +131,7 @@ def _ordered(
 
 @lru_cache(maxsize=64)
 def assignment(made: Conversion) -> Callable[[Codes, Codes], None] | None:
-    """What converts the elements of one array into another by assigning them; None if none does."""
+    """A function that converts elements by assigning arrays; None if there is none."""
     pair = _by_assignment(made)
     if pair is None:
         return None
@@ -151,7 +154,7 @@ def assignment(made: Conversion) -> Callable[[Codes, Codes], None] | None:
 
 @lru_cache(maxsize=64)
 def _by_assignment(made: Conversion) -> tuple[str, str] | None:
-    """The dtypes whose assignment does this conversion, but for NaNs of halves; else None."""
+    """The dtypes whose assignment does this conversion, except NaNs of float16; else None."""
     source, target = (_dtype_of(number) for number in (made.source, made.target))
     if made.step != "cast" or made.bias or not source or not target:
         return None
@@ -165,14 +168,14 @@ def _by_assignment(made: Conversion) -> tuple[str, str] | None:
 
 @lru_cache(maxsize=64)
 def scaled_in_place(made: Conversion) -> str:
-    """The dtype of integers that are scaled in the memory of their results; "" for others."""
+    """The dtype of integers that are scaled in the memory of their results; else ""."""
     floats = f"f{made.arithmetic // 8}"
     plain = made.step == "dequantize" and made.source.kind != "float" and made.zeros != "offset"
     return _dtype_of(made.source) if plain and _dtype_of(made.target) == floats else ""
 
 
 def _dtype_of(number: Number) -> str:
-    """The name of the dtype that numbers are rounded to once; "" if there is none."""
+    """The name of the dtype to which numbers are rounded once; else ""."""
     if number.kind in ("int", "uint"):
         return f"{number.kind[0]}{number.nbytes}" if number.bits >= 8 else ""
     if number.kind == "float" and (number.bits >= 32 or number.exponent == 5 < number.mantissa):

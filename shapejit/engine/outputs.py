@@ -88,7 +88,7 @@ def checked(out: Any, dtype: AnyDtype, shape: tuple[int, ...]) -> Any:
 
 
 def _fits(out: Any, dtype: AnyDtype, shape: tuple[int, ...]) -> bool:
-    """Whether `out` is seen to fit at once; else `checked` finds out what is wrong, if anything."""
+    """Whether `out` obviously fits; otherwise `checked` finds any error."""
     if type(out) is np.ndarray:
         return bool(out.dtype is dtype and out.shape == shape and out.flags.carray)
     own = type(out) is Tensor and out.dtype is dtype and out.layout.shape == shape
@@ -152,7 +152,7 @@ def new_bytes(nbits: int, *rows: int) -> tuple[Bytes, bool]:
 def array_over(
     memory: Bytes, dtype: AnyDtype, layout: Layout, readonly: bool = False
 ) -> NDArray[Any] | Tensor:
-    """An ndarray (`dtype` is NumPy's) or Tensor (a DType) over this memory."""
+    """An ndarray (`dtype` is NumPy's) or a Tensor (a DType) over this memory."""
     if isinstance(dtype, DType):
         made = Tensor.unchecked(memory, dtype, layout)
         return made.readonly() if readonly else made
@@ -166,11 +166,11 @@ def array_over(
 def given(
     out: Any, wanted: Sequence[tuple[AnyDtype, tuple[int, ...]]], names: Sequence[object]
 ) -> tuple[BitAddresses, Any]:
-    """The addresses of results: the rows of one array, or an array for each.
+    """The addresses of results: the rows of one array, or one array for each.
 
     `wanted` are the dtype and shape of each, or those of all. Returns the addresses, and objects
-    that must live until these are filled. Raises if `out` does not fit, or if its arrays share
-    bytes with one another. `names` are used in errors.
+    that must live until the results are written. Raises if `out` does not fit, or if its arrays
+    share bytes with one another. `names` are used in errors.
     """
     (dtype, shape), count = wanted[0], len(names)
     kind, name = (Tensor, "Tensor") if isinstance(dtype, DType) else (np.ndarray, "array")
@@ -231,14 +231,14 @@ def check_disjoint(targets: Spans, names: Sequence[object]) -> None:
 
 
 class Pending:
-    """Outputs whose results were not yielded yet: none of them may be passed again."""
+    """Outputs whose results were not yielded yet, and which must not be passed again."""
 
     def __init__(self) -> None:
         self._starts: list[int] = []
         self._ends: list[int] = []
 
     def add(self, out: Any) -> bool:
-        """Whether `out` shares no byte with those before; non-arrays raise later."""
+        """Whether `out` shares no byte with those before; other objects raise later."""
         if not is_array(out):
             return True
         array = out if is_a(out, Tensor) else np.ndarray.view(out, np.ndarray)

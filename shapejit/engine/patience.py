@@ -43,10 +43,10 @@ _lock = Lock()
 
 
 class Kind:
-    """A kind of work: whether kernels do it, and how long NumPy has done it while they were not.
+    """A kind of work: whether kernels do it, and how long NumPy has done it until then.
 
-    They do if they are `ready`: `found`, and not within `force_numpy`. They are looked for once
-    NumPy has taken `next_look` seconds; as soon as any kernel is loaded, that is at once.
+    Kernels do it if they are `ready`: `found`, and not within `force_numpy`. They are looked for
+    once NumPy has taken `next_look` seconds, or at once if any kernel is loaded.
     """
 
     __slots__ = ("found", "names", "next_look", "ready", "taken")
@@ -84,7 +84,10 @@ class Kind:
         return True
 
     def _look_for(self, needs: Needs) -> None:
-        """Load the kernels that are on disk. The first names that are made take 25 ms: LLVM's."""
+        """Load kernels that are on disk.
+
+        `needs` takes 25 ms on its first call, to import LLVM.
+        """
         self.names = needs()
         kernels.find(self.names)
         self.next_look = 0.0
@@ -94,17 +97,17 @@ _kinds: dict[tuple[object, ...], Kind] = {}
 
 
 def kind_named(*key: object) -> Kind:
-    """The kind of work with these words, always the same object."""
+    """The kind of work with this name; always the same object."""
     return _kinds.get(key) or _kinds.setdefault(key, Kind())
 
 
 def unready(kind: Kind, needs: Needs) -> tuple[Kind, ...]:
-    """The kind in a tuple, if its kernels do not do the work; () if they do."""
+    """A tuple of the kind if its kernels do not do the work; else ()."""
     return () if kind.kernels_ready(needs) else (kind,)
 
 
 def _look_again() -> None:
-    """Kernels may be ready now, or were not looked for in this process, a forked child."""
+    """Look again: kernels may be ready now, or this process is a forked child."""
     for kind in list(_kinds.values()):
         kind.next_look = 0.0
 

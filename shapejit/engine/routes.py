@@ -48,7 +48,7 @@ _NEW = object()
 
 
 def found_once(find: Finder) -> Finder:
-    """A decorator: cache the results of `find` by its arguments, in `FOUND`."""
+    """A decorator that caches the results of `find` by its arguments, in `FOUND`."""
 
     @wraps(find)
     def known(*asked: Any) -> Any:
@@ -122,7 +122,7 @@ def copies(layout: Layout, unit: int = 0, into: Layout | None = None, count: int
 
 
 def rounded(count: int) -> int:
-    """`count` rounded up to a power of two, so that not every number has a Route of its own."""
+    """`count` rounded up to a power of two, to limit the number of Routes."""
     return 1 << (count - 1).bit_length() if count else 1
 
 
@@ -132,7 +132,7 @@ def _copies(layout: Layout, unit: int, into: Layout | None, count: int) -> Route
 
 
 def compiled(layout: Layout, unit: int = 0, into: Layout | None = None, count: int = 1) -> Route:
-    """`copies`, but never NumPy's copy."""
+    """As `copies`, but never NumPy's copy."""
     made = copies(layout, unit, into, count)
     return made if made.kind else copies(layout, unit, into, 2)
 
@@ -196,12 +196,11 @@ def run(
 ) -> Work | Route:
     """Copy or convert each tensor to the target of the same index, all of them in one launch.
 
-    Sources and targets are bit addresses, from which the offsets of the plan's
-    Layouts count. A `fresh` target is newly allocated: the operating system's zeros are still in
-    the caches, so streaming past these would be slower. Arrays that are interleaved have one
-    target, the first. `operands` are the addresses of scales and zero points. The caller has
-    checked the memory and keeps it alive; it may pass what NumPy does `instead`. Returns the Work
-    if the kernel ran, else the Route.
+    Sources and targets are bit addresses, from which the offsets of the plan's Layouts count. A
+    `fresh` target is newly allocated: its zeroed pages are still in the caches, so streaming past
+    these would be slower. Interleaved arrays have one target, the first. `operands` are the
+    addresses of scales and zero points. The caller has checked the memory and keeps it alive; it
+    may pass a function for NumPy, `instead`. Returns the Work if the kernel ran, else the Route.
     """
     plan, tensors = route.plan, len(sources)
     if not tensors or (plan and not plan.nbytes):
@@ -227,7 +226,7 @@ class Done(NamedTuple):
     """What copied or converted an array: a kernel, or a Route whose kernel is not ready.
 
     Until it is, NumPy does the same by `move`, or else by the Route's `instead` with these
-    `operands`. `alive` owns what both read beside arrays.
+    `operands`. `alive` owns memory that both read besides the arrays.
     """
 
     way: Work | Route

@@ -145,7 +145,7 @@ def _function(function: Any) -> int:
 
 
 class SmallRoute(NamedTuple):
-    """A Route as compiled code reads it: its words, and the objects whose addresses are in them."""
+    """A Route in the form that compiled code reads: its words, and the objects they refer to."""
 
     words: Addresses
     kept: tuple[object, ...]
@@ -161,12 +161,12 @@ def small_route(
     source: int = 0,
     unheld: bool = False,
 ) -> SmallRoute | None:
-    """The Route by which `x` became `out`, for what is `asked`; None if its kernel is not ready.
+    """The Route from `x` to `out` for what is `asked`; None if its kernel is not ready.
 
     It is a small plan or the Work of kernels that are ready, which one thread runs without
     streaming. `made` is the dtype of new results, None if an `out` must be given. The elements are
     at `layout`, counted from the first byte of `x`; the offsets of a Work count from `source` bits
-    after that. An `unheld` Route, of a Work, lets others have the GIL: only `run_found` may run it.
+    after that. An `unheld` Route, of a Work, releases the GIL: only `run_found` may run it.
     """
     with by_numpy(SMALL_CALLS):  # or its kernels may never be loaded
         if array_structs.kernel(array_structs.RUN_ROUTE) is None:
@@ -226,7 +226,7 @@ _unheld: WeakValueDictionary[int, Addresses] = WeakValueDictionary()  # by their
 
 
 def _after_fork() -> None:
-    """Let Routes run that threads of the parent ran."""
+    """Let Routes run in the child that threads of the parent were running."""
     for words in list(_unheld.values()):
         words[RUNNING // 8] = 0
 

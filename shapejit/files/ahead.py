@@ -18,7 +18,7 @@ Fetch = Callable[[int, int], bytes]  # the bytes from one byte to another
 
 
 def _begun(call: Callable[..., Any], *arguments: Any) -> Future[Any]:
-    """A call made by a daemon thread: the interpreter does not wait for a server that is silent."""
+    """The future of a call on a daemon thread, so that a silent server blocks no exit."""
     future = Future[Any]()
 
     def work() -> None:
@@ -32,7 +32,7 @@ def _begun(call: Callable[..., Any], *arguments: Any) -> Future[Any]:
 
 
 class _Wanted(local):
-    """What a thread reads is wanted until this future is done."""
+    """The reads of a thread are wanted until this future is done."""
 
     until: Future[None] | None = None
 
@@ -42,7 +42,7 @@ _wanted = _Wanted()
 
 @contextmanager
 def read_until(stop: Future[None]) -> Iterator[None]:
-    """Meanwhile reads of this thread end by InterruptedError when `stop` is done."""
+    """A context in which reads of this thread raise InterruptedError when `stop` is done."""
     before, _wanted.until = _wanted.until, stop
     try:
         yield
@@ -51,12 +51,12 @@ def read_until(stop: Future[None]) -> Iterator[None]:
 
 
 def awaited(call: Callable[..., Any], *arguments: Any) -> Any:
-    """What a call returns that reads, as long as this thread wants it."""
+    """The result of a call that reads, as long as this thread wants it."""
     return _result(_begun(call, *arguments))
 
 
 def read_parts(fetch: Fetch, memory: memoryview, begin: int) -> None:
-    """Fill `memory` from byte `begin`, by several reads at a time."""
+    """Fill `memory` from byte `begin`, by parallel reads."""
     step = min(max(len(memory) // _AT_ONCE, _PART), _CHUNK)
     left = iter(range(0, len(memory), step))  # what no thread has begun
 

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class LazyMapping(Mapping[str, T]):
-    """A mapping whose values are made from `known` on access, perhaps a million.
+    """A mapping whose values, perhaps a million, are made from `known` on access.
 
     It is printed as the tensors of a `path`; `weight_nodes` are for `schemes.detect`.
     """
@@ -60,7 +60,7 @@ class Checkpoint:
     `start` is the byte from which the file's offsets count. `types` has the file's names of element
     types that say more than the dtype, `weight_nodes` the nodes of its graph with quantised
     weights. `of_files` are the metadata of a folder's first shard, `stem` is the prefix of the
-    names of its files. `own` is what else the writer of the format needs of it.
+    names of its files. `own` has whatever else the writer of the format needs.
     """
 
     path: str
@@ -76,7 +76,7 @@ class Checkpoint:
 
     @property
     def folder(self) -> str:
-        """The folder that it is, or that holds it; empty for the current one."""
+        """The folder itself, or that of the file; empty for the current one."""
         system = file_system(self.path)
         return self.path if system.is_folder(self.path) else system.parent(self.path)
 
@@ -92,7 +92,7 @@ class Checkpoint:
 
     @property
     def typed(self) -> Mapping[str, Stored]:
-        """The tensors as `schemes.detect` takes them; only those that it needs are mapped."""
+        """The tensors as `schemes.detect` takes them; only those that it reads are mapped."""
         return self._mapping(lambda _, stored: stored)
 
     def _mapping(self, make: Callable[[str, Stored], T]) -> Mapping[str, T]:
@@ -102,8 +102,8 @@ class Checkpoint:
 def size_in_bits(path: str, name: str, shape: Sequence[int], bits: int) -> int:
     """The bits of elements of `bits` each in this shape, of sizes that are not negative.
 
-    Raises FileFormatError for more than 64 dims and for what int64 cannot count,
-    whether or not another size is 0.
+    Raises FileFormatError for more than 64 dims, and if int64 cannot count them, even if another
+    size is 0.
     """
     if len(shape) > MOST_DIMS:
         raise FileFormatError(path, name, f"its shape has {len(shape)} dims, more than {MOST_DIMS}")
@@ -114,9 +114,9 @@ def size_in_bits(path: str, name: str, shape: Sequence[int], bits: int) -> int:
 
 
 def check_apart(path: str, spans: Iterable[tuple[str, int, int]], gaps: bool = True) -> None:
-    """Raise FileFormatError where the bytes [begin, end) of two tensors overlap.
+    """Raise FileFormatError if the bytes [begin, end) of two tensors overlap.
 
-    And for bytes between them that belong to none, unless there may be `gaps`.
+    Also for bytes between them that belong to no tensor, unless `gaps` are allowed.
     """
     at, before = 0, ""
     for name, begin, end in sorted(spans, key=lambda span: span[1:]):
@@ -130,7 +130,7 @@ def check_apart(path: str, spans: Iterable[tuple[str, int, int]], gaps: bool = T
 
 
 def together(files: Iterable[Checkpoint]) -> LazyMapping[Stored]:
-    """The tensors of several files. Raises FileFormatError if two have one of the same name."""
+    """The tensors of several files. Raises FileFormatError if two have the same name."""
     where = dict[str, Checkpoint]()
     for file in files:
         for name in file.members.keys() & where.keys():
@@ -141,7 +141,7 @@ def together(files: Iterable[Checkpoint]) -> LazyMapping[Stored]:
 
 
 def is_text(value: object) -> bool:
-    """Whether a value is a str that UTF-8 can encode: without lone surrogates.
+    """Whether a value is a str without lone surrogates, which UTF-8 cannot encode.
 
     >>> is_text("é"), is_text("\\ud800"), is_text(1)
     (True, False, False)

@@ -19,10 +19,10 @@ _MAX_BYTES = 16_000_000
 
 @dataclass(frozen=True, eq=False)
 class Config:
-    """`facts` are those about weights, as `schemes.detect` takes them.
+    """A config: `facts` about weights are as `schemes.detect` takes them.
 
-    `content` is that of the config, `text` the same as it is written in a folder of shards
-    (empty: there is none), `beside` are the files of quantisers beside it.
+    `content` is that of the config, `text` the same as it is written in a folder of shards (empty:
+    there is none), `beside` are the files of quantisers beside it.
     """
 
     facts: Mapping[str, Any]

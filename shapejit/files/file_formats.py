@@ -57,7 +57,7 @@ _SAFETENSORS = FORMATS[1]
 
 
 class _Other(NamedTuple):
-    """Files of other programs: how they begin or end, and what they are, for errors."""
+    """Files of other programs: their first bytes or suffixes, and a description for errors."""
 
     heads: tuple[bytes, ...]
     suffixes: tuple[str, ...]
@@ -90,7 +90,7 @@ _UNSUPPORTED = (
 
 
 def read(path: Path) -> Checkpoint:
-    """The content of the file or folder of shards at `path`; no data are read.
+    """The content of the file or folder of shards at `path`, without reading data.
 
     The format is recognised by the first bytes, or else by the suffix. Raises OSError if the file
     cannot be opened, FileFormatError if it does not conform to its format; the error names other
@@ -209,7 +209,7 @@ def save_file(
 
 
 def _name_of(given: Any, file_format: str | None, of: Callable[[Any, str], Path]) -> Path:
-    """A path, or the name that `of` gives to what is in memory, with the suffix of its format."""
+    """A path, or the name that `of` gives to memory or a file object, with its format's suffix."""
     if isinstance(given, str | os.PathLike):
         if file_format is not None:
             raise FileFormatError(
@@ -236,14 +236,15 @@ def write(
 ) -> int:
     """Write a file in the format of its suffix; return its size in bytes.
 
-    `source` is what ONNX keeps the graph of, and GGUF the metadata and the types; other
-    formats keep nothing. `types` names the types of GGUF's quantised tensors. `check` is called
-    with what was written, before it takes the place of what was there.
+    `source` provides the graph of ONNX, or the metadata and types of GGUF; other formats ignore it.
+    `types` names the types of GGUF's quantised tensors. `check` is called with the written file
+    before it replaces an old one.
 
     Everything is checked first, including the free space of the disk. On any error `path` is
-    unchanged. `progress` is called with the number of bytes after each piece. Raises
-    FileFormatError (with the tensor) for tensors that the format cannot hold, OSError (with `path`)
-    for errors of the disk.
+    unchanged. `progress` is called with the number of bytes after each piece.
+
+    Raises FileFormatError (with the tensor) for tensors that the format cannot hold, OSError (with
+    `path`) for errors of the disk.
     """
     row = writer(path)
     if types and "types" not in row.more:
@@ -260,7 +261,7 @@ def write(
 
 
 def has_suffix(path: Path) -> bool:
-    """Whether a path ends as the files of some format do."""
+    """Whether a path has the suffix of a known format."""
     return _of_suffix(file_name(path)) is not None
 
 
@@ -283,7 +284,7 @@ def writer(path: Path) -> FileFormat:
 
 
 def _of_suffix(name: str) -> FileFormat | _Other | None:
-    """What files of this name are."""
+    """The format of files with this name."""
     base = file_system(name).base(name).lower()
     return next((row for row in (*FORMATS, *_UNSUPPORTED) if base.endswith(row.suffixes)), None)
 

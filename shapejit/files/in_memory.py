@@ -50,7 +50,7 @@ class MemoryFile(File):
 
 
 class _MemoryFileSystem(FileSystem):
-    """The file system of names in memory, which knows only their own content."""
+    """The file system of in-memory files, each of which knows only its own content."""
 
     in_order = True
 
@@ -68,7 +68,7 @@ class _MemoryFileSystem(FileSystem):
         return nullcontext(InOrder(_content(name).write))
 
     def join(self, folder: str, name: str) -> str:
-        """A name of nothing: FileFormatError where it is to be written."""
+        """A name in a folder that does not exist: writing it raises FileFormatError."""
         return InMemory(name)
 
     def is_folder(self, name: str) -> bool:

@@ -104,7 +104,7 @@ def _layout(shape: tuple[int, ...], bits: int, item: int, fortran: bool) -> Layo
 
 
 class _Head:
-    """Reads a header, of which NumPy may take as many bytes as it says that it has.
+    """A reader of a header, limited to the bytes that NumPy may read.
 
     `left` are the bytes of the array after what has been read.
     """
@@ -137,7 +137,7 @@ def _header(path: str, name: str, head: _Head) -> tuple[tuple[int, ...], bool, A
 
 
 def _unknown(descr: Any) -> str:
-    """The reason why no Tensor has this dtype."""
+    """Why no Tensor has this dtype."""
     text = quoted(descr.str if descr.names is None else repr(descr.descr), 60)
     if descr.hasobject:
         return f"its dtype is {text}: a pickle, which is never loaded"

@@ -41,7 +41,7 @@ _FAULTS = (BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, 
 
 
 class _Inflated(File):
-    """A compressed member; `size` is what it has decompressed."""
+    """A compressed member; `size` is that of its decompressed data."""
 
     compressed = True
 
@@ -80,10 +80,10 @@ def _reading(path: str, tensor: str | None, what: str) -> Iterator[None]:
 def read(path: Path) -> Checkpoint:
     """The tensors of an NPZ file, in the order of the archive.
 
-    Raises OSError where the file cannot be opened, FileFormatError (with the file and
-    the tensor) for other archives, for members that are encrypted, overlap, or are
-    compressed otherwise than by deflate, for pickles, and for archives that would
-    decompress to more than 1 GiB and 100 times their size.
+    Raises OSError if the file cannot be opened, FileFormatError (with the file and the tensor) for
+    other archives, for members that are encrypted, overlap, or are compressed otherwise than by
+    deflate, for pickles, and for archives that would decompress to more than 1 GiB and 100 times
+    their size.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

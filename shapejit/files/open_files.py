@@ -29,9 +29,9 @@ _HEAD_BYTES = 512  # bytes by which a format is recognised
 
 
 class File:
-    """Where the bytes of tensors are: a local or remote file, or a compressed member of one.
+    """The source of the bytes of tensors: a local or remote file, or a compressed member of one.
 
-    What is `compressed` is only there as a whole.
+    `compressed` data are only available as a whole.
     """
 
     path: str
@@ -40,7 +40,7 @@ class File:
 
     @property
     def version(self) -> str:
-        """A text that changes with the content, equal on all hosts; empty if unknown."""
+        """A text that changes with the content, the same on all hosts; empty if unknown."""
         return ""
 
     def read(self, memory: memoryview, at: int, tensor: str | None) -> None:
@@ -102,7 +102,7 @@ class _Raw(io.RawIOBase):
 
 
 def stream(file: File, window: int = 1 << 16) -> io.BufferedReader:
-    """A File as a Python file, which reads so many bytes at a time."""
+    """A File as a Python file that reads `window` bytes at a time."""
     return io.BufferedReader(_Raw(file), window)
 
 
@@ -118,7 +118,7 @@ class OpenFile(File):
 
     @property
     def version(self) -> str:
-        """The size and the modification time, rounded since file servers keep fewer digits."""
+        """The size and the modification time, rounded because file servers store fewer digits."""
         *_, size, time = self._state_now()
         return f"{size} bytes of {time // 10**6} ms"
 

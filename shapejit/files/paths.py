@@ -44,7 +44,7 @@ def absolute(path: Path) -> str:
 
 
 def open_regular(path: str, *, follow: bool = True) -> int:
-    """A descriptor of the regular file at `path`, open to be read.
+    """A descriptor of the regular file at `path`, open for reading.
 
     Raises OSError if it cannot be opened (also for links unless `follow`), FileFormatError if it is
     no regular file.

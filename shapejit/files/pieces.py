@@ -19,12 +19,12 @@ TENSOR_MAX_BYTES = 1 << 30  # bytes of a tensor in memory at a time, by default
 
 
 def new_memory(nbytes: int) -> Bytes:
-    """Memory for so many bytes: that of a freed result, if one fits, whose pages exist already."""
+    """Memory of `nbytes` bytes: that of a freed result, if one fits, whose pages exist already."""
     return new_bytes(8 * nbytes)[0]
 
 
 def filled(found: Iterable[Bytes], kind: DType, shape: tuple[int, ...]) -> Tensor:
-    """The tensor whose packed elements come in these pieces, in memory of its own."""
+    """The tensor whose packed elements are in these pieces, copied to memory of its own."""
     memory, at = new_memory(kind.nbytes(prod(shape))), 0
     for piece in found:
         memory[at : at + piece.size] = piece
@@ -47,10 +47,10 @@ def pieces(tensor: Tensor) -> Iterator[Bytes]:
 
 
 def parts(layout: Layout, limit: int, near: bool = False) -> Iterator[Layout]:
-    """Slices along the outer dims, in order, of whole bytes, about `limit` at most.
+    """Slices along the outer dims, in order, of whole bytes and about `limit` bytes.
 
-    If they are to be `near`, the bytes between their first and their last element are counted. Then
-    a view that picks its elements from all over, as a transposed matrix does, is not cut.
+    With `near`, the bytes between their first and last element are counted, so a view that gathers
+    elements from everywhere, such as a transposed matrix, is not cut.
     """
     low, high = layout.span
     if not layout.ndim or (high - low if near else layout.size * layout.bits) <= 8 * limit:

@@ -43,7 +43,7 @@ class FileSystem:
             os.unlink(name)
 
     def fresh(self, name: str) -> None:
-        """Forget cached listings, so that files of other processes are seen; here always."""
+        """Forget cached listings, to see files of other processes; local ones are never cached."""
 
     def is_folder(self, name: str) -> bool:
         """Whether there is a folder of this name."""
@@ -119,7 +119,7 @@ def opened(name: str) -> File:
 
 
 def small_file(name: str, most: int) -> bytes:
-    """The bytes of a file that has at most so many. Raises FileFormatError for larger ones."""
+    """The bytes of a small file. Raises FileFormatError for more than `most` bytes."""
     file = opened(name)
     if file.size > most:
         raise FileFormatError(name, None, f"it has {file.size} bytes, more than {most}")
@@ -130,10 +130,10 @@ def small_file(name: str, most: int) -> bytes:
 def writing(
     path: str, file: NewFile, progress: Progress | None = None, check: Check | None = None
 ) -> Iterator[None]:
-    """Write a file: its head, and each tensor from a byte on; zeros between them.
+    """A context that writes a file: its head, and each tensor from a byte on; zeros between them.
 
-    When the block of `with` begins, all data have been computed. At its end, which may be on
-    another thread, the last of them are written, and the file is synced and renamed.
+    When the body of `with` begins, all data have been computed. At its end, which may be on another
+    thread, the last of them are written, and the file is synced and renamed.
     """
     if file_system(path).in_order:
         file = file._replace(tensors=sorted(file.tensors, key=lambda each: each[1]))
@@ -159,7 +159,7 @@ def send(name: str, path: str) -> None:
 def replacing(
     path: Path, size: int | None = None, check: Check | None = None
 ) -> AbstractContextManager[Any]:
-    """A context with the target to write to; at the end it is the file at `path`, of `size` bytes.
+    """A context with the target to write to, which becomes the file at `path` of `size` bytes.
 
     On any error, also of `check`, which is called with the name of the written file, `path` is
     unchanged. Remote files must be written in order.

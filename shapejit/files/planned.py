@@ -24,9 +24,9 @@ LOOKED_AT = 1 << 20  # bytes of a tensor that tells more of a weight than its dt
 
 
 class Planned(ABC):
-    """A tensor, row-major: what it is, and how some of its rows are made.
+    """A row-major tensor, and how some of its rows are made.
 
-    Rows are indices of dim 0; those of a tensor without dims are one.
+    Rows are indices of dim 0; a tensor without dims is one row.
     """
 
     __slots__ = ()
@@ -39,7 +39,7 @@ class Planned(ABC):
 
     @property
     def unit(self) -> int:
-        """Rows are made in multiples of this number: here any row alone."""
+        """Rows are made in multiples of this number; here any number."""
         return 1
 
     @property
@@ -49,7 +49,7 @@ class Planned(ABC):
 
     @property
     def leaves(self) -> Iterator[Planned]:
-        """The tensors that it consists of in the end: stored, decoded or encoded ones."""
+        """The tensors that it ultimately consists of: stored, decoded or encoded ones."""
         if not self.made_of:
             yield self
         for part in self.made_of:
@@ -87,23 +87,23 @@ class Planned(ABC):
 
     @property
     def extent(self) -> Any:
-        """The tensor in a file (Stored) that lies there as the same bytes, if there is one."""
+        """The tensor in a file (Stored) with exactly these bytes, if there is one."""
         return None
 
     @property
     def here(self) -> bool:
-        """Whether it is in a file of this machine, so that `mapped` takes no memory."""
+        """Whether it is in a local file, so that `mapped` takes no memory."""
         return False
 
     def mapped(self) -> Tensor:
-        """All elements, in memory of their own unless they are in a file that can be mapped."""
+        """All elements, from a memory map if possible, else in memory of their own."""
         return self.tensor()
 
     @property
     def outline(self) -> Tensor:
-        """The tensor as far as `schemes.detect` looks at it.
+        """The tensor as `schemes.detect` needs it.
 
-        Of what is large and would have to be read or computed first, zeros of its shape.
+        If it is large, and would have to be read or computed first, zeros of its shape.
         """
         if self.here or self.nbytes <= LOOKED_AT:
             return self.mapped()
@@ -122,7 +122,7 @@ class Planned(ABC):
 
     @property
     def by_rows(self) -> bool:
-        """Whether a few rows are made from little; those of a transposed matrix are not."""
+        """Whether a few rows need little data; those of a transposed matrix do not."""
         return self.nbytes <= PIECE_BYTES or self.peak_bytes <= 4 * PIECE_BYTES
 
     @property
@@ -144,7 +144,7 @@ class Planned(ABC):
         return filled(self.pieces(), self.dtype, self.shape)
 
     def with_layout(self, layout: Layout) -> Planned:
-        """A view of the tensor, when it has been made."""
+        """A view of the tensor, once it has been made."""
         return self if layout == self.layout else View(self.dtype, layout.shape, self, layout)
 
 
@@ -159,7 +159,7 @@ def bands_of(
 
 
 def both(x: Planned, y: Planned) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """The rows of two tensors of one shape, a few at a time, with the number of the first one."""
+    """The rows of two tensors of one shape, a few at a time, with the index of the first one."""
     bits, unit = max(x.dtype.bits, y.dtype.bits), lcm(max(1, x.unit), max(1, y.unit))
     p, q = (t if t.by_rows else t.tensor() for t in (x, y))
     for begin, end in bands_of(x.shape, bits, unit):
@@ -173,7 +173,7 @@ def first_difference(
     x: Planned, y: Planned,
     find: Callable[[Tensor, Tensor], tuple[int, ...] | None] = equality.first_difference,
 ) -> tuple[tuple[int, ...], Tensor, Tensor] | None:  # fmt: skip
-    """The index of the first element that differs in two tensors of one shape, and both elements.
+    """The index of the first differing element of two tensors of one shape, and both elements.
 
     `find` returns its index in some rows of both; by default, all bits count.
     """
@@ -194,7 +194,7 @@ class View(Planned):
     seen: Layout
 
     def rows(self, begin: int, end: int) -> Tensor:
-        """Some rows, from as few rows of the base as necessary."""
+        """Some rows, from as few rows of the base as possible."""
         if end - begin == self.count:
             return filled(self.pieces(), self.dtype, self.shape)
         return self.base.with_layout(self.seen.narrow(0, begin, end - begin, 1)).tensor()
@@ -230,9 +230,9 @@ class View(Planned):
         return row
 
     def _rows_needed(self) -> list[tuple[int, int, list[Layout]]]:
-        """Rows of the base, with the parts of the view that are made from these.
+        """Rows of the base, with the parts of the view that they provide.
 
-        Few rows at a time; or all rows, if that is as fast, and memory allows it.
+        A few rows at a time; or all rows, if that is as fast, and memory allows it.
         """
         count, unit = self.base.count, max(1, self.base.unit)
         found, cut = list[tuple[int, int, list[Layout]]](), [*parts(self.seen, PIECE_BYTES)]

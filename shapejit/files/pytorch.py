@@ -90,7 +90,7 @@ def _torch(path: str) -> Any:
 def _state_dict(path: str, found: Any, torch: Any) -> dict[str, Any]:
     """The mapping of names to tensors: the whole pickle, or one that is an entry of it.
 
-    Beside an entry with a usual name, tensors are the state of a training: steps, random numbers.
+    Tensors beside an entry with a usual name are the state of a training: steps, random numbers.
     """
     held = dict[str, dict[str, Any]]()
     for key, each in {"": found, **found}.items() if is_mapping(found) else ():

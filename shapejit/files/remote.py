@@ -78,7 +78,7 @@ def _naming_url(url: str) -> Iterator[None]:
 
 
 def _retried(call: Callable[..., _Result], *arguments: Any) -> _Result:
-    """The result of a call, which is retried a few times if the connection is dropped."""
+    """The result of a call, which is retried a few times if the connection drops."""
     for pause in _PAUSES:
         try:
             return call(*arguments)
@@ -132,10 +132,10 @@ def _asked(url: str, what: str, **settings: Any) -> Any:
 
 
 def _info(url: str) -> dict[str, Any]:
-    """What is said of a file or a folder; empty where there is none.
+    """The facts about a file or a folder; empty if there is none.
 
-    Stores that must not tell what they hold refuse what is missing, as they refuse what must not be
-    read: that becomes an error when it is opened.
+    Stores that do not reveal what they hold refuse access to missing files as to forbidden ones:
+    that raises when the file is opened.
     """
     try:
         found: dict[str, Any] = _asked(url, "info")
@@ -159,7 +159,7 @@ def _version(info: Mapping[str, Any]) -> str:
 
 
 async def _check_range(url: str, info: Mapping[str, Any], response: Any) -> None:
-    """Raise FileFormatError if a web server sends another range than the requested one.
+    """Raise FileFormatError if a web server sends another range than requested.
 
     Or a range of another version of the file than `info` describes.
     """
@@ -294,12 +294,12 @@ class RemoteFile(File):
 
 
 class _Elsewhere(FileSystem):
-    """Other machines, which only tell what they hold and take whole files."""
+    """The file system of remote machines, which only list files, and take whole ones."""
 
     in_order = True
 
     def open(self, name: str, *, follow: bool = True) -> File:
-        """The file that somebody has open already, if it is still the same."""
+        """The open file, if it is still the same."""
         made = RemoteFile(name)
         known = "," in made.version
         return _open.setdefault((name, made.version), made) if known else made
@@ -320,7 +320,7 @@ class _Elsewhere(FileSystem):
         return _uploading(name, size, check)
 
     def is_folder(self, name: str) -> bool:
-        """Whether it ends with a slash, or a file system says so: web servers never do."""
+        """Whether it ends with a slash, or the file system says so: web servers never do."""
         found = Url.of(name).names_folder or _info(name).get("type") == "directory"
         if found:
             with suppress(OSError):  # file systems keep it, to answer what is asked of its files
@@ -332,7 +332,7 @@ class _Elsewhere(FileSystem):
         return bool(_info(name))
 
     def listed(self, folder: str) -> list[str]:
-        """What a listing has; nothing where there is no folder."""
+        """The files and folders in a folder; empty if it does not exist."""
         try:
             found = _asked(folder, "ls", detail=False)
         except FileNotFoundError:
@@ -388,12 +388,12 @@ _MAX_BLOCKS = 9_000  # of a file; S3 takes 10 000
 def _uploading(
     url: str, size: int | None = None, check: Check | None = None
 ) -> Iterator[io.RawIOBase]:
-    """A file to write in order; at the end it becomes the file at `url`.
+    """A context with a file to write in order, which finally becomes the file at `url`.
 
     It is sent in blocks, one of which is in memory. `size` is the size of the file, if known. On
-    any error the file at `url` is unchanged, but a few file systems (`memory://`) replace it at the
-    start: then none is left. OSErrors name the URL. `check` is called with the URL once the file is
-    there, since it cannot be read earlier; it is removed on errors.
+    any error the file at `url` is unchanged, except that a few file systems (`memory://`) replace
+    it at the start: then none is left. OSErrors name the URL. `check` is called with the URL once
+    the file is there, since it cannot be read earlier; the file is removed on errors.
     """
     if Url.of(url).names_folder:
         raise FileFormatError(url, None, "it names a folder, not a file: give a name in it")

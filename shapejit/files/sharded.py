@@ -45,14 +45,14 @@ _MAX_INDEX = 100_000_000  # bytes, as of a safetensors header
 def read(path: Path) -> Checkpoint:
     """The tensors of all shards of a folder with `model.safetensors.index.json`.
 
-    `path` is the folder, or an index of another name. A folder without an index may have
-    all tensors in `model.safetensors`. Otherwise it has one index of another name, or files of
-    safetensors (diffusion_pytorch_model, adapter_model, consolidated), or of PyTorch, whose tensors
-    have different names, but no numbered shards: without an index these are not all there yet.
-    Each shard's header is checked, and that it holds the tensors that the index says, neither more
-    nor fewer.
-    Raises FileFormatError (with the file and the tensor) where that is not so, and for
-    shards that are missing or lie outside the folder (a link out of it included).
+    `path` is the folder, or an index of another name. A folder without an index may have all
+    tensors in `model.safetensors`. Otherwise it has one index of another name, or files of
+    safetensors (diffusion_pytorch_model, adapter_model, consolidated) or of PyTorch, whose tensors
+    have different names. Numbered shards without an index are refused: some may be missing.
+
+    Each shard must contain exactly the tensors that the index lists. Raises FileFormatError (with
+    the file and the tensor) if it does not, and for shards that are missing or outside the folder
+    (including a link out of it).
     """
     name = file_name(path)
     system = file_system(name)

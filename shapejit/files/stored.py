@@ -66,8 +66,8 @@ class Stored(Planned):
     def pieces(self) -> Iterator[Bytes]:
         """The packed elements in row-major order.
 
-        Raises FileFormatError where the file has become too short. Views that pick their elements
-        from all over a tensor are read as a whole, and so is what is compressed.
+        Raises FileFormatError if the file has become too short. A view that gathers elements from
+        the whole tensor is read as a whole, and so are compressed data.
         """
         if self.file.compressed:
             yield from pieces(self.mapped())
@@ -95,7 +95,8 @@ class Stored(Planned):
     def mapped(self) -> Tensor:
         """A read-only view of the file's memory map.
 
-        Of a copy where it is compressed, or elsewhere: then only its own bytes are read.
+        If the file is compressed or remote, a view of a copy, for which only its own bytes are
+        read.
         """
         low, high = self.layout.span
         begin, end = self.begin + low // 8, self.begin + (high + 7) // 8
@@ -104,12 +105,12 @@ class Stored(Planned):
 
     @property
     def here(self) -> bool:
-        """Whether it lies in a file of this machine, so that `mapped` takes no memory."""
+        """Whether it is in a local file, so that `mapped` takes no memory."""
         return isinstance(self.file, OpenFile)
 
     @property
     def extent(self) -> Stored | None:
-        """Itself, if its elements lie side by side in a file of this machine."""
+        """The tensor itself, if its elements are contiguous in a local file."""
         return self if self.here and self.layout.contiguous_bytes else None
 
     @property
@@ -124,7 +125,7 @@ class Stored(Planned):
         return Tensor.frombuffer(self._read(0, self.nbytes), self.dtype, self.shape)
 
     def _loaded(self, band: Layout) -> Tensor:
-        """A view of the same elements in memory, with all that lies between them."""
+        """A view of the same elements in memory, with all bytes between them."""
         low, high = band.span
         memory = new_memory((high + 7) // 8 - low // 8)
         self.file.read(memory.data, self.begin + low // 8, self.name)

@@ -27,7 +27,7 @@ def is_url(name: str) -> bool:
 
 
 class Url(NamedTuple):
-    """The parts of a URL: its `head` ends with `://`, `rest` begins at a query or at `::`."""
+    """The parts of a URL: `head` ends with `://`, `rest` begins at a query or at `::`."""
 
     head: str
     scheme: str
@@ -63,7 +63,7 @@ class Url(NamedTuple):
 
     @property
     def names_folder(self) -> bool:
-        """Whether it can name nothing but a folder: it ends with a slash."""
+        """Whether it can only name a folder: it ends with a slash."""
         return not self.path or self.path.endswith("/")
 
     def joined(self, name: str) -> Url:
@@ -78,10 +78,10 @@ class Url(NamedTuple):
 
 
 def inside(folder: str, location: str, tensor: str | None) -> str:
-    """The URL of the file that `location` names, relative to a folder.
+    """The URL of the file at `location`, relative to a folder.
 
-    `tensor` is what errors call it. Raises FileFormatError where the file is not in the
-    folder: absolute, `..`, or another URL.
+    `tensor` is the name in errors. Raises FileFormatError if the file is not in the folder: an
+    absolute location, `..`, or another URL.
     """
     if not location or "\0" in location:
         raise FileFormatError(folder, tensor, f"no file can have the name {quoted(location)}")

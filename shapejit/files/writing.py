@@ -32,7 +32,7 @@ _UNABLE = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBAD
 
 
 class InOrder(io.RawIOBase):
-    """A file that is written in order, by a function; it counts what is written."""
+    """A file that a function writes in order, and that counts the bytes written."""
 
     def __init__(self, write: Callable[[Any], int | None]) -> None:
         self._write, self._at = write, 0
@@ -98,7 +98,7 @@ class NewFile(NamedTuple):
 def names_of(
     path: str, tensors: Iterable[New], fits: Callable[[str], bool], unfit: str
 ) -> set[str]:
-    """The names of tensors. Raises FileFormatError for equal ones, and those that do not fit."""
+    """The names of tensors. Raises FileFormatError for duplicate and unsuitable names."""
     names = set[str]()
     for name, *_ in tensors:
         if name in names or not fits(name):
@@ -129,14 +129,16 @@ def write_all(target: Target, data: memoryview) -> None:
 def written(
     target: Target, path: str, file: NewFile, progress: Progress | None = None
 ) -> Iterator[None]:
-    """Write a file, on a thread of its own if that pays: head and tensors, with zeros between them.
+    """A context that writes a file: head and tensors, with zeros between them.
 
-    Meanwhile the caller, on any thread, reads and converts the next pieces, which must not change
-    until they are written. When the block of `with` begins, all have been made; at its end, all are
-    written. After an error the file is useless: waiting pieces are not written.
+    It uses a thread of its own if that is faster. Meanwhile the caller, on any thread, reads and
+    converts the next pieces, which must not change until they are written. When the body of `with`
+    begins, all have been made; at its end, all are written. After an error the file is unusable:
+    waiting pieces are not written.
 
-    256 MiB to a new file in memory (tmpfs) take 140 ms so, as by two threads, of which one
-    waits for the other; through a memory map 340 ms, with two threads 300: page faults.
+    This takes 140 ms for 256 MiB in a new file in memory (tmpfs), as with two threads, which wait
+    for each other; through a memory map it takes 340 ms, with two threads 300, because of page
+    faults.
     """
     thread = ThreadPoolExecutor(1) if file.size >= _THREADED else None
     end, waiting = 0, deque[Future[None]]()
@@ -169,7 +171,7 @@ def written(
 def _pieces(
     target: Target, path: str, file: NewFile, tell: Progress
 ) -> Iterator[tuple[int, Bytes]]:
-    """The pieces of a file, each with its first byte, without those that the system copies."""
+    """The pieces of a file, each with its first byte, except those that the system copies."""
     yield 0, np.frombuffer(file.head, np.uint8)
     for new, at in file.tensors:
         done = 0

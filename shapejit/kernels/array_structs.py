@@ -144,7 +144,7 @@ def hash_of(x: Address, asked: Address, routes: Address) -> int:
 
 @kernel
 def slot_of(x: Address, asked: Address, table: Address) -> int:
-    """`hash_of` with the table of Routes that is in an ndarray."""
+    """`hash_of` for a table of Routes in an ndarray."""
     return int(hash_of(x, asked, load_address(table + DATA)))
 
 
@@ -170,7 +170,7 @@ def run_route(x: Address, out: Address, asked: Address, table: Address) -> int:
     """Run the Route for `x` and what is `asked`, into `out`, or into a new array if that is None.
 
     Returns a new reference to the result; to None if there is no Route, or an argument does not fit
-    it; 0 if memory ran out (NumPy has set the exception).
+    it; 0 if memory is exhausted (NumPy has set the exception).
     """
     routes = load_address(table + DATA)
     if word(x + TYPE) == word(routes + NDARRAY):
@@ -188,9 +188,9 @@ def run_route(x: Address, out: Address, asked: Address, table: Address) -> int:
 
 @kernel
 def run_found(x: Address, out: Address, route: Address, table: Address) -> int:
-    """`run_route` with the Route in an ndarray, which is known to be for arrays like `x`.
+    """As `run_route`, with the Route in an ndarray, which is known to be for arrays like `x`.
 
-    Only this may let others have the GIL: the caller owns the Route.
+    Only this may release the GIL: the caller owns the Route.
     """
     return int(follow(x, out, load_address(route + DATA), load_address(table + DATA)))
 

@@ -36,7 +36,7 @@ def pause(builder: Builder) -> None:
 
 @emits()
 def sleep(builder: Builder, microseconds: Value) -> None:
-    """Yield this core for at least so many microseconds (C library, usleep)."""
+    """Yield this core for at least `microseconds` (usleep of the C library)."""
     function = builder.module.globals.get("usleep")
     if function is None:
         kind = ir.FunctionType(llvm.I32, [llvm.I32])

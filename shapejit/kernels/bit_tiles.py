@@ -181,10 +181,11 @@ def drain_rows(
     streamed: bool,
     bits: Any,
 ) -> None:
-    """Move `count` columns, whose offsets are at `places`: rows of `limit` elements.
+    """Move `count` columns, with offsets at `places`: rows of `limit` elements.
 
-    Of each, the lines that start in elements [own, end), and its first bits; `rows` elements from
-    `own` on are on the stage. Atomic operations wait for all stores before them: they come first.
+    Moves the lines of each that start in elements [own, end), and its first bits; `rows` elements
+    from `own` on are on the stage. Atomic operations wait for all stores before them, so they come
+    first.
     """
     width, begin = len(bits), 1
     if own == 0 or own + rows == limit:  # a line of the last tile but one may hold the row's end
@@ -250,9 +251,9 @@ def prefetch_ends(
     rows: int,
     bits: Any,
 ) -> None:
-    """Prefetch the lines that `drain_bits` shares with others, of the columns of a tile.
+    """Prefetch lines of the target that a tile's columns share with other columns.
 
-    Atomic operations, which change their bytes, wait for them.
+    The atomic operations of `drain_bits`, which change their bytes, would wait for them.
     """
     group, first, limit = 1, 0, tile[ROWS, COUNT]
     if tile[STAGED, DENSE] != 0:

@@ -25,7 +25,7 @@ def spaced(bits: int, apart: int, total: int) -> int:
 
 
 def group_of(width: int) -> int:
-    """How many elements of `width` bits fill whole bytes, one or three."""
+    """The number of elements of `width` bits that fill whole bytes, one or three."""
     return {1: 8, 2: 4, 3: 8, 4: 2, 6: 4}[width]
 
 
@@ -37,7 +37,7 @@ def shift_words(builder: Builder, dst: Address, src: Address, shift: Value, word
 
 @emits()
 def stream_shifted(builder: Builder, dst: Address, src: Address, shift: Value) -> None:
-    """`shift_words` of a line, to an aligned line of memory, past the caches."""
+    """`shift_words` of a line, to an aligned line of memory, by nontemporal stores."""
     stored = llvm.store(builder, _load_shifted(builder, src, shift, LINE), dst)
     llvm.nontemporal(builder, stored, LINE)
 
@@ -61,7 +61,7 @@ def set_bits(builder: Builder, address: Address, mask: Value, value: Value) -> N
 
 
 def swapped(builder: Builder, a: Value, b: Value, far: int) -> tuple[Value, Value]:
-    """Swap the upper of each two fields of `far` bits in one vector with the lower in another."""
+    """Exchange the upper of two fields of `far` bits in one vector with the lower in another."""
     shift, mask = (llvm.constant(n, a.type) for n in (far, spaced(far, 2 * far, 64)))
     differ = builder.and_(builder.xor(builder.lshr(a, shift), b), mask)
     return builder.xor(a, builder.shl(differ, shift)), builder.xor(b, differ)
@@ -99,7 +99,7 @@ def unpack_words(
 
 
 def _unpacked(builder: Builder, src: Address, shift: Value, count: int, width: int) -> Any:
-    """A vector of so many codes."""
+    """A vector of `count` codes."""
     none = builder.icmp_signed("==", shift, llvm.number(0))
     with builder.if_else(none) as (on_bytes, between):
         with on_bytes:
@@ -119,7 +119,7 @@ def _unpacked(builder: Builder, src: Address, shift: Value, count: int, width: i
 
 
 def _grouped(builder: Builder, src: Address, shift: Value | None, count: int, width: int) -> Any:
-    """`count` elements, each group in a lane that will hold its codes."""
+    """`count` elements, each group in the lane for its codes."""
     group = group_of(width)
     wide = ir.VectorType(ir.IntType(8 * group), count // group)
     if 8 % width == 0:
@@ -139,7 +139,7 @@ def _grouped(builder: Builder, src: Address, shift: Value | None, count: int, wi
 
 
 def _load_bytes(builder: Builder, src: Address, shift: Value | None, at: int, nbytes: int) -> Any:
-    """So many bytes `at` bytes, and `shift` bits unless it is None, behind an address."""
+    """`count` bytes, `at` bytes and, unless it is None, `shift` bits after an address."""
     place = llvm.at(builder, src, at)
     kind = ir.VectorType(llvm.I8, nbytes)
     if shift is None:
@@ -178,9 +178,9 @@ def pack_line(builder: Builder, dst: Address, src: Address, bits: Tag) -> None:
 
 
 def _steps(width: int, kind: Any) -> list[list[Any]]:
-    """Each step from packed elements to codes, which fill the lanes of a vector.
+    """The steps from packed elements to codes, which fill the lanes of a vector.
 
-    What stays, what moves when moved, how far.
+    Each step has a mask of bits that stay, a mask of bits after the move, and a distance.
     """
     nbits, steps = kind.element.width, []
     count = nbits // 16
@@ -193,7 +193,7 @@ def _steps(width: int, kind: Any) -> list[list[Any]]:
 
 
 def _spread(builder: Any, value: Any, width: int) -> Any:
-    """The codes of the elements that each lane begins with."""
+    """The codes of the elements at the start of each lane."""
     for near, far, apart in _steps(width, value.type):
         high = builder.and_(builder.shl(value, apart), far)
         value = builder.or_(builder.and_(value, near), high)
@@ -210,6 +210,6 @@ def _gathered(builder: Any, value: Any, width: int) -> Any:
 
 @emits(types.int64)
 def spread(builder: Builder, word: Value, bits: Tag) -> Value:
-    """The codes of the 8 elements that a word begins with."""
+    """The codes of the 8 elements at the start of a word."""
     lane = builder.bitcast(word, ir.VectorType(llvm.I64, 1))
     return builder.bitcast(_spread(builder, lane, bits.count), llvm.I64)

@@ -31,7 +31,7 @@ LONG_ROW_BITS = 8 * PAGE  # bits of a row that is moved by itself
 
 @kernel
 def load_bits(source: BitAddress, end: Address) -> int:
-    """At least 57 bits from a bit address on; nothing is read at or after address `end`."""
+    """At least 57 bits from a bit address on; memory at or after address `end` is not read."""
     address = source >> 3
     word: int = 0
     if address + 8 <= end:
@@ -54,7 +54,7 @@ def merge_byte(address: Address, low: int, high: int, source: BitAddress) -> Non
 
 @kernel
 def shift_few(target: Address, source: Address, shift: int, nbytes: int) -> None:
-    """Copy less than a line from `shift` bits (1 to 7) after an address."""
+    """Copy less than a line, from `shift` bits (1 to 7) after an address."""
     done = 0
     if nbytes >= PIECE:
         while done < nbytes - PIECE:
@@ -102,7 +102,7 @@ def merge_first(target: BitAddress, source: BitAddress, nbits: int) -> None:
 
 @kernel
 def merge_last(target: BitAddress, source: BitAddress, nbits: int) -> None:
-    """Set the bits behind the last whole byte of `move_bits`, which ends within a byte."""
+    """Set the bits after the last whole byte of `move_bits`, which ends within a byte."""
     end = target + nbits
     if (target + 7) >> 3 <= end >> 3:
         merge_byte(end >> 3, 0, end & 7, source + (nbits - (end & 7)))
@@ -110,7 +110,7 @@ def merge_last(target: BitAddress, source: BitAddress, nbits: int) -> None:
 
 @kernel
 def merge_ends(target: BitAddress, source: BitAddress, nbits: int) -> None:
-    """Set the bits that `move_bits` writes to bytes which others may write to."""
+    """Set the bits that `move_bits` writes to bytes which other threads may write to."""
     if target & 7 != 0:
         merge_first(target, source, nbits)
     if target + nbits & 7 != 0:
@@ -158,8 +158,8 @@ def flush_bits(
 ) -> tuple[BitAddress, int]:
     """Move the whole lines in bits [line_offset, staged_bits) of a stage, from `target` on.
 
-    The stage is congruent with the target modulo a line. Returns where the next line belongs, and
-    how many bits of it are staged already.
+    Stage and target are congruent modulo a line. Returns the position of the next line, and the
+    number of its bits that are staged already.
     """
     whole = staged_bits & -LINE_BITS
     move_bits(target, 8 * stage + line_offset, whole - line_offset, streamed)
@@ -169,7 +169,7 @@ def flush_bits(
 
 @kernel
 def bit_run(addresses: Table, work: Numbers, span: Numbers, stage: Address, nbits: int) -> None:
-    """Copy one run; work is counted in pages of the target that it touches."""
+    """Copy one run; a unit of work is a page of the target."""
     streamed = work[STREAMED] != 0
     while take(work, span):
         source, target = (
@@ -194,7 +194,7 @@ def bit_rows(
     reach: int,
     apart: int,
 ) -> None:
-    """Copy rows; unless they are `apart`, short ones are gathered on the stage."""
+    """Copy rows; short ones are gathered on the stage unless they are `apart`."""
     streamed = work[STREAMED] != 0
     at = span[SPAN:]
     while take(work, span):

@@ -140,7 +140,7 @@ def boxes(
 ) -> None:
     """Fill the stage with each box, by blocks transposed in registers if there are any.
 
-    `reach` bytes of the source may be read.
+    `reach` is the number of bytes of the source that may be read.
     """
     while take(work, span):
         source, target = pointer(addresses[0, span[TENSOR]]), pointer(addresses[1, span[TENSOR]])

@@ -76,10 +76,10 @@ def cast_boxes(
 ) -> None:
     """Convert elements run by run; packed ones are unpacked before, or packed afterwards.
 
-    Packed elements are unpacked run by run, or else along the `inner` loops. Runs may be permuted
-    first by the function of a network: these are loops over its calls then, and `fetch` has the
-    offsets of its pieces. All others are fetched as bytes. Results that are not packed are
-    converted into the target, and streamed by the function that converts them.
+    Packed elements are unpacked run by run, or along the `inner` loops. The function of a network
+    may permute runs first: then these are loops over its calls, and `fetch` has the offsets of its
+    pieces. All others are fetched as bytes. The function that converts writes results that are not
+    packed into the target, and streams them.
     """
     (first_scale, first_zero, fetched_at, permuted_at, scales_at, zeros_at, made_at, packed_at,
      converts, permutes, fills, unpacks, packs, mover, calls, blocks, from_step, to_step,

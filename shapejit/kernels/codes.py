@@ -59,7 +59,7 @@ def pack(target: Address, codes: Address, count: int, bits: Any) -> int:
 def pick_codes(
     codes: Address, apart: int, source: BitAddress, stride: int, count: int, width: int
 ) -> None:
-    """Write the codes of `count` elements, `apart` bytes from one to the next."""
+    """Write the codes of `count` elements whose distance is `apart` bytes."""
     mask = (1 << width) - 1
     for _ in range(count):
         address, shift = source >> 3, source & 7
@@ -150,12 +150,12 @@ def by_codes(
     packs: int,
     entry: int,
 ) -> None:
-    """Copy elements in blocks: a byte each on the stage, then packed unless `unit` is 8.
+    """Copy elements in blocks: one byte each on the stage, then packed unless `unit` is 8.
 
     The loops `around` go over blocks of rows, `inner` within a row. `sizes`: bytes of the source,
-    elements of a row and of a block, bits of an element in source and target, and how many
-    elements those of a row are apart, if a network picks them. `unpacks`, `packs` and `entry` are
-    addresses of functions: see `fill`.
+    elements of a row and of a block, bits of an element in source and target, and the distance of
+    the elements of a row if a network picks them. `unpacks`, `packs` and `entry` are addresses of
+    functions: see `fill`.
     """
     reach, count, block, width, unit, far = sizes
     streamed, packed, table = work[STREAMED] != 0, stage + CODES_APART, address_of(offsets)

@@ -35,7 +35,7 @@ PASSES = (
 
 
 class Compiler(compiler.CompilerBase):  # type: ignore[misc]  # numba is not type-checked
-    """Compiles a function by the passes that kernels need, a tenth less time than by all."""
+    """A compiler with only the passes that kernels need, which takes a tenth less time."""
 
     def define_pipelines(self) -> list[PassManager]:
         """One pipeline."""
@@ -47,7 +47,7 @@ class Compiler(compiler.CompilerBase):  # type: ignore[misc]  # numba is not typ
 
 
 class _Typing(typing.Context):  # type: ignore[misc]  # numba is not type-checked
-    """Finds the signature of an operator or intrinsic once for each types of arguments."""
+    """A cache of signatures: that of an operator or intrinsic is found once for given types."""
 
     def init(self) -> None:
         """Begin with no signature."""
@@ -70,10 +70,10 @@ class _Typing(typing.Context):  # type: ignore[misc]  # numba is not type-checke
 
 
 class _Library(AOTCodeLibrary):  # type: ignore[misc]  # numba is not type-checked
-    """Modules of numba's, optimised and neither emitted nor loaded: kernels are, each as a whole.
+    """numba's modules, optimised, but neither emitted nor loaded: kernels are, each as a whole.
 
-    Each function is optimised together with those that it calls. Kernels that are optimised only
-    as a whole are a quarter shorter, but take a seventh longer to compile.
+    Each function is optimised together with those that it calls. Kernels that are only optimised as
+    a whole are a quarter shorter, but take a seventh longer to compile.
     """
 
     def _optimize_functions(self, module: Any) -> None:
@@ -110,7 +110,7 @@ class _Codegen(AOTCPUCodegen):  # type: ignore[misc]  # numba is not type-checke
 
 
 class _Context(CPUContext):  # type: ignore[misc]  # numba is not type-checked
-    """Lowers functions to modules of that generator."""
+    """The context that lowers functions to modules of that generator."""
 
     def init(self) -> None:
         """Prepare what modules need."""

@@ -83,5 +83,5 @@ BATCH_STAGE_BYTES = FULL + STAGED_WHOLE + 2 * LINE
 
 
 def per_byte(width: int) -> int:
-    """The number of elements of `width` bits in a byte; 1 if they cross bytes."""
+    """The number of elements of `width` bits in a byte; 1 if they cross byte boundaries."""
     return 8 // width if 8 % width == 0 else 1

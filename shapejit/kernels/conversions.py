@@ -51,7 +51,7 @@ def write(function: Any, what: tuple[Conversion, bool]) -> None:
 
 
 class _Run:
-    """The loops over one run: wide vectors, vectors of which the last reaches back, elements.
+    """The loops over one run: wide vectors, vectors that may reach back, single elements.
 
     If results are streamed, wide vectors begin at a line of the target.
     """
@@ -72,7 +72,7 @@ class _Run:
             self.left, self.at = builder.alloca(I64), builder.alloca(I64)
 
     def write(self) -> None:
-        """Convert all elements.
+        """Write code that converts all elements.
 
         Stores across lines take twice the time. A store to a line with pending nontemporal stores
         waits for these: no vector reaches back to streamed lines.
@@ -118,7 +118,7 @@ class _Run:
             self._elements(begin + index, WIDEST)
 
     def _looked_up(self, begin: Values, count: Values) -> None:
-        """Convert `count` elements by a table for each block, with the result of every code."""
+        """Convert `count` elements by a table for each block, with the results of all codes."""
         block = self.block
         k = begin // block
         self._keep(k, (k + 1) * block - begin, self._results(k))
@@ -139,7 +139,7 @@ class _Run:
                     self._keep(k + 1, left + (block - TABLED), following)
 
     def _keep(self, k: Values, left: Values, table: Values) -> None:
-        """Keep a block, how many of its elements are left, and its table."""
+        """Store a block, the number of its elements that are left, and its table."""
         for value, at in ((k, self.at), (left, self.left), (table, self.table)):
             self.builder.store(value.value, at)
 
@@ -149,7 +149,7 @@ class _Run:
         return self._result(codes, self._one(block, CODES))
 
     def _grouped(self, index: Values, group: int, ahead: Values) -> None:
-        """Convert a vector of blocks of `group` elements, `ahead` of whose first come before it."""
+        """Convert a vector of blocks of `group` elements; it begins at element `ahead` of one."""
         size, blocks = self.floats.itemsize, WIDEST // group
         first = first_of(group - ahead, group, WIDEST, size)
         before = index // group

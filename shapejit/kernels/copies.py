@@ -33,7 +33,7 @@ _BYTE_TAG, _FOUR, _PIECE = WIDTHS[1], WIDTHS[4], WIDTHS[PIECE]
 
 @kernel
 def stream(target: Address, source: Address, nbytes: int) -> None:
-    """memcpy that streams whole lines of the target."""
+    """memcpy that writes whole lines of the target by nontemporal stores."""
     done = min(-target & (LINE - 1), nbytes)
     if done > 0:
         copy(target, source, done)
@@ -46,7 +46,7 @@ def stream(target: Address, source: Address, nbytes: int) -> None:
 
 @kernel
 def write_run(target: Address, source: Address, nbytes: int, streamed: bool) -> None:
-    """memcpy, streamed or not."""
+    """memcpy, with nontemporal stores or not."""
     if streamed:
         stream(target, source, nbytes)
     else:
@@ -57,9 +57,9 @@ def write_run(target: Address, source: Address, nbytes: int, streamed: bool) -> 
 def lines_of(
     target: Address | BitAddress, low: int, high: int, end: int, line: int
 ) -> tuple[int, int]:
-    """The range of the lines that start in [low, high) of a row, which ends at `end`.
+    """The range of the lines that start in [low, high) of a row that ends at `end`.
 
-    The range that contains the row's start includes the part before its first line.
+    The range with the start of the row includes the part before its first line.
     """
     first = low
     if low > 0:
@@ -129,8 +129,8 @@ def flush(
 ) -> tuple[Address, int]:
     """Stream the whole lines in bytes [line_offset, staged_bytes) of a stage, from `target` on.
 
-    The stage is congruent with the target modulo a line. Returns where the next line belongs, and
-    how much of it is staged already.
+    Stage and target are congruent modulo a line. Returns the position of the next line, and the
+    number of its bytes that are staged already.
     """
     whole = staged_bytes & -LINE
     stream(target, stage + line_offset, whole - line_offset)
@@ -149,7 +149,7 @@ def rows(
     reach: int,
     turns: Any,
 ) -> None:
-    """Copy rows of `nbytes`; if `turns` has two bytes, all sources' rows take turns in one target.
+    """Copy rows of `nbytes`; two bytes of `turns` interleave the rows of all sources in one target.
 
     `reach` bytes of a source may be read. With a stage, rows shorter than the stage are collected
     there, so that only whole lines are streamed; they must be adjacent in the target.

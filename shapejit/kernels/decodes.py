@@ -40,8 +40,8 @@ def decode_step(row: Numbers, begin: int, count: int, stage: Address, into: Addr
 
 
 @kernel
-def ask_step(row: Numbers, begin: int, count: int) -> None:
-    """Prefetch the codes of the elements [begin, begin + count), which are next."""
+def prefetch_step(row: Numbers, begin: int, count: int) -> None:
+    """Prefetch the codes of the next elements, [begin, begin + count)."""
     _, place, spacing, unit, per = row[:5]
     source = pointer(place) + begin // per // unit * spacing
     for line in range(0, max(1, count // per) // unit * spacing, LINE):
@@ -66,7 +66,7 @@ def decode_runs(
         for unit in range(span[LOW], span[HIGH]):
             begin = unit * length
             count = min(length, total - begin)
-            ask_step(steps[last], begin + count, count)
+            prefetch_step(steps[last], begin + count, count)
             for k in range(last):
                 decode_step(steps[k], begin, count, stage, stage + steps[k, -1])
             decode_step(steps[last], begin, count, stage, target + begin * nbytes)

@@ -47,8 +47,8 @@ def write(function: Any, what: Encoding) -> None:
 class _Box:
     """The steps over a box.
 
-    The stage has words for each block: the number of largest magnitude, as the source has it, the
-    stored scale, and what elements are scaled by.
+    The stage has words for each block: the number of largest magnitude, in the source's format, the
+    stored scale, and the factor or divisor of its elements.
     """
 
     def __init__(self, builder: Any, what: Encoding, arguments: Any) -> None:
@@ -94,7 +94,7 @@ class _Box:
     # The number of largest magnitude
 
     def reduce(self) -> None:
-        """Write that of each block to the stage; the rest of its last vector is zero."""
+        """Write the largest number of each block to the stage; zeros fill its last vector."""
         blocks, block = self.blocks, self.what.block
         whole = blocks & -SCALES_AT_ONCE
         with self.builder.if_then((whole != blocks).value):
@@ -112,7 +112,7 @@ class _Box:
                 self._store(found, self.most + 4 * k)
 
     def _largest(self, block: Values) -> Values:
-        """That of the rows of one block."""
+        """The number of largest magnitude in the rows of one block."""
         self.largest.clear()
         with loop(self.rows) as r:
             row = self.source + r * self.pitch
@@ -171,14 +171,14 @@ class _Box:
             self._over(k, step)
 
     def _scaling(self, block: Values, count: int) -> Values:
-        """What the elements of some blocks are scaled by."""
+        """The factors or divisors of the elements of some blocks."""
         at = self.factor if self.what.rule.name == FIXED else self.by + 4 * block
         return load(at, "f4", count)
 
     def _pack(self, codes: Values, places: tuple[int, ...], by: Values, into: Values) -> None:
-        """Encode a vector of elements, and store their codes where `places` say.
+        """Encode a vector of elements, and store their codes at `places`.
 
-        Codes that share a cell of one or two bytes are put together before they are narrowed.
+        Codes that share a cell of one or two bytes are combined before they are narrowed.
         """
         bits, cell = self.what.target.bits, 8
         if bits == 8 and all(a + 8 == b for a, b in zip(places[::2], places[1::2], strict=False)):

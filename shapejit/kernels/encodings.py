@@ -22,10 +22,10 @@ LARGEST, FIXED = "largest", "fixed"
 
 
 class ScaleRule(NamedTuple):
-    """The `name` of one of `scale_generator`'s rules, with its numbers.
+    """The `name` of a rule of `scale_generator`, with its numbers.
 
-    `top` is the divisor of the largest magnitude. `more` is the scale instead of 0; for powers, the
-    fraction from which the next power is taken. `signed`: the sign of the number of largest
+    `top` is the divisor of the largest magnitude. `more` replaces a scale of 0; for powers, it is
+    the fraction from which the next power is taken. `signed`: the sign of the number of largest
     magnitude counts.
     """
 

@@ -33,10 +33,10 @@ class _Kernel(CPUDispatcher):  # type: ignore[misc]  # numba is not type-checked
 
 
 def kernel(function: Kernel) -> Kernel:
-    """Compile for the builder, and for kernels that call it.
+    """A decorator: compile for the builder, and for kernels that call the function.
 
-    Callers pass all memory: without memory of numba's, kernels do not count references, which would
-    cost 0.1 us per call of another kernel. Wrappers are not needed: see `builder.objects`.
+    Callers pass all memory, so kernels count no references, which would cost 0.1 us per call of
+    another kernel. Wrappers are not needed: see `builder.objects`.
     """
     options = {
         "nopython": True,
@@ -55,5 +55,5 @@ jit_registry[Hardware] = lambda **_: kernel
 
 
 def inlined(function: Kernel) -> Kernel:
-    """Inline into the kernels that call it: compiled with each of them, never by itself."""
+    """A decorator: inline the function into kernels that call it; it is never compiled alone."""
     return cast(Kernel, njit(inline="always", error_model="numpy")(function))

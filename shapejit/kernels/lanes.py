@@ -40,11 +40,11 @@ class Lanes(np.lib.mixins.NDArrayOperatorsMixin):
         return self.value.type.count if isinstance(self.value.type, ir.VectorType) else 0
 
     def of(self, value: Any, dtype: Any = None) -> Values:
-        """Lanes beside these: of the same dtype, unless one is given."""
+        """A value like these Lanes, in their dtype or the given one."""
         return Lanes(self.builder, value, self.dtype if dtype is None else dtype)
 
     def constant(self, value: Any, dtype: Any = None) -> Values:
-        """A number, or a list of them, once for each of as many elements."""
+        """A number, or a list of them, repeated for all elements."""
         made = self.of(None, dtype)
         kind = type_of(made.dtype, self.count)
         given = value if isinstance(value, list) else [value] * max(1, self.count)
@@ -76,7 +76,7 @@ class Lanes(np.lib.mixins.NDArrayOperatorsMixin):
         return self.of(getattr(self.builder, step)(self.value, type_of(after, self.count)), after)
 
     def view(self, dtype: Any) -> Values:
-        """The same bits as elements of another dtype, as many if they are as wide."""
+        """The same bits as another dtype; as many elements if these are as wide."""
         after = np.dtype(dtype)
         if self.dtype.kind == "b":  # a byte in arrays
             return self.astype(after)
@@ -89,22 +89,22 @@ class Lanes(np.lib.mixins.NDArrayOperatorsMixin):
         return self.chosen(list(range(self.count)[which]))
 
     def chosen(self, order: list[int], other: Values | None = None) -> Values:
-        """The elements at these indices; those beyond the end are in `other` Lanes."""
+        """The elements at these indices; indices beyond the end select from `other`."""
         if other is None and order == list(range(self.count)):
             return self
         second = self if other is None else other
         return self.of(llvm.shuffle(self.builder, self.value, second.value, order))
 
     def parts(self, size: int) -> list[Any]:
-        """LLVM's vectors of `size` elements."""
+        """The vectors of `size` elements that they consist of."""
         return [self[k : k + size].value for k in range(0, self.count, size)]
 
     def repeated(self, times: int) -> Values:
-        """Each element so many times."""
+        """Each element repeated `count` times."""
         return self.chosen([k // times for k in range(times * self.count)])
 
     def spread(self, count: int) -> Values:
-        """A single value, so many times."""
+        """A single value, repeated `count` times."""
         return self.of(llvm.splat(self.builder, self.value, count))
 
     def __array_ufunc__(self, function: Any, method: str, *given: Any) -> Any:
@@ -123,7 +123,7 @@ class Lanes(np.lib.mixins.NDArrayOperatorsMixin):
 
 
 def _alike(given: Sequence[Any]) -> list[Values]:
-    """Numbers, and what is true or false, as the Lanes beside them are."""
+    """Python's numbers and bools as Lanes like the other operands."""
     lanes: list[Values] = [each for each in given if isinstance(each, Lanes)]
     like = max(lanes, key=lambda each: each.dtype.kind != "b")
     assert all(each.dtype in (like.dtype, np.bool) for each in lanes), lanes
@@ -134,7 +134,7 @@ def _alike(given: Sequence[Any]) -> list[Values]:
 
 
 def _added(a: Values, b: Values) -> Values:
-    """A sum, or a moved address."""
+    """A sum, or an address plus an offset."""
     if isinstance(b.value.type, ir.PointerType):
         a, b = b, a
     if isinstance(a.value.type, ir.PointerType):
@@ -143,7 +143,7 @@ def _added(a: Values, b: Values) -> Values:
 
 
 def load(place: Values, dtype: Any, count: int = 0) -> Values:
-    """So many elements at an address, which need not be aligned."""
+    """`count` elements at an address, which need not be aligned."""
     return place.of(llvm.load(place.builder, place.value, type_of(dtype, count)), dtype)
 
 
@@ -157,9 +157,9 @@ def loop(count: Values, step: int = 1) -> Iterator[Values]:
 def by_vectors(
     begin: Values, end: Values, least: Values, lanes: int, step: Callable[[Values, int], None]
 ) -> None:
-    """Run `step(index, lanes)` for the elements [begin, end), or for single elements.
+    """Run `step(index, lanes)` for the elements [begin, end), by vectors or single elements.
 
-    The last vector reaches back, to `least` at most.
+    The last vector reaches back, but not before `least`.
     """
     with begin.builder.if_else((end - least < lanes).value) as (few, many):
         with few, loop(end - begin) as index:
@@ -176,7 +176,7 @@ def called(builder: Any, name: str, returns: Any, *given: Any) -> Any:
 
 
 def _operation(name: str, signed: str = "", floats: str = "") -> Callable[..., Values]:
-    """An operation by a method of the builder, which may differ for some dtypes."""
+    """An operation by a method of the builder, which may depend on the dtype."""
 
     def write(a: Values, b: Values) -> Values:
         step = {"f": floats, "i": signed}.get(a.dtype.kind) or name
@@ -206,7 +206,7 @@ def _shifted_right(a: Values, b: Values) -> Values:
 
 
 def _called(name: str) -> Callable[..., Values]:
-    """A function of LLVM's on floats."""
+    """The result of an LLVM function of floats."""
 
     def write(a: Values) -> Values:
         full = f"llvm.{name}.v{a.count}f{8 * a.dtype.itemsize}"

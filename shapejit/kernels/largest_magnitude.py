@@ -24,10 +24,11 @@ def magnitudes(codes: Values) -> Values:
 
 
 def of_blocks(begin: Values, dtype: str, block: int, count: int, signed: bool) -> Values:
-    """Those of `count` blocks, whose sizes are powers of two: neighbours are compared in turn.
+    """The largest magnitudes of `count` blocks, whose sizes are powers of two.
 
-    If `signed`, each is the first code of that magnitude, with its sign. The codes of a long block
-    are compared vector by vector, unless their order counts.
+    Neighbours are compared in several rounds. If `signed`, each is the first code of that
+    magnitude, with its sign. The codes of a long block are compared vector by vector, unless their
+    order counts.
     """
     size = np.dtype(dtype).itemsize
     fit = min(block * count, max(LEAST, VECTOR // size))
@@ -54,24 +55,24 @@ def of_blocks(begin: Values, dtype: str, block: int, count: int, signed: bool) -
 
 
 class Largest:
-    """The largest magnitude of one block, whose codes come by any of so many `lanes`."""
+    """The largest magnitude of one block, whose codes are passed in vectors of `lanes`."""
 
     def __init__(self, builder: Any, dtype: str, lanes: Sequence[int]) -> None:
         self.builder, self.dtype = builder, np.dtype(dtype)
         self.kept = {n: builder.alloca(type_of(dtype, n)) for n in lanes}
 
     def clear(self) -> None:
-        """Begin with a block."""
+        """Start a block."""
         for n, kept in self.kept.items():
             self.builder.store(llvm.constant(0, type_of(self.dtype, n)), kept)
 
     def take(self, codes: Values) -> None:
-        """Take some of its codes."""
+        """Add some of its codes."""
         most = np.maximum(self._kept(codes.count), magnitudes(codes))
         self.builder.store(most.value, self.kept[codes.count])
 
     def taken(self) -> Values:
-        """What was found."""
+        """The result."""
         made = reduce(np.maximum, (self._reduced(self._kept(n)) for n in self.kept))
         return made.astype("u4")
 

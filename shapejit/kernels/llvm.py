@@ -88,7 +88,7 @@ def number(value: int) -> Any:
 
 
 def at(builder: Builder, base: Address, index: int, step: Value | None = None) -> Address:
-    """The address `index` bytes, or steps, after another."""
+    """The address `index` bytes, or steps, after another one."""
     by = number(index)
     return pointers.moved(builder, base, by if step is None else builder.mul(step, by))
 
@@ -104,7 +104,7 @@ def size(tag: Any) -> int:
 
 
 def element(nbytes: int) -> ir.Type:
-    """The LLVM type that moves so many bytes; beyond 8, a vector."""
+    """The LLVM type that moves elements of this size; beyond 8 bytes, a vector."""
     return ir.IntType(8 * nbytes) if nbytes <= 8 else ir.VectorType(I64, nbytes // 8)
 
 

@@ -10,7 +10,7 @@ from .object_layouts import CONTIGUOUS_WRITEABLE, DATA, ITEMS, TYPE
 
 @kernel
 def sort(numbers: Numbers) -> None:
-    """Sort numbers in place, by a heap of the largest ones."""
+    """Sort numbers in place, by heapsort."""
     begin, end = len(numbers) // 2, len(numbers)
     while end > 1:
         if begin > 0:
@@ -41,11 +41,11 @@ def locate(
 ) -> int:
     """Write the addresses of a tuple's ndarrays and of their results; 0 if one does not fit.
 
-    `outs` is a tuple of ndarrays of the kind `made`, or one of them that has all results as rows.
-    The elements of an array begin and end `span[0]` and `span[1]` bytes after its address, a result
-    has `span[2]`. Results must be writable, and share no byte of these spans. What is written are
-    addresses, shifted by `span[3]`, plus `span[4]` (arrays) or `span[5]` (results). The results'
-    addresses are sorted in `addresses[2]`.
+    `outs` is a tuple of ndarrays of the kind `made`, or one ndarray with all results as rows. The
+    elements of an array begin and end `span[0]` and `span[1]` bytes after its address; those of a
+    result have `span[2]` bytes. Results must be writable, and share no byte of these spans. The
+    written addresses are shifted by `span[3]`, plus `span[4]` (arrays) or `span[5]` (results). The
+    results' addresses are sorted in `addresses[2]`.
     """
     rows, nbytes = word(outs + TYPE) == kind[0], span[2]
     ordered, ascending = addresses[2], True

@@ -43,7 +43,7 @@ def number_of(builder: Builder, address: Address) -> Value:
 
 
 def _moved(builder: Builder, dst: Address, src: Address, nbytes: int) -> Value:
-    """The store of so many bytes."""
+    """The store that moves an element."""
     return llvm.store(builder, llvm.load(builder, src, llvm.element(nbytes)), dst)
 
 
@@ -87,7 +87,7 @@ def prefetch(builder: Builder, address: Address) -> None:
 
 @emits()
 def prefetch_to_write(builder: Builder, address: Address) -> None:
-    """Prefetch the line at an address, which may be invalid, and which is going to be written."""
+    """Prefetch the line at an address, which may be invalid, for writing."""
     llvm.prefetch(builder, address, True)
 
 

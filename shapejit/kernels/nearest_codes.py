@@ -20,8 +20,8 @@ _BELOW_HALF = 0x3EFFFFFF  # the bits of what, added to what is cut, rounds halve
 def coded(what: Encoding, x: Values, signs: Values, by: Values) -> Values:
     """The codes of numbers of blocks with scales `by`.
 
-    They stand in 32 bits, of which the upper ones are open. Of floats `x` are the magnitudes, and
-    the first bits of `signs` tell their signs.
+    They are in the low bits of 32; the upper bits are undefined. Of floats `x` are the magnitudes,
+    and the first bits of `signs` their signs.
     """
     value = x * by if what.rule.name in MULTIPLIES else x / by
     codes = _float(value, signs, what) if what.target.kind == "float" else _int(value, what)
@@ -34,11 +34,11 @@ def coded(what: Encoding, x: Values, signs: Values, by: Values) -> Values:
 
 
 def _float(size: Values, signs: Values, what: Encoding) -> Values:
-    """The code of the nearest number, halves to even, or towards zero by `lower_power`.
+    """The code of the nearest number; ties to even, or towards zero by `lower_power`.
 
-    To a magnitude a power of two is added whose last bit is that of the code: the sum is
-    rounded there. Its last bits count steps from the power of two on that its first ones tell,
-    and from what makes the code of both when they are added.
+    Adding a power of two whose last bit is that of the code rounds a magnitude there. The last bits
+    of the sum count steps from the power of two in its first bits: adding a constant to both gives
+    the code.
     """
     number = what.target
     up, least, top = 23 - number.mantissa, 128 - number.bias, 1 << (number.bits - 1)
@@ -68,7 +68,7 @@ def _has_one_zero(what: Encoding) -> bool:
 
 
 def _lower(size: Values) -> Values:
-    """The codes of magnitudes in float4_e2m1fn, halves towards zero."""
+    """The codes of magnitudes in float4_e2m1fn, ties towards zero."""
     normal = (size.view("u4") + ((1 << 21) - 1) >> 22) - (126 << 1)
     subnormal = (size > 0.25).astype("u4") + (size > 0.75).astype("u4")
     return np.where(size < 1, subnormal, np.minimum(normal, 7))
@@ -78,7 +78,7 @@ def _lower(size: Values) -> Values:
 
 
 def _int(value: Values, what: Encoding) -> Values:
-    """Codes of integers, whose middle is that of the numbers."""
+    """Codes of integers whose range is centred like that of the numbers."""
     name, top, most = what.rule.name, what.rule.top, (1 << what.target.bits) - 1
     if name == "widest":
         return np.minimum((value + (top + 0.5)).astype("i4"), most)
@@ -89,9 +89,10 @@ def _int(value: Values, what: Encoding) -> Values:
 
 
 def _fits(what: Encoding) -> bool:
-    """Whether no magnitude is beyond the largest number by as much as would be rounded up.
+    """Whether no magnitude exceeds the largest number by so much that it would be rounded up.
 
-    By 7/8 of a power the next one is taken; float16 may have less than three bits for a scale.
+    With a threshold of 7/8 the next power is taken; the scale of a float16 may have less than three
+    bits.
     """
     name, rule = what.rule.name, what.rule
     return (name == "power" and rule.more < 1) or (

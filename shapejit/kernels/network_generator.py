@@ -56,7 +56,7 @@ Vectors = Callable[[int, int], Any]  # the bytes of a block from one on, as a ve
 
 
 def _mixed(builder: Any, network: Network, pieces: list[Piece]) -> Vectors:
-    """The block permuted arbitrarily; a vector has as many pieces of the target as fit."""
+    """The block in any order; a vector has as many pieces of the target as fit."""
     block, order, per = side_by_side(builder, pieces), network.order(), 8 // network.width
     together = max(1, LINE // network.written) * network.written
 
@@ -77,11 +77,11 @@ def _part(builder: Any, vector: Any, first: int, count: int) -> Any:
 
 
 def _exchanged(builder: Any, network: Network, pieces: list[Piece]) -> Vectors:
-    """The block, whose places are bits, in vectors.
+    """The block, whose index digits are bits, as vectors.
 
-    Bits that tell vectors apart are exchanged with others of a place until each vector has its
-    own elements. `now` has for each bit of a place, the lowest first, which one of the target
-    it is.
+    Bits of the index of a vector are exchanged with bits within vectors until each vector has its
+    own elements. `now` lists for each bit of the current index, lowest first, the bit of the target
+    that it is.
     """
     nbytes, per = min(LINE, network.block), 8 // network.width
     high = (per * nbytes).bit_length() - 1
@@ -108,7 +108,7 @@ def _exchanged(builder: Any, network: Network, pieces: list[Piece]) -> Vectors:
             vectors[k], vectors[k + apart] = _exchange(builder, *pair, network.width << place)
 
     def found(low: int, high: int) -> list[int]:
-        """For each element, or vector, that bits [low, high) tell apart: which one it was."""
+        """The original index of each element, or vector, numbered by bits [low, high)."""
         where = [(now[low:high].index(bit), bit - low, bit in back) for bit in range(low, high)]
         return [
             sum((k >> bit & 1 ^ turned) << place for place, bit, turned in where)
@@ -121,7 +121,7 @@ def _exchanged(builder: Any, network: Network, pieces: list[Piece]) -> Vectors:
 
 
 def _exchange(builder: Any, a: Any, b: Any, far: int) -> list[Any]:
-    """Exchange every other field of `far` bits between two vectors."""
+    """Exchange alternate fields of `far` bits between two vectors."""
     if far < 8:
         wide = ir.VectorType(llvm.I64, a.type.count // 8)
         pair = swapped(builder, builder.bitcast(a, wide), builder.bitcast(b, wide), far)

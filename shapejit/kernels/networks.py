@@ -26,9 +26,9 @@ class Network(NamedTuple):
 
     A block consists of contiguous pieces of `read` bytes in the source, and of `written` bytes in
     the target. `digits` are those of an index in the target, the fastest first: the size of each,
-    and how many elements its steps are apart in the pieces of the source, one after the other.
-    Pieces of the source may have elements that are not in the target. `bias` is added to each
-    element, modulo 2**width.
+    and the distance of its steps in the concatenated pieces of the source (elements). Pieces of the
+    source may have elements that are not in the target. `bias` is added to each element, modulo
+    2**width.
     """
 
     width: int

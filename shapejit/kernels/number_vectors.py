@@ -40,7 +40,7 @@ class Brain(ir.Type):  # type: ignore[misc]  # llvmlite has no types
 
 
 def takes_words(count: int, made: Conversion) -> bool:
-    """Whether a lookup alone converts so many elements."""
+    """Whether `count` elements are converted by a lookup alone."""
     return made.step == "cast" and made.target[:4] == WORD and _looks_up(count, made.source)
 
 
@@ -50,7 +50,7 @@ def decoded(codes: Values, made: Conversion) -> Values:
 
 
 def encoded(values: Values, made: Conversion, codes: Values) -> Values:
-    """The codes of values, which had other `codes` before."""
+    """The codes of values, which were decoded from other `codes`."""
     words = codes if made.source[:4] == WORD and made.step == "cast" else None
     number = made.target
 
@@ -81,7 +81,7 @@ def _float_of(codes: Values, number: Number) -> Values:
 
 
 def _halved(codes: Values, values: list[Values], bit: int = 1) -> Values:
-    """What values become, halved by each bit of the codes in turn, from `bit` on.
+    """The values selected by the codes: each bit, from `bit` on, halves the candidates.
 
     A load per lane took three times as long.
     """
@@ -94,9 +94,10 @@ def _halved(codes: Values, values: list[Values], bit: int = 1) -> Values:
 
 
 def _cut(values: Values, made: Conversion) -> Values:
-    """Codes of floats with the exponent of float32.
+    """Codes of floats with the exponent range of float32.
 
-    The instruction knows no subnormal numbers or payloads: vectors with these go the long way.
+    The instruction does not handle subnormal numbers and payloads: vectors with these take the
+    general path.
     """
     if made.exact or not BRAIN or made.target.bits != 16 or values.count % WORDS:
         return numerics.cut(values, made)
@@ -139,9 +140,9 @@ def _brain_codes(values: Values) -> Any:
 
 @cache
 def table_of(number: Number) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]] | None:
-    """The words of the codes without a sign, and those codes whose words are others.
+    """The words of the codes without a sign, and the codes whose words differ.
 
-    None for what registers cannot look up: numbers that are no bfloat16, or other signs.
+    None if registers cannot look them up: numbers that are no bfloat16, or different signs.
     """
     if number.bits > LOOKED_UP + 1:
         return None
@@ -161,12 +162,12 @@ def _looks_up(count: int, number: Number) -> bool:
 
 
 def _fill_words(count: int) -> bool:
-    """Whether so many elements fill vectors of words."""
+    """Whether `count` elements fill vectors of words."""
     return VECTOR == 64 and count % WORDS == 0
 
 
 def _narrows(count: int, number: Number) -> bool:
-    """Whether words are enough to round to a number."""
+    """Whether words suffice to round to a number."""
     floats = number.kind == "float" and number.special != "unsigned"
     return _fill_words(count) and number.bits <= 8 and (floats or number.kind in numerics.INTEGERS)
 
@@ -193,7 +194,7 @@ def words_of(codes: Values, number: Number) -> Values:
 
 
 def _from_registers(codes: Values, table: Sequence[int]) -> Values:
-    """Look up elements of a table, as wide as the indices, in one or two registers."""
+    """Look up elements of a table, of the width of the indices, in one or two registers."""
     size = VECTOR // codes.dtype.itemsize
     full = [table[k % len(table)] for k in range(max(size, len(table)))]
     kind = type_of(codes.dtype, size)
@@ -211,7 +212,7 @@ def _from_registers(codes: Values, table: Sequence[int]) -> Values:
 
 
 def _permuted(table: Any, codes: Values) -> Values:
-    """The elements of a vector of AVX-512 at indices as wide as they are."""
+    """The elements of an AVX-512 vector at indices of the same width."""
     name, size = (
         f"llvm.x86.avx512.permvar.{_ELEMENT_NAMES[codes.dtype.itemsize]}.512",
         table.type.count,
@@ -227,7 +228,7 @@ _ELEMENT_NAMES = {2: "hi", 4: "si"}  # what LLVM calls elements of so many bytes
 
 
 def has_tables(made: Conversion) -> bool:
-    """Whether results are looked up in a table of 16 words where it serves many codes."""
+    """Whether results are looked up in a table of 16 words that serves many codes."""
     shuffles = VECTOR > 16 or "ssse3" in FEATURES
     return shuffles and made.source.bits <= 4 and made.target.nbytes == 2
 

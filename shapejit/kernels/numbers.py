@@ -9,14 +9,13 @@ from typing import NamedTuple
 
 
 class Number(NamedTuple):
-    """One representation.
+    """A representation of numbers.
 
-    `kind` is "bool", "int" (two's complement), "uint", "float" or "table". A float has
-    a sign (unless `special` is "unsigned"), `exponent` and `mantissa` bits and a `bias`.
-    `special` says what else there is: "ieee" (infinities and NaNs), "fn" (one NaN, all
-    bits set), "fnuz" (one NaN, the code of a negative zero, of which there is none),
-    "finite" (nothing) or "unsigned" (powers of two; NaN is all bits set). The values of
-    a "table" are listed.
+    `kind` is "bool", "int" (two's complement), "uint", "float" or "table". A float has a sign
+    (unless `special` is "unsigned"), `exponent` and `mantissa` bits and a `bias`. `special` is
+    "ieee" (infinities and NaNs), "fn" (one NaN, all bits set), "fnuz" (one NaN, the code that would
+    be a negative zero), "finite" (nothing) or "unsigned" (powers of two; NaN is all bits set). The
+    values of a "table" are listed.
     """
 
     kind: str
@@ -92,7 +91,7 @@ class Conversion(NamedTuple):
 
     @property
     def exact(self) -> bool:
-        """Whether the target, a float with the exponent of float32, has every value."""
+        """Whether the target, a float with the exponent range of float32, has every value."""
         source, most = self.source, self.target.mantissa
         if self.step != "cast":
             return False

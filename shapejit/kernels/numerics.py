@@ -29,7 +29,7 @@ WORD_INFINITY = INFINITY >> 16
 
 
 def rarely(test: Values, made: Values, values: Values) -> Values:
-    """`values`, replaced by `made` where a test holds; in arrays, only if it ever holds."""
+    """`values`, replaced by `made` where a test holds; arrays skip this if it never holds."""
     if isinstance(test, np.ndarray) and not test.any():
         return values
     return np.where(test, made() if callable(made) else made, values)
@@ -78,7 +78,7 @@ def decoded(codes: Values, made: Conversion, read: Read) -> Values:
 
 
 def _to_odd(values: Values) -> Values:
-    """Integers rounded to odd in the bits of a float as wide, so that a later rounding is exact."""
+    """Integers rounded to odd in the bits of a float as wide; a later rounding is then exact."""
     size = values.dtype.itemsize
     kept, unsigned = 53 if size == 8 else 24, f"u{size}"
     lost = 8 * size - kept
@@ -89,7 +89,7 @@ def _to_odd(values: Values) -> Values:
 
 
 def is_shifted(number: Number) -> bool:
-    """Whether a float is the upper bits of a float32."""
+    """Whether a float consists of the upper bits of a float32."""
     return number.exponent == 8 and number.special == "ieee"
 
 
@@ -182,7 +182,7 @@ def clamped(values: Values, number: Number) -> Values:
 
 
 def cut(values: Values, made: Conversion) -> Values:
-    """Codes of floats with the exponent of float32: rounded, if `made` is not exact."""
+    """Codes of floats with the exponent range of float32: rounded if `made` is not exact."""
     bits, number, down = values.view("u4"), made.target, 23 - made.target.mantissa
     codes = bits >> down
     if made.exact:
@@ -193,7 +193,7 @@ def cut(values: Values, made: Conversion) -> Values:
 
 
 def half(values: Values, made: Conversion) -> Values:
-    """Codes of float16, by float16 instructions."""
+    """Codes of float16, by the processor's instructions."""
     codes, number = values.astype("f2").view("u2"), made.target
     return rarely(np.isnan(values), lambda: codes & 1 << 15 | number.nan, codes)
 
@@ -213,7 +213,7 @@ def rounded(values: Values, made: Conversion) -> Values:
 
 
 def finished(codes: Values, lost: Values, signs: Values, made: Conversion) -> Values:
-    """Rounded codes completed by overflow, NaN, and signs (the top bits of `signs`)."""
+    """Rounded codes, completed by overflow, NaN and signs (the top bits of `signs`)."""
     number, top = made.target, made.target.exponent + made.target.mantissa
     most = number.infinity if number.special == "ieee" else number.largest + 1
     codes = np.where(codes >= most, number.beyond(made.saturate), codes)
@@ -231,7 +231,7 @@ def finished(codes: Values, lost: Values, signs: Values, made: Conversion) -> Va
 
 
 def powers(values: Values, made: Conversion) -> Values:
-    """Codes of powers of two; negative numbers are NaN, smaller ones the smallest or NaN."""
+    """Codes of powers of two; negative numbers become NaN, too small ones the smallest or NaN."""
     bits = single(values).view("u4")
     bits = rarely(bits == 1 << 31, 0, bits)
     if made.round_mode == "nearest":  # ties upwards, to the even significand
@@ -292,7 +292,7 @@ def _lost(words: Values) -> Values:
 
 
 def _parts_of(words: Values) -> tuple[Values, Values]:
-    """The exponents, and all digits with the leading one, which zero has here, too."""
+    """The exponents, and all digits including the leading one, which zero has here, too."""
     leading = 1 << FRACTION
     exponent = (words & 0x7FFF) >> FRACTION
     return exponent.view("i2"), words & leading - 1 | leading

@@ -27,8 +27,8 @@ def seek(loops: Table, at: Numbers, index: int) -> tuple[int, int]:
 def box_at(loops: Table, index: int) -> tuple[int, int, int, int]:
     """The start of box `index` in source, target, scales and zero points.
 
-    `loops` has a row per loop over boxes: its steps; by how much one moves the box along its dim,
-    and how far that is at most, since the last box reaches back; the dim's strides on each side.
+    `loops` has a row per loop over boxes: its steps; the distance of a step along its dim, and the
+    largest distance, since the last box reaches back; the dim's strides on each side.
     """
     source = target = scale = zero = 0
     for k in range(loops.shape[0] - 1, -1, -1):
@@ -46,7 +46,7 @@ def box_at(loops: Table, index: int) -> tuple[int, int, int, int]:
 def offset_at(tile: Table, side: int, index: int) -> tuple[int, int]:
     """The offset of row or column `index` of a tile, as a base and an index into `offsets`.
 
-    The sum of the base and that entry is the offset; those of the next rows follow in the table.
+    The offset is the sum of the base and that entry; those of the next rows follow in the table.
     """
     inner = tile[side, INNER]
     return index // inner * tile[side, STRIDE], tile[side, START] + index % inner

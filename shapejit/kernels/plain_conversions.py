@@ -26,7 +26,7 @@ def converted(
 ) -> Any:
     """Convert codes, in an array of any shape, of ints of any width.
 
-    Scales and zero points are floats of the conversion's arithmetic, one for each code.
+    Scales and zero points are floats of the conversion's arithmetic, one per code.
     """
     bits = made.source.bits
     if bits < 8:
@@ -41,7 +41,7 @@ def converted(
 
 
 def _read(codes: NDArray[Any], number: Number) -> Any:
-    """The float32 of codes of 16 bits or fewer, which are their values."""
+    """The float32 values of codes of 16 bits or fewer."""
     if number.kind == "float" and numerics.is_shifted(number):
         return numerics.float_of(codes, number)
     return _singles(number).take(codes)
@@ -49,7 +49,7 @@ def _read(codes: NDArray[Any], number: Number) -> Any:
 
 @tables
 def _singles(number: Number) -> Any:
-    """The float32 of every code of 16 bits or fewer."""
+    """A table of the float32 values of all codes of 16 bits or fewer."""
     if number.kind == "table":
         return np.array(number.table, np.float32)
     if number.kind == "float":
@@ -58,12 +58,12 @@ def _singles(number: Number) -> Any:
 
 
 def _codes(number: Number) -> NDArray[Any]:
-    """Every code of 16 bits or fewer."""
+    """All codes of 16 bits or fewer."""
     return np.arange(1 << number.bits, dtype=f"u{number.nbytes}")
 
 
 def bits_of(number: Number) -> tuple[int, ...]:
-    """The float32 of every code of 16 bits or fewer, as bits."""
+    """A table of the float32 values of all codes of 16 bits or fewer, as bits."""
     return tuple(_singles(number).view(np.uint32).tolist())
 
 

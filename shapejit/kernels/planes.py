@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class Plane(NamedTuple):
-    """`bits` bits of each element, from its bit `low` on, which begin at the bits `places`."""
+    """`bits` bits of each element, from its bit `low` on, at the bits `places` of a unit."""
 
     bits: int
     low: int
@@ -31,7 +31,7 @@ class Unit(NamedTuple):
 
 
 def planes_of(width: int, order: Sequence[int]) -> list[Plane]:
-    """The planes of bytes whose elements, of `width` bits, are read from other places."""
+    """The planes of a vector of bytes whose elements, of `width` bits, come from other places."""
     per = 8 // width
     return [
         Plane(width, k * width, tuple(place * width for place in order[k::per])) for k in range(per)

@@ -31,14 +31,14 @@ POINTER_TYPES: dict[str, Any] = {"Address": ADDRESS, "BitAddress": BITS}
 
 @register_model(_Bits)
 class _BitsModel(StructModel):  # type: ignore[misc]  # numba is not type-checked
-    """The address of a byte, and how many bits behind it."""
+    """The address of a byte, and a number of bits after it."""
 
     def __init__(self, manager: Any, kind: Any) -> None:
         super().__init__(manager, kind, [("base", ADDRESS), ("bit", types.int64)])
 
 
 def moved(builder: Any, address: Any, by: Any) -> Any:
-    """The address so many bytes, or bits, after another one."""
+    """The address `by` bytes, or bits, after another one."""
     if isinstance(address.type, ir.PointerType):
         return builder.gep(address, [by])
     bit = builder.add(builder.extract_value(address, 1), by)
@@ -77,7 +77,7 @@ def byte(builder: Any, address: Any) -> Any:
 
 
 def _numbers(step: str, *before: str) -> Callable[..., Any]:
-    """A step of the builder on addresses as ints."""
+    """An operation of the builder on addresses as ints."""
 
     def write(builder: Any, *values: Any) -> Any:
         return getattr(builder, step)(*before, *(number(builder, value) for value in values))

@@ -30,7 +30,7 @@ def scales(what: Encoding, most: Values, factor: Values) -> Scales:
 
 
 def _is_unsafe(by: Values) -> Values:
-    """A mask of scales that cannot be divided by; numbers divided by 0 have code 0."""
+    """A mask of scales that are unsafe divisors; numbers divided by 0 have code 0."""
     least, most = SAFE
     return ~((by >= least) & (by <= most) | (by == 0))
 

@@ -20,10 +20,11 @@ from .shares import take
 def scatter_run(
     target: Address, source: Address, nbytes: int, line: Address, begins: bool, ends: bool
 ) -> None:
-    """Stream a run after the previous one, whose last part of a line is kept at `line`.
+    """Stream a run after the previous one, whose last incomplete line is kept at `line`.
 
-    Both have a line or more: parts are moved with the line that they end or begin, and the lines
-    beside `line` take the rest. The first and the last run of a row write theirs by plain stores.
+    Both have a line or more: incomplete lines are moved with the line that they end or begin, and
+    the lines beside `line` take the rest. The first and the last run of a row write their ends by
+    plain stores.
     """
     line_offset = target & (LINE - 1)
     done = 0

@@ -32,7 +32,7 @@ def resolve_rows(
 ) -> int:
     """Resolve one request for many shapes, the i-th in `sources[starts[i] : starts[i + 1]]`.
 
-    Returns the number before the first error.
+    Returns the number of shapes before the first error.
     """
     for i in range(len(targets)):
         source = sources[starts[i] : starts[i + 1]]
@@ -150,8 +150,8 @@ def match(
 ) -> None:
     """Mark each of `outs` that is an exact ndarray that fits the result of its tensor.
 
-    Both are tuples' addresses; an output has the dtype of its item, the dims that
-    `resolve_all` found, no gaps, and may be written.
+    Both are addresses of tuples. An output has the dtype of its item and the dims found by
+    `resolve_all`; it is contiguous and writable.
     """
     for i in range(len(fits)):
         low, rank = starts[i], starts[i + 1] - starts[i]

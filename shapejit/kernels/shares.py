@@ -41,7 +41,7 @@ NAP = 20
 
 @kernel
 def begin_share(work: Numbers, span: Numbers) -> bool:
-    """Set `span` to the next share; False when there is none, and all others are done."""
+    """Set `span` to the next share; False if there is none, and all others are done."""
     place = address_of(work)
     if span[UNDERWAY] != 0:
         span[UNDERWAY] = 0
@@ -88,7 +88,7 @@ def take(work: Numbers, span: Numbers) -> bool:
 
 @kernel
 def job_after(signal: Address, seen: int, looks: int) -> int:
-    """Look for a job opened after the first `seen` ones; return their number now."""
+    """Look `looks` times for a job opened after the first `seen` ones; return their number."""
     for _ in range(looks):
         now = int(load_atomic(signal))
         if now != seen:

@@ -135,11 +135,11 @@ def channels(
     scratch: Address,
     width: Any,
 ) -> bool:
-    """Move a plane of THREE channels (images) by whole vectors, if it is one.
+    """Copy a plane of THREE channels (images) by whole vectors, if it is one.
 
-    `count` elements have strides of `step` in the source and `gap` in the target, and so have
-    those of the other `rows`, which begin `spacing` further in the source. `scratch` is room for
-    their offsets.
+    `count` elements have strides of `step` in the source and `gap` in the target, and so have those
+    of the other `rows`, which begin `spacing` further in the source. `scratch` has space for their
+    offsets.
     """
     size, each = size_of(width), VECTOR // size_of(width)
     if count < each:
@@ -171,7 +171,7 @@ def colours(
     scratch: Address,
     size: int,
 ) -> bool:
-    """Move a plane of three channels of `size` bytes, if it is one and there are vectors for it."""
+    """Copy a plane of three channels of `size` bytes, if it is one and there are vectors for it."""
     if size == 1:
         return bool(channels(source, step, target, gap, count, rows, spacing, scratch, W1))
     if size == 2:
@@ -193,8 +193,8 @@ def elements(
 ) -> Address:
     """Copy a plane one element at a time, along its longer side.
 
-    Along rows, too, unless they are short, where the lines of a column would not stay in a cache:
-    every third of 256 x 256 bytes took 16 times as long.
+    It goes along rows, too, unless they are so short that the lines of a column would not stay in a
+    cache: every third element of 256 x 256 bytes took 16 times as long.
     """
     size = word(plan, WIDTH)
     long, step, gap = word(plan, ROWS), word(plan, ROW_STEP), size
@@ -275,11 +275,10 @@ def put(
 ) -> Address:
     """Copy one tensor, and prefetch the lines [ahead, end) of the next one.
 
-    Returns where those begin that it did not come to. The next one begins `spacing` bytes
-    after this one, with the same strides; 0 if nothing is known.
-
-    `plan` and `mover` (the `PLANE_MOVER`) are addresses, and so is `position`: scratch for the
-    loops, and for three words more.
+    Returns the beginning of the lines that it did not prefetch. The next tensor begins `spacing`
+    bytes after this one, with the same strides; 0 if unknown. `plan` and `mover` (the
+    `PLANE_MOVER`) are addresses, and so is `position`: scratch for the loops, and for three words
+    more.
     """
     loops = word(plan, LOOPS)
     source += word(plan, SHIFT)

@@ -68,7 +68,7 @@ SCALAR = 4  # bytes: to move fewer takes as long
 
 @kernel
 def dims_agree(x: Address, y: Address, rank: int, axis: int) -> bool:
-    """Whether two shapes, at these addresses, agree but for the size of dim `axis`."""
+    """Whether two shapes, at these addresses, are equal except along dim `axis`."""
     agree = True
     for k in range(rank):
         agree = agree and (k == axis or word(x + 8 * k) == word(y + 8 * k))
@@ -86,10 +86,10 @@ def pair_slot(one: int, other: int) -> int:
 def write_kind(items: Address, axis: Address, new: int, routes: Address, kind: Numbers) -> int:
     """Write the kind of the result of joining a tuple's ndarrays; return its bytes.
 
-    `kind` is the scratch of `join`. UNFIT for other arguments, if the arrays cannot be joined, if
-    an element has references, and with more bytes than JOIN_MOST, or JOIN_SHORT if runs are; fewer
-    bytes than SCALAR count as many, those of a line as a line, and others not at all if the last
-    dim has gaps alone.
+    `kind` is the scratch of `join`. Returns UNFIT for other arguments, if the arrays cannot be
+    joined, if elements have references, and if there are more bytes than JOIN_MOST, or more than
+    JOIN_SHORT in short runs. There a run counts as at least SCALAR bytes, and elements each in a
+    line of their own as a line; longer runs do not count if only the last dim has gaps.
     """
     if word(items + TYPE) != word(routes + TUPLE) or word(axis + TYPE) != word(routes + INT):
         return UNFIT
@@ -162,7 +162,7 @@ def write_kind(items: Address, axis: Address, new: int, routes: Address, kind: N
 
 @kernel
 def is_disjoint(items: Address, begin: Address, nbytes: int) -> bool:
-    """Whether none of a tuple's ndarrays spans any of so many bytes."""
+    """Whether none of a tuple's ndarrays spans any of `nbytes` bytes."""
     for i in range(word(items + LENGTH)):
         x = load_address(items + ITEMS + 8 * i)
         shape, strides = load_address(x + SHAPE), load_address(x + STRIDES)
@@ -179,7 +179,7 @@ def is_disjoint(items: Address, begin: Address, nbytes: int) -> bool:
 
 @kernel
 def plan_part(x: Address, at: int, new: int, scratch: Numbers) -> None:
-    """Write the small plan of a part `x` of the result whose kind is at the begin of `scratch`."""
+    """Write the small plan of a part `x` of the result whose kind is at the start of `scratch`."""
     rank, after, width = half(x + RANK), scratch[2], word(load_address(x + DESCR) + ITEMSIZE)
     shape, steps = load_address(x + SHAPE), load_address(x + STRIDES)
     sizes, strides, gaps = scratch[JOIN_SIZES:], scratch[JOIN_STRIDES:], scratch[JOIN_GAPS:]
@@ -194,7 +194,7 @@ def plan_part(x: Address, at: int, new: int, scratch: Numbers) -> None:
 def copy_parts(
     items: Address, target: Address, at: int, new: int, scratch: Numbers, mover: int
 ) -> None:
-    """Copy a tuple's ndarrays into the result, whose kind is written."""
+    """Copy a tuple's ndarrays into the result, whose kind is known."""
     gap, before, nowhere = scratch[3 + scratch[2] + at], pointer(0), pointer(0)
     plan, position = address_of(scratch) + 8 * JOIN_PLAN, address_of(scratch) + 8 * JOIN_POSITIONS
     for i in range(word(items + LENGTH)):
@@ -215,7 +215,7 @@ def copy_parts(
 def cast_parts(
     items: Address, target: Address, at: int, new: int, scratch: Numbers, routes: Address
 ) -> int:
-    """Let NumPy cast a tuple's ndarrays into the result, whose kind is written; whether it did.
+    """Let NumPy cast a tuple's ndarrays into the result, whose kind is known; whether it did.
 
     0 if it raised. UNFIT if an array has another shape now: while NumPy casts, other threads run,
     and `scratch` may be theirs.
@@ -257,11 +257,11 @@ def cast_parts(
 def join(
     items: Address, out: Address, axis: Address, new: int, scratch: Numbers, table: Address
 ) -> int:
-    """Join a tuple's ndarrays along a dim of theirs, or a `new` one, into `out` or, if None, anew.
+    """Join a tuple's ndarrays along a dim of theirs, or a `new` one, into `out` or a new array.
 
     Returns a new reference to the result; to None if an argument does not fit, or if `out` may
-    share bytes with a part; 0 if NumPy raised, or memory ran out. `scratch` has JOIN_WORDS, and
-    `table` is the ndarray of a table of Routes, whose first words are read.
+    share bytes with a part; 0 if NumPy raised, or memory is exhausted. `scratch` has JOIN_WORDS,
+    and `table` is the ndarray of a table of Routes, whose first words are read.
     """
     routes = load_address(table + DATA)
     none, target, nbytes = int(word(routes + NONE)), out, UNFIT

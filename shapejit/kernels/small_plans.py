@@ -44,7 +44,7 @@ def write_plan(
     table: MutableSequence[int],
     at: int,
 ) -> int:
-    """Write the small plan of merged dims at `table[at:]`; return the words it takes.
+    """Write the small plan of merged dims at `table[at:]`; return its number of words.
 
     `strides` and `gaps` are those of source and target, in bytes. There is at least one element.
     """

@@ -49,13 +49,13 @@ def tile_at(
 ) -> tuple[int, int, int, int, int, int, int, int]:
     """The tile at `at`.
 
-    Returns its first own row; the first row to fill, and how many; how many columns there are; the
-    offset of its source and the index of its rows' offsets; the same of its target and columns.
+    Returns its first own row; the first row to fill, and the number of rows; the number of columns;
+    the offset of its source and the index of its rows' offsets; the same of its target and columns.
     `spacing` is that of columns in the source.
 
     Tiles at an edge reach back, so that every block of `steps`, rows and columns, is whole; rows
-    run `over` further, for the lines that end after the tile. Unless `line` is negative, rows are
-    those whose lines begin in the tile's own rows: the first line begins at row `line`; the parts
+    extend by `over`, for the lines that end after the tile. Unless `line` is negative, the rows are
+    those whose lines begin in the tile's own rows: the first line begins at row `line`. The parts
     before it, and after the last line, are included at the ends.
     """
     count, step_p = tile[ROWS, COUNT], steps[0]
@@ -137,8 +137,8 @@ def tiles(
 ) -> None:
     """Transpose tiles of elements in registers, and convert them unless `entry` is 0.
 
-    Fewer rows than a block has need a stage with adjacent whole columns: stores run over the end of
-    each column, and the next one overwrites that.
+    If there are fewer rows than in a block, a stage with adjacent whole columns is needed: stores
+    run over the end of each column, and the next one overwrites that.
     """
     size, streamed = size_of(width), work[STREAMED] != 0
     steps = PIECE // size * size_of(pieces), PIECE // size
@@ -196,7 +196,7 @@ def run_tiles(
     nbytes: int,
     reach: int,
 ) -> None:
-    """`tiles` of runs of `nbytes`, which keep their order.
+    """As `tiles`, for runs of `nbytes` that keep their order.
 
     Columns are evenly spaced in the source, by tile[COLUMNS, STEP]; `reach` bytes of it may be
     read.

@@ -60,9 +60,9 @@ def transpose_lines(
 ) -> None:
     """Transpose rows straight to the target, whose whole lines are streamed.
 
-    `lines` are the first row, the end, and the row where the first line of a column begins. `src`
-    and `rows` belong to the first row, `dst` to row 0. Rows before the first line, and after the
-    last, are stored together with streamed ones.
+    `lines` are the first row, the end, and the row at which the first line of a column begins.
+    `src` and `rows` belong to the first row, `dst` to row 0. Rows before the first line, and after
+    the last, are stored together with streamed ones.
     """
     size, many = size_of(width), LINE // size_of(width)
     low, high, line = lines

@@ -41,7 +41,7 @@ def blocks(function: Any, size: int = 0) -> Iterator[tuple[Any, Any, Any]]:
 
 
 def write(function: Any, unit: Unit) -> None:
-    """Write the function that reads units: `shuffles.shuffle` calls it, without a table."""
+    """Write the function that reads units; `shuffles.shuffle` calls it, without a table."""
     lanes = gcd(unit.size, LINE)
     with blocks(function, unit.size) as (builder, begin, into):
         for first in range(0, unit.size, lanes):
@@ -51,12 +51,12 @@ def write(function: Any, unit: Unit) -> None:
 
 
 def joined(builder: Any, fetch: Fetch, planes: Iterable[Plane]) -> Any:
-    """The bits of some planes, a byte for each element, as one vector."""
+    """The bits of some planes as one vector, with a byte for each element."""
     return reduce(builder.or_, (_plane(builder, fetch, plane) for plane in planes))
 
 
 def _plane(builder: Any, fetch: Fetch, plane: Plane) -> Any:
-    """The bits of a plane, a byte for each element, where the codes have them."""
+    """The bits of a plane, with a byte for each element, at their position in the code."""
     bits, low, places = plane
     lanes, shifts = len(places), [place & 7 for place in places]
     if max(shifts) + bits > 8:
@@ -83,7 +83,7 @@ def _plane(builder: Any, fetch: Fetch, plane: Plane) -> Any:
 
 
 def shifted(builder: Any, value: Any, right: int) -> Any:
-    """Bytes shifted right, or left if that is negative; bits of neighbours come in."""
+    """Bytes shifted right, or left by a negative count, with bits of neighbours shifted in."""
     if right == 0:
         return value
     kind = value.type
@@ -93,7 +93,7 @@ def shifted(builder: Any, value: Any, right: int) -> Any:
 
 
 def _crossing(builder: Any, fetch: Fetch, plane: Plane) -> Any:
-    """`_plane` if elements begin in one byte and end in the next."""
+    """`_plane` for elements that begin in one byte and end in the next."""
     bits, low, places = plane
     firsts = [place >> 3 for place in places]
     lasts = [(place + bits - 1) >> 3 for place in places]
@@ -107,7 +107,7 @@ def _crossing(builder: Any, fetch: Fetch, plane: Plane) -> Any:
 
 
 def _bytes(builder: Any, begin: Any, order: list[int]) -> Any:
-    """Exactly the bytes at some offsets, as a vector."""
+    """Exactly the bytes at the given offsets, as a vector."""
     pieces = list[Piece]()
     for first, count in _runs(sorted(set(order))):
         loaded = llvm.load(builder, llvm.at(builder, begin, first), ir.VectorType(llvm.I8, count))
@@ -116,7 +116,7 @@ def _bytes(builder: Any, begin: Any, order: list[int]) -> Any:
 
 
 def picked(builder: Any, piece: Piece, order: list[int]) -> Any:
-    """The bytes with some offsets, as a vector."""
+    """The bytes with the given offsets, as a vector."""
     value, offsets = piece
     where = [offsets.index(at) for at in order]
     if where == list(range(len(offsets))):
@@ -134,7 +134,7 @@ def side_by_side(builder: Any, pieces: list[Piece]) -> Piece:
 
 
 def _runs(offsets: list[int]) -> list[tuple[int, int]]:
-    """Offsets in ascending order as runs (first, count), of powers of two, at most a line."""
+    """Ascending offsets as runs (first, count) whose lengths are powers of two, up to a line."""
     made, k = list[tuple[int, int]](), 0
     while k < len(offsets):
         count = 1

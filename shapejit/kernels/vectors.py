@@ -32,9 +32,9 @@ def transpose_block(
 ) -> None:
     """Transpose one block in registers.
 
-    Row i is 16 bytes at `src` + rows[i]; there are `pieces` * 16 / width of them. Column k of all
-    rows is written contiguously to `dst` + columns[k]. Columns are stored in order: stores may run
-    over the end of a column, if the next one overwrites that. A part of LINE_ROWS is stored
+    Row i is 16 bytes at `src` + rows[i]; there are `pieces` * 16 / width rows. Column k of all rows
+    is written contiguously to `dst` + columns[k]. Columns are stored in order: stores may run over
+    the end of a column if the next one overwrites that. A part of LINE_ROWS is stored
     nontemporally: then `dst` + columns[k] are aligned to a vector.
     """
 
@@ -58,7 +58,7 @@ def transpose_even(
     width: Tag,
     pieces: Tag,
 ) -> None:
-    """`transpose_block` of rows every `pitch` bytes, whose columns go to every `spacing` bytes."""
+    """`transpose_block` of rows at multiples of `pitch`, to columns at multiples of `spacing`."""
 
     def place(i: int) -> Address:
         return llvm.at(builder, src, i, pitch)

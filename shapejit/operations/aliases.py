@@ -78,7 +78,7 @@ def item(t: Tensor) -> Any:
 
 
 def astype(t: Tensor, dtype: object, /, *, copy: bool = True) -> Tensor:
-    """`cast`; with `copy=False` a Tensor of that dtype is returned as it is (Array API).
+    """As `cast`; with `copy=False`, a Tensor of that dtype is returned unchanged (Array API).
 
     Raises DTypeError.
 

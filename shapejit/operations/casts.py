@@ -173,7 +173,7 @@ def _scaled(
 ) -> Any:
     """`x` converted with the operands that `find` makes of the arguments.
 
-    `key` finds the Route if the scales are in the same memory as before; those of at most
+    `key` finds the Route if the scales are in the same memory as before; scales of at most
     `BY_VALUE_MAX_BYTES` are copied, and found by their values.
     """
     values: Any = key is out is block_shape is None and (_value(scale), _value(zero_point))
@@ -200,7 +200,7 @@ def _scaled(
 
 
 def _value(x: Any) -> object:
-    """A key that is equal for equal values; False for others than scalars and small arrays."""
+    """A key that is equal for equal values; False unless it is a scalar or a small array."""
     if type(x) is np.ndarray or isinstance(x, np.generic):
         return x.nbytes <= BY_VALUE_MAX_BYTES and (x.dtype, x.shape, x.tobytes())
     return (x is None or type(x) in (int, float)) and repr(x)
@@ -218,8 +218,8 @@ def _result(
 ) -> Any:
     """The converted elements as `out` or a new array; later calls with the `key` have a Route.
 
-    Small ones find it by what is `asked`, see `small_calls`. Operands `by_value` are those of later
-    calls, too.
+    Small arrays find it by what is `asked`, see `small_calls`. Operands `by_value` are those of
+    later calls, too.
     """
     wanted: Any = kind
     if not isinstance(source, Tensor):

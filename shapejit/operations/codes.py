@@ -138,7 +138,7 @@ def tobytes(t: Tensor) -> bytes:
 
 
 def memory(t: Tensor) -> Bytes:
-    """The bytes of the packed elements, contiguous; a copy unless they are so already.
+    """The bytes of the packed elements, contiguous; copied only if they are not.
 
     >>> memory(Tensor.frombuffer(bytes([0x21, 0x43]), "uint4", (2, 2))[1:]).tolist()
     [67]

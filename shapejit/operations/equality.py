@@ -135,5 +135,5 @@ def _same_bytes(x: Tensor, y: Tensor) -> bool:
 
 
 def _wide(memory: Bytes) -> NDArray[Any]:
-    """The bytes as 64-bit words if their number allows it: compared three times as fast."""
+    """The bytes as 64-bit words if their number allows that: compared in a third of the time."""
     return memory.view(np.uint64) if memory.size % 8 == 0 else memory

@@ -153,7 +153,7 @@ def _found(array: NDArray[Any], size: int, axis: int, asked_by: object) -> Addre
 
 
 def _gather(x: Any, found: Addresses, axis: int, target: Any, fresh: bool) -> None:
-    """Copy the elements at each index to that index's place in the row-major `target`."""
+    """Copy the element at each index to its place in the row-major `target`."""
     if isinstance(x, Tensor) and max(x.ndim, target.ndim) > MOST_DIMS:
         outer, rest = prod(x.shape[:axis]), prod(x.shape[axis + 1 :])
         x, target = x.reshape((outer, x.shape[axis], rest)), target.reshape((outer, -1, rest))
@@ -184,7 +184,7 @@ def _gather(x: Any, found: Addresses, axis: int, target: Any, fresh: bool) -> No
 
 
 def _take(x: Any, found: Addresses, axis: int, target: Any) -> None:
-    """The same by NumPy."""
+    """`_gather` by NumPy."""
     if isinstance(x, np.ndarray):
         np.take(x, found, axis, target, "clip")
     else:

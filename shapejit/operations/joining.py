@@ -67,7 +67,7 @@ def stack(tensors: Sequence[Array], axis: int = 0, *, out: Array | None = None) 
 
 @sees_native_arrays
 def _joined(tensors: Any, axis: int | None, new: bool, out: Any) -> Any:
-    """Any arrays, joined along a `new` dim or one of theirs."""
+    """Arrays joined along a `new` dim or one of theirs."""
     made = fast_joins.join(tensors, out, axis, new)
     if made is not None:
         return made
@@ -121,7 +121,7 @@ def _joined(tensors: Any, axis: int | None, new: bool, out: Any) -> Any:
 
 
 def _copy_stacked(stack: Tensor, target: Tensor, at: int, fresh: bool) -> None:
-    """Copy a stack of parts into their join along dim `at`."""
+    """Copy a stack of parts into their concatenation along dim `at`."""
     parts = stack.moveaxis(0, at)
     copy(parts, target.reshape(parts.shape), fresh)
 
@@ -153,14 +153,14 @@ def stack_of_bytes(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def _ndarrays(arrays: list[Any]) -> list[NDArray[Any]] | None:
-    """The same as ndarrays over their memory; None if NumPy cannot have them."""
+    """The same as ndarrays over their memory; None if NumPy lacks the dtype."""
     if any(x.ndim > MOST_DIMS or (type(x) is Tensor and x.dtype.packed) for x in arrays):
         return None
     return [x.numpy() if isinstance(x, Tensor) else x for x in arrays]
 
 
 def _rows_of_bytes(tensors: list[Any], at: int) -> list[NDArray[Any]] | None:
-    """The bytes of Tensors, with one dim for those from `at` on; None if these share some."""
+    """The bytes of Tensors, dims from `at` on as one; None if elements share bytes."""
     rows = []
     for x in tensors:
         found = _row_layout(x.layout, at)

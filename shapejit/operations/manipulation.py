@@ -41,7 +41,7 @@ from .views import (
 
 @accepts_any_array
 def transpose(x: Array, axes: Sequence[int] | None = None) -> Array:
-    """`permute_dims` with the axes in reverse order where none are given, as in NumPy.
+    """As `permute_dims`, but without axes it reverses the dims, as in NumPy.
 
     Raises ReshapeError, DTypeError.
 
@@ -177,11 +177,11 @@ def roll(
     *,
     out: Array | None = None,
 ) -> Array:
-    """The elements shifted by `shift` along `axis`; those that leave at the end enter at the start.
+    """The elements shifted by `shift` along `axis`; elements beyond the end reappear at the start.
 
     With `axis=None` the flattened elements are shifted. Several shifts apply to one axis each; an
-    axis given twice is shifted by the sum. Makes one copy, or two where flattening does; `out` as
-    in `reshape`. Array API v2024.12, roll. Raises AxisError, ReshapeError, DTypeError.
+    axis given twice is shifted by the sum. Makes one copy, or two if flattening copies; `out` as in
+    `reshape`. Array API v2024.12, roll. Raises AxisError, ReshapeError, DTypeError.
 
     >>> import numpy as np
     >>> roll(np.arange(5), 2)
@@ -220,7 +220,7 @@ def _rolled_along(x: Any, shifts: Ints, axes: Ints, out: Any) -> Any:
 
 
 def _rolled(size: int, steps: int) -> list[tuple[slice, slice]]:
-    """The parts of a dim, and where they go."""
+    """The parts of a dim, and their new positions."""
     last = steps % max(size, 1)
     first = size - last
     whole = [(slice(first), slice(last, size))]
@@ -293,11 +293,11 @@ def repeat(
     copy: bool | None = None,
     out: Array | None = None,
 ) -> Array:
-    """Each element along `axis` as often as `repeats` says, one count for all or one for each.
+    """Each element along `axis` repeated; `repeats` is one count for all, or one count for each.
 
-    With `axis=None` `x` is flattened. With one count a view wherever one exists (read-only
-    if elements repeat), else one copy; with several a copy; `copy` and `out` as in
-    `reshape`. Array API v2024.12, repeat. Raises ReshapeError, DTypeError.
+    With `axis=None` `x` is flattened. With one count, a view wherever one exists (read-only if
+    elements repeat), else one copy; with several counts a copy. `copy` and `out` as in `reshape`.
+    Array API v2024.12, repeat. Raises ReshapeError, DTypeError.
 
     >>> import numpy as np
     >>> repeat(np.array([[1, 2], [3, 4]]), 2, axis=1)

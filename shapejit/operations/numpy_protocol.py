@@ -66,14 +66,14 @@ def _as_arrays(value: Any, func: Callable[..., Any]) -> Any:
 
 
 def _default(**given: Any) -> None:
-    """Raise for arguments of NumPy's that shapejit's functions do not have."""
+    """Raise for arguments that NumPy's functions have and shapejit's lack."""
     for name, value in given.items():
         if value is not None:
             raise DTypeError(f"{name}={value!r} is not supported for Tensors")
 
 
 def _order(order: Any, orders: str) -> str:
-    """NumPy's `order`, checked to be one of the letters `orders`; None is C."""
+    """NumPy's `order`, which must be one of the letters `orders`; None is C."""
     given = "C" if order is None else str(order).upper()
     if len(given) != 1 or given not in orders:
         raise ReshapeError(f"order is one of {', '.join(orders)} for Tensors, not {order!r}")
@@ -158,7 +158,7 @@ def _size(a: Any, axis: Any = None) -> int:
 
 
 def _renamed(function: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
-    """`function`, called with NumPy's names of its first parameters; others make no difference."""
+    """`function` under NumPy's names of its first parameters; ignores those without effect."""
     ours = dict(zip(names, signature(function).parameters.values(), strict=False))
     alone = [name for name, parameter in ours.items() if parameter.kind is POSITIONAL_ONLY]
 

@@ -101,9 +101,10 @@ def _zero(x: Array) -> Any:
 
 
 def _pieces(mode: str, added: tuple[int, int], size: int) -> Iterator[tuple[slice, slice | None]]:
-    """The slices of a dim to fill, and the slice to copy from; None for `value`.
+    """The slices of a dim to fill, and the slices to copy from; None for `value`.
 
-    A slice of one element is repeated. `size` elements, after the `added[0]` first, are there.
+    A slice of one element is repeated. The `size` elements after the first `added[0]` exist
+    already.
 
     >>> list(_pieces("reflect", (2, 1), 3))
     [(slice(0, 2, 1), slice(4, 2, -1)), (slice(5, 6, 1), slice(3, 4, 1))]
@@ -122,7 +123,7 @@ def _pieces(mode: str, added: tuple[int, int], size: int) -> Iterator[tuple[slic
 
 
 def _steps(start: int, length: int, step: int) -> slice:
-    """`length` elements from `start` on; one, if the step is 0."""
+    """`length` elements from `start` on; a single one if the step is 0."""
     if length == 1 or step == 0:
         return slice(start, start + 1, 1)
     stop = start + length * step
@@ -132,8 +133,8 @@ def _steps(start: int, length: int, step: int) -> slice:
 def _behind(mode: str, size: int, count: int) -> Iterator[tuple[int, int, int, int]]:
     """The copies that pad after `size` elements: (start, length, source start, source step).
 
-    Indices count from the first of the elements. Repetitions are copied from what was copied
-    before, twice as much each time.
+    Indices count from the first of the elements. Repetitions are copied from earlier copies, which
+    doubles their length each time.
 
     >>> list(_behind("wrap", 3, 8))
     [(3, 3, 0, 1), (6, 5, 0, 1)]

@@ -23,7 +23,7 @@ Find = Callable[..., Found]
 
 
 def flag(value: Any) -> bool:
-    """`saturate`, checked to be True or False."""
+    """`saturate`, which must be True or False."""
     if value is True or value is False:
         return bool(value)
     raise DTypeError(f"saturate is True or False, not {value!r}")

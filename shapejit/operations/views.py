@@ -113,7 +113,7 @@ def _reshaped(x: Any, shape: Ints) -> Any:
 
 @sees_native_arrays
 def with_native(x: Any, function: Callable[..., Any], out: Any, *rest: Any, **named: Any) -> Any:
-    """`function` of an argument that is no exact ndarray and no Tensor."""
+    """`function` of an argument that is neither an exact ndarray nor a Tensor."""
     return function(checked(x), *rest, out=out, **named)
 
 
@@ -134,7 +134,7 @@ def checked(x: Array) -> Array:
 
 
 def _instead(x: object) -> str:
-    """A hint for an argument that is no array."""
+    """A hint for an argument that is not an array."""
     if is_mapping(x):
         return "call the function for each of its values"
     if type_name(x) == "dask.Array":
@@ -165,8 +165,8 @@ def copied(
 ) -> Array:
     """The elements of an array in row-major order, as `out` or as a new array of `shape`.
 
-    `key` identifies the array's kind and the shape, which was `asked` for: later calls with it have
-    a Route, see `copying.copy`.
+    `key` identifies the array's kind and the shape that was `asked` for; later calls with it use a
+    Route, see `copying.copy`.
     """
     target, fresh = outputs.target(out, x.dtype, shape, (x,))
     copying.copy(x, target, fresh, key, asked, known)

@@ -20,7 +20,7 @@ Row = TypeVar("Row", bound=Named)
 
 
 class NamedRows(Mapping[str, Row]):
-    """The rows of a table by name, read-only; `columns` are what is printed of a row.
+    """A read-only mapping of names to the rows of a table; `columns` are printed.
 
     >>> from ..dtypes.table import dtype
     >>> NamedRows("dtype", [dtype("int4")])["Int4"]
@@ -47,7 +47,9 @@ class NamedRows(Mapping[str, Row]):
         return "\n".join(lines)
 
     def facts(self, name: str) -> dict[str, str]:
-        """What is printed of a row, by the names of the columns. Raises UnknownNameError.
+        """The printed facts of a row, by the names of the columns.
+
+        Raises UnknownNameError.
 
         >>> import shapejit as sj
         >>> sj.formats.facts("lsb")["unit"]

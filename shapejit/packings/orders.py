@@ -45,7 +45,7 @@ Factor = tuple[int, int]  # size, stride (bits)
 class BitPlane(NamedTuple):
     """Some bits of each code, `bits` of them from bit `low` on (0: all), and their order.
 
-    It is for elements of `width` bits (0: of any).
+    It is for elements of `width` bits (0: of any width).
     """
 
     order: str
@@ -55,14 +55,14 @@ class BitPlane(NamedTuple):
 
 
 class Words(NamedTuple):
-    """How the units of a stored array, in `shape`, are permuted into the order of its elements."""
+    """The permutation of the units of a stored array, in `shape`, to the order of its elements."""
 
     shape: tuple[int, ...]
     axes: tuple[int, ...]
 
 
 class PlaneLayout(NamedTuple):
-    """Where the bits of one plane of a tensor are: `bits` of each code, from bit `low` on.
+    """The position of one plane of a tensor: `bits` of each code, from bit `low` on.
 
     `dims` are sizes and strides (bits) of the factors of each dim, `offset` is the first element's;
     `stored` is the shape of the stored array.
@@ -82,7 +82,7 @@ class PlaneLayout(NamedTuple):
 
     @property
     def planes(self) -> list[PlaneLayout]:
-        """The plane itself, or one for each bit where no kernel reads elements of its width."""
+        """The plane itself, or one for each bit if no kernel reads elements of its width."""
         if self.bits not in BY_BIT:
             return [self]
         bits = range(self.bits)
@@ -109,7 +109,7 @@ class PlaneLayout(NamedTuple):
 def plane_layout(
     plane: BitPlane, shape: Sequence[int], bits: int, unit: int, block: int, name: str, pads: bool
 ) -> PlaneLayout:
-    """Where a plane of elements of `bits` bits is in units of `unit` bits.
+    """The position of a plane of elements of `bits` bits in units of `unit` bits.
 
     `name` is that of the format, for errors. Raises FormatError unless dims are whole factors and
     units, or the format `pads`.
@@ -178,6 +178,6 @@ def plane_layout(
 
 
 def _bits(text: str) -> int:
-    """Bytes, or bytes and bits, in bits: 34 for `4.2`."""
+    """A number of bytes, or of bytes and bits, as bits: 34 for `4.2`."""
     whole, _, rest = text.partition(".")
     return 8 * int(whole) + int(rest or 0)

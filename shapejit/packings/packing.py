@@ -34,7 +34,7 @@ class Check(NamedTuple):
 
 @dataclass(frozen=True)
 class StoredLayout:
-    """How one tensor is stored: an array of `shape` and `unit`, which holds the planes `parts`.
+    """The storage of one tensor: an array of `shape` and `unit`, which holds the planes `parts`.
 
     `logical` is the shape of its elements with (out, in) last, or their number if the format has no
     dims. `bias` is added to each code of `bits` bits, modulo 2**bits; a code takes `pitch` bits.
@@ -80,7 +80,7 @@ class Packing:
     elements, but at least one byte, if ""). `planes` say where the bits are; `flat` that the tensor
     is one dim; `inputs_first` that weights are (in, out), not (out, in) or as given; `pads` that
     zeros fill incomplete units and blocks. If the format is `unsigned`, signed integers are stored
-    less their smallest value; `bias` is added, modulo the range of the codes. `check` is a test
+    minus their smallest value; `bias` is added, modulo the range of the codes. `check` is a test
     vector from `source`, the code that defines the format; `versions` are those it applies to.
     """
 

@@ -94,7 +94,7 @@ def repack(
 def _turns(
     given: Packing, wanted: Packing, layout: str | None, shape: tuple[int, ...]
 ) -> tuple[bool, bool]:
-    """For each of two formats, whether `layout` makes it hold (in, out)."""
+    """Whether each of two formats holds (in, out) because of `layout`."""
     if layout is None:
         return False, False
     if layout not in ("in,out", "out,in"):
@@ -217,7 +217,7 @@ def codes_of(memory: Bytes, src: StoredLayout, rows: tuple[int, ...]) -> NDArray
 
 
 def store_codes(codes: NDArray[Any], into: Bytes, dst: StoredLayout) -> None:
-    """Store codes, each in an unsigned integer of its own, in the planes."""
+    """Store codes, each an unsigned integer, in the planes."""
     memory = np.zeros_like(into) if dst.words else into
     if dst.turned:
         codes = codes.reshape(_swapped(dst.turned)).swapaxes(-1, -2)

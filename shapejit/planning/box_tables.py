@@ -30,7 +30,7 @@ class Box(NamedTuple):
 
 
 def box_at(rows: Sequence[Loop], columns: Sequence[Loop], width: int) -> Box:
-    """The places of a box of these dims."""
+    """The offsets for a box of these dims."""
     dims = [*columns, *rows]
     run, inner = width, len(dims)
     order = sorted(range(len(dims)), key=lambda i: dims[i].target)
@@ -63,9 +63,9 @@ def box_at(rows: Sequence[Loop], columns: Sequence[Loop], width: int) -> Box:
 def windows(columns: Offsets, width: int) -> Offsets | None:
     """The offsets of 16-byte pieces that cover all columns; None if no pieces do.
 
-    They cannot cover columns off the grid of elements, or several at one place (of a broadcast, or
-    of overlapping windows). The last piece reaches back if possible, so as not to read beyond the
-    source.
+    They cannot cover columns off the grid of elements, or several columns at one offset (of a
+    broadcast, or of overlapping windows). If possible, the last piece reaches back, and does not
+    read beyond the source.
     """
     if ((columns - columns[0]) % width).any() or not np.diff(columns).all():
         return None
@@ -81,7 +81,7 @@ def windows(columns: Offsets, width: int) -> Offsets | None:
 def firsts(box: Box, lanes: int, width: int) -> Offsets | None:
     """The first row of each block; blocks reach back.
 
-    If there are fewer rows than a block has, it extends after the last one, and overwrites the
+    If there are fewer rows than in a block, it extends beyond the last one, and overwrites the
     stage there; None if that is in use by then.
     """
     count, step = len(box.rows), lanes * PIECE // width
@@ -151,7 +151,7 @@ def codes_of(inner: Sequence[Loop], width: int, unit: int) -> Codes:
 
 
 def lines_of(reads: NDArray[np.int64], width: int) -> Offsets:
-    """The lines of the source that runs of a box lie in, as offsets in bytes."""
+    """The cache lines of the source that contain runs of a box, as offsets in bytes."""
     first, count = reads[:, 0] >> 9, int(reads[0, 2]) * width // (8 * LINE) + 2
     return np.unique(first[:, None] + np.arange(count)) * LINE
 

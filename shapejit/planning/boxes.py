@@ -39,7 +39,7 @@ ALONE = 2.0
 
 
 def pays(tile: Tile, loops: Sequence[Loop], width: int) -> bool:
-    """Whether a box with long runs on both sides is faster than what `tile_of` found."""
+    """Whether a box with long runs on both sides is faster than the result of `tile_of`."""
     rows = length_of(tile.rows, width)
     match tile.strategy:
         case Strategy.BOXES:
@@ -55,7 +55,7 @@ def pays(tile: Tile, loops: Sequence[Loop], width: int) -> bool:
 
 
 def codes_pay(tile: Tile, loops: Sequence[Loop], width: int) -> bool:
-    """Whether a box of codes is faster than what `bit_tile_of` found."""
+    """Whether a box of codes is faster than the result of `bit_tile_of`."""
     match tile.strategy:
         case Strategy.CODES:
             run = tile.rows[-1] if tile.rows[-1].size != tile.step else tile.rows[-2]
@@ -77,7 +77,7 @@ def _in_order(loops: Sequence[Loop]) -> bool:
 def box_of(loops: Sequence[Loop], width: int, goals: tuple[int, int] | None = None) -> Tile:
     """The box of a copy: its elements are transposed in registers, or moved one by one.
 
-    The method with the fewest cycles is taken. `step` of the Tile is the lanes of a block (0: one
+    The method with the fewest cycles is chosen. `step` of the Tile is the lanes of a block (0: one
     by one). `goals` are those of `parts_of`.
     """
     outer, inner = _boxes(loops, parts_of(loops, width, goals))
@@ -86,7 +86,7 @@ def box_of(loops: Sequence[Loop], width: int, goals: tuple[int, int] | None = No
 
 
 def code_box_of(loops: Sequence[Loop], width: int, unit: int) -> Tile | None:
-    """The box of a copy (in bits) whose elements are codes within it; None if there is none."""
+    """The box of a copy (in bits) whose elements are codes in it; None if there is none."""
     if any(loop.source % width or loop.target % unit for loop in loops):
         return None
     elements = [Loop(loop.size, loop.source // width, loop.target // unit) for loop in loops]
@@ -100,7 +100,7 @@ def code_box_of(loops: Sequence[Loop], width: int, unit: int) -> Tile | None:
 
 
 def _boxes(loops: Sequence[Loop], parts: Sequence[int]) -> tuple[tuple[BoxLoop, ...], list[Loop]]:
-    """`in_boxes` in the source's order: the next box reads on where it can."""
+    """`in_boxes` in the source's order: the next box continues in the source where possible."""
     outer, inner = in_boxes(loops, parts)
     return tuple(sorted(outer, key=lambda loop: -abs(loop.part * loop.source))), inner
 
@@ -125,7 +125,7 @@ def _method(inner: Sequence[Loop], width: int) -> tuple[int, int]:
 
 
 def _transposed(rows: Sequence[Loop], columns: Sequence[Loop], width: int, lanes: int) -> float:
-    """The cycles of blocks that are transposed; infinite if the columns do not allow it."""
+    """The cycles of blocks that are transposed; infinite if the columns do not allow that."""
     box = box_at(rows, columns, width)
     starts = windows(box.columns, width)
     if starts is None or firsts(box, 1, width) is None:
@@ -135,12 +135,12 @@ def _transposed(rows: Sequence[Loop], columns: Sequence[Loop], width: int, lanes
 
 
 def _lanes(nbytes: int) -> int:
-    """The pieces of the widest vector that so many bytes fill."""
+    """The pieces of the widest vector that `nbytes` bytes fill."""
     return 1 << min(MOST_LANES, max(1, nbytes // PIECE)).bit_length() - 1
 
 
 def parts_of(loops: Sequence[Loop], width: int, goals: tuple[int, int] | None = None) -> list[int]:
-    """The size of a box along each dim: its runs are as long as it has room for.
+    """The size of a box along each dim, with runs as long as its size allows.
 
     `goals` are the bytes of runs in the target and in the source, a box their product.
     """
@@ -159,7 +159,7 @@ def parts_of(loops: Sequence[Loop], width: int, goals: tuple[int, int] | None = 
 
 
 def _take(taken: list[int], dims: Sequence[tuple[int, int, int]], width: int, goal: int) -> None:
-    """Extend a box along dims (index, size, stride) to runs of `goal` bytes, apart from gaps."""
+    """Extend a box along dims (index, size, stride) to runs of `goal` bytes, except for gaps."""
     run = width
     for i, size, spacing in dims:
         if run >= goal or spacing >= run + LINE:

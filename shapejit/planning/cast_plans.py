@@ -94,7 +94,7 @@ class CastPlan:
 
     @property
     def one_run(self) -> bool:
-        """Whether the function that converts does it all: elements are side by side, and whole."""
+        """Whether one call of the function that converts does it all: whole adjacent bytes."""
         dense = self.fetch == "direct" and self.count == 1 and self.elements == self.run_length
         return dense and not self.scales and min(self.source_bits, self.unit) >= 8
 
@@ -152,7 +152,7 @@ class CastPlan:
 
     @cached_property
     def fetched(self) -> list[tuple[int, int]]:
-        """The dims of what is reordered on the stage, as sizes and strides in bytes."""
+        """The dims of the part that is reordered on the stage, as sizes and strides in bytes."""
         return [(dim.size, dim.source // 8) for dim in self.inner]
 
     @cached_property
@@ -176,8 +176,9 @@ class CastPlan:
 
     @property
     def within(self) -> NDArray[np.int64]:
-        """The loops over the source within a box, merged, as `kernels.codes` walks them, or those
-        over the calls that permute it.
+        """The merged loops over the source within a box, as in `kernels.codes`.
+
+        If a network permutes a box, the loops over its calls.
         """
         if self.shuffle:
             return np.array(self.shuffle.loops[:-1] or [(1, 0, 0)], np.int64)

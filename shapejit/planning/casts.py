@@ -143,7 +143,7 @@ def _parts(dims: Sequence[Dim], bits: int, unit: int) -> list[int]:
 
 
 def _fetch(inner: Sequence[Dim], bits: int) -> tuple[str, int]:
-    """How a box is fetched, and how many of its last dims are contiguous then."""
+    """How a box is fetched, and how many of its last dims are then contiguous."""
     dense, length = 0, 1
     for dim in reversed(inner):
         if dim.source != bits * length:
@@ -178,7 +178,7 @@ def _shuffled(dims: Sequence[Dim], bits: int, unit: int, offset: int) -> _Shuffl
 def _rows(inner: Sequence[Dim], bits: int, unit: int) -> tuple[list[int], int]:
     """The strides of permuted elements on the stage, and how many of the last dims make a row.
 
-    There are gaps behind rows, so that they use all sets of a cache.
+    There are gaps after rows, so that they use all sets of a cache.
     """
     staged, step, length, dense = list[int](), bits, unit, 0
     for k, dim in enumerate(reversed(inner)):

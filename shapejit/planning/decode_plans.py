@@ -19,7 +19,7 @@ MOST_RUN = 4096  # elements of a run at most: it stays in an L1 cache between it
 
 
 class StoredNumbers(NamedTuple):
-    """Where numbers are: in the order of the result, one for each `per` of its elements.
+    """The location of numbers in the order of the result, one per `per` of its elements.
 
     `address` is that of the first one, or the base of `units`; without units they are contiguous.
     """

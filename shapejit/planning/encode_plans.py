@@ -40,12 +40,12 @@ class EncodePlan:
 
     @property
     def boxes(self) -> int:
-        """The boxes of a band, which is `tall`."""
+        """The number of boxes in a band of `tall` rows."""
         return -(-self.columns // self.wide)
 
     @property
     def bands(self) -> int:
-        """The bands of a weight."""
+        """The number of bands of a weight."""
         return -(-self.rows // self.tall)
 
     @property
@@ -76,12 +76,12 @@ class EncodePlan:
         ], np.int64)  # fmt: skip
 
     def _codes(self, count: int) -> int:
-        """The bytes of so many codes."""
+        """The bytes of `count` codes."""
         made = self.encoding
         return count // made.lanes * made.step if made.places else count
 
     def _scales(self, columns: int) -> int:
-        """The bytes from one scale to that of so many columns further on."""
+        """The bytes from one scale to that of `columns` columns further."""
         made = self.encoding
         blocks = -(-columns // (made.block or self.wide))
         return blocks // len(made.scale_places) * made.scale_step

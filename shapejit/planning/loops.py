@@ -36,8 +36,8 @@ class ArrayLoop(Loop):
 class BoxLoop(NamedTuple):
     """A loop over boxes, a row for `kernels.odometer.box_at`.
 
-    Each step goes `part` elements of a dim further, the last one fewer: they go by `most` in all.
-    `source` and `target` are the strides of the dim, `scale` and `zero` those of operands.
+    Each step advances `part` elements of a dim, the last one fewer: `most` in all. `source` and
+    `target` are the strides of the dim, `scale` and `zero` those of operands.
     """
 
     size: int
@@ -77,7 +77,7 @@ def length_of(loops: Sequence[Loop], width: int) -> int:
 
 
 def streams(loops: Sequence[Loop], nearest: Loop) -> int:
-    """How many places of the source are read alternately."""
+    """The number of places of the source that are read alternately."""
     return length_of(loops[loops.index(nearest) + 1 :], 1)
 
 
@@ -87,6 +87,6 @@ def by_source(loops: Sequence[Loop]) -> list[Loop]:
 
 
 def split(loop: Loop, most: int) -> tuple[Loop, Loop]:
-    """A loop as two of equal parts, the inner one of at most so many steps."""
+    """A loop as two with equal parts, the inner one of at most `most` steps."""
     few = max(n for n in range(1, max(1, most) + 1) if loop.size % n == 0)
     return Loop(loop.size // few, loop.source * few, loop.target * few), loop._replace(size=few)

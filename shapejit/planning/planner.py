@@ -129,9 +129,9 @@ def _planned(layout: Layout, unit: int, target: Layout, copies: int, narrow: int
 def _of_wider(
     layout: Layout, target: Layout, run: int, normal: list[Loop]
 ) -> tuple[Layout, Layout] | None:
-    """Layouts of the same bits as wider elements, of which there are fewer; None if there are none.
+    """Layouts of the same bits as fewer, wider elements; None if there are none.
 
-    Runs (bits) consist of them, and they begin at multiples of their width.
+    Runs (bits) consist of them, and begin at multiples of their width.
     """
     sizes, *sides = zip(*normal[:-1], strict=True)
     common = gcd(run, layout.offset, target.offset, *sides[0], *sides[1])
@@ -146,9 +146,9 @@ def _of_wider(
 
 
 def _may_mix(tile: Tile) -> bool:
-    """Whether permuted blocks may be faster: of tiles, those with a side that fits in a block.
+    """Whether permuted blocks may be faster; among tiles, if a side fits into a block.
 
-    To look for blocks takes 0.3 ms.
+    Searching for blocks takes 0.3 ms.
     """
     if tile.strategy is Strategy.TILES:
         sides = (length_of(side, tile.width) for side in (tile.rows, tile.columns))
@@ -188,7 +188,7 @@ def by_tile(
 
 
 def _one_by_one(layout: Layout, into: Layout, count: int) -> Plan:
-    """The Plan of arrays that are written one by one; NumPy's if all of them are small."""
+    """The Plan of arrays that are written one after the other; NumPy's if all are small."""
     one = plan(layout, into=into)
     if count == 1 or (one.by_numpy and count * one.nbytes < numpy_below(one.width, True)):
         return one
@@ -196,7 +196,7 @@ def _one_by_one(layout: Layout, into: Layout, count: int) -> Plan:
 
 
 def _interleaved(layout: Layout, into: Layout, count: int, array_stride: int) -> Plan | None:
-    """The Plan that interleaves all arrays in its rows; None if one by one is as fast."""
+    """The Plan that interleaves all arrays in its rows; None if sequential copies are as fast."""
     bits, at = layout.bits, sum(stride > array_stride for stride in into.strides)
     strides = (bits, layout.offset, into.offset, array_stride, *layout.strides, *into.strides)
     if (
@@ -303,7 +303,7 @@ def numpy_below(width: int, gaps: bool = False) -> int:
 
 
 def _boxes_from(tile: Tile) -> float:
-    """The part of an L2 cache from which on boxes do what another strategy would."""
+    """The part of an L2 cache above which boxes replace another strategy."""
     width = tile.width
     if tile.strategy is Strategy.TILES:
         longer = max(length_of(tile.rows, width), length_of(tile.columns, width))

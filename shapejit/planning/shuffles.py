@@ -89,10 +89,9 @@ def _blocks(
     bias: int = 0,
     apart: int = 1,
 ) -> Shuffle | None:
-    """The blocks of so many steps of each loop, in pieces of so many bytes of source and target.
+    """The blocks of `steps` of each loop, in pieces of limited bytes of source and target.
 
-    Blocks overlap where they do not divide a loop. Elements of a piece may be `apart` in the
-    source.
+    Blocks overlap if they do not divide a loop. Elements of a piece may be `apart` in the source.
     """
     block, around = list[Loop](), list[Loop]()
     for n, loop in zip(factors, loops, strict=True):
@@ -116,7 +115,7 @@ def _blocks(
 
 
 def _cut(loop: Loop, n: int) -> list[Loop]:
-    """The loops over blocks of `n` steps of a loop.
+    """The loops over blocks of `n` steps of a loop: two overlapping halves if there is a remainder.
 
     If they do not divide it, two halves that do overlap.
     """
@@ -140,10 +139,10 @@ class _Pieces(NamedTuple):
 def _pieces(
     dims: Sequence[tuple[int, int]], width: int, most: int, apart: int = 1
 ) -> _Pieces | None:
-    """The pieces of some dims (innermost first), of at most so many bytes.
+    """The pieces of some dims (innermost first), of at most `most` bytes.
 
-    Elements of one dim may be up to `apart` runs of the inner dims apart: what lies between them is
-    a part of the piece. None if elements overlap, or pieces are no whole bytes.
+    Elements of one dim may be up to `apart` runs of the inner dims apart: the bytes between them
+    belong to the piece. None if elements overlap, or pieces are not whole bytes.
     """
     run = end = width
     rest, steps, gaps = list[tuple[int, int]](), list[int](), False
@@ -176,7 +175,7 @@ def _pieces(
 def _near(made: Shuffle) -> Shuffle | None:
     """Blocks that are adjacent in the source where they are in the target; None if they are not.
 
-    Lines of blocks with gaps between them in the target are met again, with each block after the
+    If the target has gaps between blocks, their lines are written again by each block after the
     next ones along the source.
     """
     inner, pieces = list(made.loops), len(made.targets)
@@ -193,8 +192,8 @@ def _near(made: Shuffle) -> Shuffle | None:
 def mixed_of(loops: Sequence[Loop], width: int) -> Shuffle | None:
     """The blocks of loops (in bits) whose elements are permuted arbitrarily, if pieces are long.
 
-    This covers loops of 3 or 5 steps, whose index has no bits that a network could exchange. Of
-    several bytes, an element is one more loop.
+    This covers loops of 3 or 5 steps, whose index has no bits that a network could exchange. An
+    element of several bytes is one more loop.
     """
     if width % 8 == 0:
         loops, width = [*loops, *([Loop(width // 8, 8, 8)] if width > 8 else [])], 8
@@ -223,7 +222,7 @@ def mixed_of(loops: Sequence[Loop], width: int) -> Shuffle | None:
 def _called(made: Shuffle) -> tuple[Loop, ...]:
     """The loops, the last of which is one over many blocks: a call takes as long as some blocks.
 
-    The others follow the source. Where they return to lines of an earlier call, on either side, its
+    The others follow the source. If they return to lines of an earlier call, on either side, that
     loop is cut, so that these lines are still in a cache.
     """
     loops = made.loops
@@ -237,7 +236,7 @@ def _called(made: Shuffle) -> tuple[Loop, ...]:
 
 
 def _blocks_in_cache(pieces: int) -> int:
-    """The blocks of so many pieces after which their lines are still in a cache."""
+    """The number of blocks of `pieces` pieces whose lines stay in a cache."""
     return int(l2() * L2_SHARE) // (LINE * pieces)
 
 
@@ -266,7 +265,7 @@ def _runs(loops: Sequence[Loop], width: int, side: int) -> Iterator[tuple[int, .
 
 
 def _even(size: int, most: int) -> int:
-    """The largest block of at most so many steps of a loop that hardly overlaps with others."""
+    """The largest block of at most `most` steps of a loop that hardly overlaps with others."""
     return size if size <= most else -(-size // (2 * -(-size // (2 * most))))
 
 

@@ -125,18 +125,18 @@ def _codes(plan: Plan, vector: int) -> Arguments:
 
 
 def _turns(plan: Plan) -> int:
-    """The interleaved runs of CODES; 1 without. Picked elements are many more than their step."""
+    """The interleaved runs of CODES, else 1. More than its step means picked elements."""
     return plan.step if plan.rows[-1].size == plan.step else 1
 
 
 def _codes_block(plan: Plan) -> int:
-    """Elements that are codes together: whole bytes, and whole turns."""
+    """Elements that are codes together: whole bytes, and whole rounds of interleaved runs."""
     whole = _turns(plan) * LINE
     return CODES_BLOCK // whole * whole
 
 
 def _pieces(nbytes: int, vector: int) -> str:
-    """The tag of the number of 16-byte pieces of a vector, as far as `nbytes` fill it."""
+    """The tag of the number of 16-byte pieces of a vector, or of `nbytes` if these are fewer."""
     return width_tag(1 << (min(vector, int(nbytes)) // PIECE).bit_length() - 1)
 
 
@@ -159,10 +159,12 @@ class StrategyRow(NamedTuple):
     `words` are what a Plan prints; `kernel` is "module.function" in `kernels/`. The kernel's
     arguments are addresses, `work`, `span`, `stage`, then the `tables`, which are returned with the
     bytes of its stage, then what it `takes` of a plan; both depend on the bytes of a vector. Unless
-    `staged`, it gets a stage only if lines are streamed. Functions of a plan: `loops` returns the
-    rows of its table, whose iterations are its units of work, `sides` those of its tile, `weight` a
-    bound on the bytes of the plan and its tables. Flags: `bits`: strides and width count bits;
-    `streams_gaps`: whole lines are streamed even into a target with gaps.
+    `staged`, it gets a stage only if lines are streamed.
+
+    Functions of a plan: `loops` returns the rows of its table, whose iterations are its units of
+    work, `sides` those of its tile, `weight` a bound on the bytes of the plan and its tables.
+    Flags: `bits`: strides and width count bits; `streams_gaps`: whole lines are streamed even into
+    a target with gaps.
     """
 
     words: str

@@ -73,9 +73,9 @@ def byte_sides(rows: Dims, columns: Dims, width: int, unit: int = 0) -> Sides:
 
 
 def scattered_sides(rows: Dims, columns: Dims, width: int) -> Sides:
-    """The same for runs in the source's order; the stage has `KEPT` lines for each column.
+    """As `byte_sides`, for runs in the source's order; the stage has `KEPT` lines for each column.
 
-    Heads apart from positions: 1.4 -> 0.7 x memcpy.
+    Heads split from positions: 1.4 -> 0.7 x memcpy.
     """
     made = _sides(rows, columns, width, (SCATTERED, length_of(columns, width)))
     return made._replace(stage=KEPT * LINE * length_of(columns, 1))
@@ -131,7 +131,7 @@ def bit_sides(rows: Dims, columns: Dims, width: int) -> Sides:
 
 
 def _even(count: int, most: int, step: int) -> int:
-    """The size of blocks of equal size, in whole steps; a small rest is added to a block."""
+    """The size of blocks of equal size, in whole steps; a small remainder is added to a block."""
     blocks = -(-count // most) if 4 * count > 5 * most else 1
     return min(count, -(-count // (blocks * step)) * step)
 

@@ -16,7 +16,7 @@ KIB, MIB = 1024, 1024 * 1024
 
 
 class Threshold(NamedTuple):
-    """What a constant is."""
+    """The unit, the meaning and the gain of a constant."""
 
     unit: str
     decides: str

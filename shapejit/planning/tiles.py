@@ -89,7 +89,7 @@ def bit_tile_of(loops: list[Loop], run: int, width: int, unit: int) -> Tile:
 
 
 def _tile_of_codes(loops: list[Loop], width: int, unit: int) -> Tile:
-    """The tile for elements that are unpacked on the way, and are adjacent in the target."""
+    """The tile for elements that are unpacked during the copy, and adjacent in the target."""
     inner = 0
     for loop in reversed(loops):
         if loop.target != length_of(loops[len(loops) - inner :], unit):

@@ -17,7 +17,7 @@ WORTH = 8  # bytes of a unit from which a vector pays
 
 
 class Units(NamedTuple):
-    """A unit, the byte where the first one begins, and the bytes from one to the next."""
+    """A unit, the byte at which the first one begins, and the bytes from one to the next."""
 
     unit: Unit
     first: int

@@ -132,7 +132,7 @@ def _lent(x: Any, out: Any) -> tuple[Any, Any]:
 
 
 class _Batch:
-    """The tensors of one call and what is done with each: see `kernels.shapes.resolve_all`."""
+    """The tensors of one call, and what is done with each: see `kernels.shapes.resolve_all`."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class _Batch:
         self.starts = np.empty(count, np.int64)  # where each begins
 
     def _check(self, i: int) -> None:
-        """Raise what `reshape` of this one tensor would raise."""
+        """Raise the error of `reshape` for this tensor."""
         with about(f"tensor {self.names[i]!r}"):
             array, request = views.checked(self.items[i]), self.shapes.request(i)
             shape = target_shape(array.shape, request)

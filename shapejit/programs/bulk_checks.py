@@ -33,7 +33,7 @@ def are_alike(arrays: Sequence[Any], *like: object) -> bool:
 
 
 def may_fill(items: Sequence[NDArray[Any]], outs: Sequence[NDArray[Any]]) -> bool:
-    """Whether outputs are C-contiguous, writable, and seen to share no memory.
+    """Whether outputs are C-contiguous and writable, and obviously share no memory.
 
     Neither with a source nor with one another.
     """
@@ -50,7 +50,7 @@ def may_fill(items: Sequence[NDArray[Any]], outs: Sequence[NDArray[Any]]) -> boo
 
 
 def _owners(arrays: Sequence[NDArray[Any]], flags: set[int]) -> set[int]:
-    """The ndarrays whose own memory these are, by identity; none where others have the memory."""
+    """The ndarrays that own this memory, by identity; empty if other objects own it."""
     if not all(one & _OWNDATA for one in flags):
         bases = zip(arrays, map(_BASE, arrays), strict=True)
         arrays = [x if base is None else base for x, base in bases]

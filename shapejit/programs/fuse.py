@@ -54,9 +54,9 @@ class Fused:
 
 
 class _Pending:
-    """The next copy, which operations change until one of them needs what it makes.
+    """The next copy, which operations change until one of them needs its result.
 
-    The elements at `layouts[0]`, in row-major order, are converted by `step` and seen in `shape`.
+    The elements at `layouts[0]`, in row-major order, are converted by `step` and viewed in `shape`.
     The other Layouts are those of the step's scales, by element.
     """
 
@@ -76,7 +76,7 @@ class _Pending:
         return bits if self.packed else max(8, bits)
 
     def view(self, row: OpRow, given: tuple[Any, ...]) -> None:
-        """See the elements in another way; in those of a copy if the Layouts have no such view."""
+        """Apply a view; to the elements of a copy if the Layouts have no such view."""
         seen = [layout.reshape(self.shape) for layout in self.layouts]
         if None in seen:
             self.copy()
@@ -86,7 +86,7 @@ class _Pending:
         self.shape = self.layouts[0].shape
 
     def convert(self, step: ConversionStep) -> None:
-        """Convert the elements, after those that are converted already were copied."""
+        """Convert the elements, after a copy if they are converted already."""
         if self.step is not None:
             self.copy()
         self.step = step
@@ -102,7 +102,7 @@ class _Pending:
             self.layouts = split
 
     def copy(self) -> None:
-        """Make the copy; what follows is done to its memory."""
+        """Make the copy; later operations apply to its memory."""
         self.copies.append(self.made())
         self.layouts, self.step = [Layout.row_major(self.shape, self.unit)], None
 
@@ -124,10 +124,10 @@ class _Pending:
 def fused(ops: Sequence[Op], source: Layout, kind: DType, packed: bool = True) -> Fused:
     """The copies that do `ops`; the result is a view if it would be one step by step.
 
-    Views around a conversion, and before a reshape that is no view, become part of its copy.
-    `kind` is the dtype of the source; converted elements of fewer than 8 bits are `packed`, as in
-    Tensors, or have a byte each, as in ndarrays. Raises ReshapeError for a reshape that must be a
-    view and is none.
+    Views around a conversion, and before a reshape that is no view, become part of its copy. `kind`
+    is the dtype of the source; converted elements of fewer than 8 bits are `packed`, as in Tensors,
+    or have a byte each, as in ndarrays. Raises ReshapeError for a reshape that must be a view and
+    is none.
 
     >>> from shapejit.dtypes import dtype
     >>> ops = (("permute", ((1, 0),)), ("reshape", ((24,),)), ("reshape", ((2, 12),)))

@@ -116,7 +116,7 @@ def in_chunks(
 def later_map(
     special: Specialization, x: Any, count: int, new: bool
 ) -> Callable[[tuple[Any, ...], Any], Any] | None:
-    """What makes the results of later calls with as many ndarrays like `x`, if anything does.
+    """A function that makes the results of later calls with as many ndarrays like `x`, if possible.
 
     It is called with the arrays and an `out` (None if results are `new`), and returns None if an
     array is not like `x`.
@@ -150,7 +150,7 @@ class MapRoute:
 
     @classmethod
     def of(cls, special: Specialization, x: Any, count: int, new: bool) -> MapRoute | None:
-        """The Route into `new` results or outputs, if these take one small launch, or NumPy."""
+        """The Route into `new` results or outputs, if one small launch, or NumPy, makes them."""
         shape, one = (count, *special.shape), special.one_pass(new)
         if one is None or not 2 <= len(shape) <= MOST_DIMS or 0 in shape or not x.ndim:
             return None
@@ -175,7 +175,7 @@ class MapRoute:
         return cls(way, special, made, like, shape, kinds, span)
 
     def __call__(self, items: tuple[Any, ...], out: Any) -> Any:
-        """The results, or `out`; None if an array is unfit, or the way is another now."""
+        """The results, or `out`; None if an array is unfit, or the kernel became ready."""
         way, count = self.way, len(items)
         if isinstance(way, Route):
             changed = way.kind and way.kind.kernels_ready(way.names)

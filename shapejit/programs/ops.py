@@ -135,7 +135,7 @@ def _kept(shape: Ints) -> Ints:
 
 
 def _conversion(convert: Callable[..., ConversionStep]) -> OpRow:
-    """The row of a conversion, which checks its own arguments."""
+    """The row of a conversion, whose function checks its arguments."""
     return OpRow(_copy, lambda shape, *given: shape, convert=convert)
 
 

@@ -23,8 +23,8 @@ from ..shapes.layout import Layout
 class Pass(NamedTuple):
     """One copy of the elements of `layout` to row-major elements of `unit` bits.
 
-    With a `conversion` they become other numbers. `scales` are their Layouts by element; they
-    start `begins` bytes after the first of the `operands` (scales, zero points).
+    A `conversion` changes the numbers. `scales` are their Layouts by element; they start `begins`
+    bytes after the first of the `operands` (scales, zero points).
     """
 
     layout: Layout
@@ -69,7 +69,7 @@ class Pass(NamedTuple):
         return routes.casts(*given, self.conversion, fresh)
 
     def by_numpy(self, source: int, target: int) -> None:
-        """Run it by NumPy, from a byte to a byte at these bit addresses."""
+        """Run it by NumPy, from byte to byte at these bit addresses."""
         route = self.route(1, False)
         assert route.instead is not None
         route.instead([source], [target], self.at)
@@ -83,7 +83,7 @@ class Pass(NamedTuple):
     ) -> routes.Done | None:
         """Run it from every source to its target; these are bit addresses.
 
-        NumPy may copy the elements `instead`. Returns what did the last ones.
+        NumPy may use `instead`. Returns what did the last ones.
         """
         if self.conversion is not None and not self.layout.size:
             return None

@@ -72,7 +72,7 @@ def reshaped(
 
 
 def _have_few(items: tuple[Any, ...]) -> bool:
-    """Whether NumPy copies their elements faster; of large batches the first tensors tell."""
+    """Whether NumPy copies their elements faster; the first tensors of a large batch decide."""
     most = 4 * thresholds.NUMPY_BELOW
     return bool(sum(map(_SIZE, items[:256])) < most and sum(map(_SIZE, items)) < most)
 

@@ -216,7 +216,7 @@ class Program:
 
     @property
     def steps(self) -> tuple[Plan | CastPlan, ...]:
-        """The copies of a row-major tensor, in order, as the planner sees them.
+        """The copies of a row-major tensor, in order, as Plans.
 
         >>> from shapejit import plan
         >>> plan((3, 5), "uint4", lambda t: t.T).steps
@@ -492,7 +492,7 @@ class Program:
         return self._specialized(Layout.row_major(self.source_shape, self.dtype.bits), True).fused
 
     def _check_fixed(self) -> None:
-        """Raise if dim 0 is free, for a fact that depends on its length."""
+        """Raise if dim 0 is free, since a fact depends on its length."""
         if self.fn is not None:
             text = free_text(self.source_shape)
             raise ReshapeError(f"what a program of shape {text} makes depends on n: ask its of(n)")

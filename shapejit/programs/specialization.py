@@ -75,7 +75,7 @@ class Specialization:
 
     @cached_property
     def view(self) -> Callable[[Any], Any]:
-        """What makes an array its result, if that is a view."""
+        """A function that makes the result of an array, if that is a view."""
         made: Callable[[Any], Any] = partial(_relaid, self.fused.result)
         if isinstance(self.kind, np.dtype):
             made = view_of(self.source, self.fused.result)
@@ -133,7 +133,7 @@ class Specialization:
     ) -> None:
         """Write the results for the tensors at these addresses to `targets`.
 
-        If `items` and `outs` are given, these are the arrays there; `outs` may be one array.
+        If given, `items` and `outs` are the arrays there; `outs` may be one array.
         """
         self._copy(sources, targets, self.fused.fills, False, items, outs)
 
@@ -157,7 +157,7 @@ class Specialization:
         return most if stackable and most >= (STACK_LEAST if self.move_each else 2) else 0
 
     def by_numpy(self, items: Sequence[Any], outs: Any) -> Callable[[], object] | None:
-        """What makes the results of several tensors in `outs` by NumPy; None if nothing does.
+        """A function that writes the results of several tensors to `outs` by NumPy, or None.
 
         `outs` is one array or a list, as in `fill`.
         """
@@ -183,7 +183,7 @@ class Specialization:
 
     @cached_property
     def move_each(self) -> MoveEach | None:
-        """What NumPy does to arrays and results of whole bytes; None if no assignment does it."""
+        """NumPy's function for arrays and results of whole bytes; None if no assignment does it."""
         one, *others = self.fused.fills
         most = max(one.layout.ndim, self.source.ndim, len(self.shape))
         if (
@@ -267,7 +267,7 @@ def _bytes(x: NDArray[Any] | Tensor) -> Bytes:
 
 
 def view_of(source: Layout, seen: Layout) -> View:
-    """What makes ndarrays at `source`, of whole bytes, the view `seen`."""
+    """A function that turns ndarrays at `source`, of whole bytes, into the view `seen`."""
     check_possible(seen.shape, seen.bits // 8)
     axes = None if source.ndim > MOST_DIMS else _axes(source, seen)
     if axes is not None:  # these take a quarter of the time of np.ndarray

@@ -56,7 +56,7 @@ class ConversionStep(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """The known facts of an array to convert."""
+    """The known facts about an array to convert."""
 
     dtype: DType
     shape: Ints

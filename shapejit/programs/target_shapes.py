@@ -97,7 +97,7 @@ def _resolved(
     request: Request,
     targets: Addresses,
 ) -> int:
-    """Resolve a request for each of `rows`, whose `sizes` begin at `starts`; how many succeeded."""
+    """Resolve a request for each of `rows`, whose `sizes` begin at `starts`; return how many."""
     found = array_structs.kernel(RESOLVE_ROWS)
     if found is not None:
         dims = np.array(request.dims, np.int64)

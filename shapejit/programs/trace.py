@@ -37,7 +37,7 @@ class Recorded(Layout):
 
 
 def _recording(method: str) -> Callable[..., Recorded]:
-    """A view method of Layout whose calls are recorded."""
+    """A view method of Layout that records its calls."""
     view = getattr(Layout, method)
 
     @wraps(view)
@@ -80,11 +80,11 @@ class Traced(Tensor, traced=True):
         return Traced(self.dtype, layout, self.trace)
 
     def readonly(self) -> Traced:
-        """The Tensor itself: `fused` says which results are read-only."""
+        """The Tensor itself: `fused` determines which results are read-only."""
         return self
 
     def reshaped(self, request: Request, copy: bool | None, out: object) -> Traced:
-        """`operations.reshape_as`, where `copy` and `out` allow it."""
+        """As `operations.reshape_as`, if `copy` and `out` allow it."""
         shape = target_shape(self.shape, request)
         outputs.wants_copy(self.layout.reshape(shape), self, request, copy, out)
         ops = [COPIED] if copy else []

@@ -179,7 +179,7 @@ def warmup(only: Sequence[str] | None = None, *, processes: int | None = None) -
 
 
 def names() -> tuple[Name, ...]:
-    """All kernels that `warmup` looks for, and those that must be ready before it would."""
+    """All kernels that `warmup` looks for, and those that it needs first."""
     with patience.force_kernels(), kernels.recorded() as found:
         for work in WORK.values():
             for _ in work():

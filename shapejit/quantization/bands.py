@@ -48,7 +48,7 @@ def bands(
 ) -> list[Band]:  # fmt: skip
     """Rows `begin` to `end` of a weight in bands of about `limit` elements.
 
-    Rows are indices of the decoded weight's dim 0, or of `axis` ("N"); bands have multiples of
+    Rows are indices of the decoded weight's dim 0, or of `axis` ("N"); bands are multiples of
     `unit` rows. Stacked experts come first. If the form allows no bands, one band has all rows.
     """
     axis = EXPERTS if group.batch else axis or group.form.result[0]

@@ -92,7 +92,7 @@ def nested_absmax(group: Group) -> Array:
 
 
 def read_by_gguf(name: str) -> Callable[[Group], Array]:
-    """A decoder of a GGUF type by the gguf package, to float32."""
+    """A decoder of a GGUF type to float32, by the gguf package."""
 
     def read(group: Group) -> Array:
         try:
@@ -123,7 +123,7 @@ def one_127th(group: Group) -> Array:
 
 
 def from_the_middle(group: Group) -> Array:
-    """compressed-tensors' zero point that is stored relative to the middle of unsigned codes."""
+    """compressed-tensors' zero point, stored relative to the middle of unsigned codes."""
     name, half = "weight_zero_point", 1 << (group.bits(group.form.codes) - 1)
     zero = group.tensors[name].numpy().reshape(1, 1).astype(np.int16) + half
     if not 0 <= zero.item() < 2 * half:
@@ -155,12 +155,12 @@ def comfy_quant(name: str) -> Callable[[Group], dict[str, Any]]:
 
 
 def sizes_of_weight(group: Group) -> dict[str, Any]:
-    """compressed-tensors' `weight_shape`."""
+    """A writer of compressed-tensors' `weight_shape`."""
     return {"weight_shape": np.array(group.stored_shape[-2:], np.int64)}
 
 
 def groups_of_inputs(group: Group) -> dict[str, Any]:
-    """GPTQ's `g_idx` of groups in the order of the inputs."""
+    """A writer of GPTQ's `g_idx`, with groups in the order of the inputs."""
     return {"g_idx": (np.arange(group.known["K"]) // group.known["g"]).astype(np.int32)}
 
 

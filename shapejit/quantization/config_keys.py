@@ -85,7 +85,7 @@ _ALONE = ("quant_method", "quant_algo", "checkpoint_format", "packing_format", "
 
 
 def unknown_keys(said: Declared) -> list[str]:
-    """A warning for each key of a quantisation config that is not known.
+    """Warnings for the keys of a quantisation config that are not known.
 
     >>> from .configuration import declared
     >>> config = {"quantization_config": {"quant_method": "fp8", "shuffle": True}}
@@ -103,7 +103,7 @@ def unknown_keys(said: Declared) -> list[str]:
 
 
 def unknown_values(said: Declared) -> str:
-    """The first value of a quantisation config that is not understood, as a reason; "" if none.
+    """Why a quantisation config is not understood: its first unknown value; else "".
 
     >>> from .configuration import declared
     >>> unknown_values(declared({"quantization_config": {"actorder": "random"}}))
@@ -117,7 +117,7 @@ def unknown_values(said: Declared) -> str:
 
 
 def malformed(said: Declared) -> list[str]:
-    """A warning for each section of a config that is not an object.
+    """Warnings for the sections of a config that are not objects.
 
     >>> from .configuration import declared
     >>> malformed(declared({"quantization_config": 7}))

@@ -77,7 +77,7 @@ class Declared:
 
     @cached_property
     def left_out(self) -> dict[str, str]:
-        """The modules that are listed as not quantised, each with the section and key that say so.
+        """The modules listed as not quantised, with the section and key that list each.
 
         >>> declared({"quantization_config": {"ignore": ["lm_head"]}}).left_out
         {'lm_head': 'quantization_config.ignore'}
@@ -120,7 +120,7 @@ def sections(config: Mapping[str, Any]) -> dict[tuple[str, ...], Mapping[str, An
 
 
 def parts(config: Mapping[str, Any]) -> Iterator[Part]:
-    """A config, and those of parts of the model at any depth, by their path of keys.
+    """A config, and those of the model's components at any depth, by their path of keys.
 
     >>> [path for path, _ in parts({"a_config": {"b_config": {}}})]
     [(), ('a_config',), ('a_config', 'b_config')]
@@ -133,7 +133,7 @@ def parts(config: Mapping[str, Any]) -> Iterator[Part]:
 
 
 def is_part(key: object, value: object) -> bool:
-    """Whether a value is the config of a part of the model, or of a file, with its own sections.
+    """Whether a value is the config of a component of the model, or of a file.
 
     >>> is_part("text_config", {}), is_part("quantization_config", {}), is_part("a_config", 1)
     (True, False, False)
@@ -157,7 +157,7 @@ def completed(section: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str
 
 
 def declared(config: Mapping[str, Any]) -> Declared:
-    """The facts in config.json, the files of quantisers beside it, or ComfyUI's metadata."""
+    """The facts in config.json, in the files of quantisers beside it, or in ComfyUI's metadata."""
     words, modules = set[str](), dict[str, Mapping[str, Any]]()
     settings, layouts = list[Mapping[str, Any]](), dict[str, set[str]]()
     found = _descriptions(config)

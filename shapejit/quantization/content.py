@@ -21,8 +21,8 @@ class Content:
     """A weight, (out, in) last or flat, with its numbers as plain arrays.
 
     `group` has its shape, its blocks, and the meaning of its codes. `codes` are a byte each, and
-    count from 0 on; they may follow later (None), and so may scales: then `scale` is one number of
-    their dtype. `scale` is in the dtype of the file, `factor` is that of all scales. `zeros` has
+    count from 0 on; they may be added later (None), and so may scales: then `scale` is one number
+    of their dtype. `scale` is in the dtype of the file, `factor` is that of all scales. `zeros` has
     one zero point per scale, or one number (-0.0 for floats without negative zeros).
     """
 
@@ -64,7 +64,7 @@ def content_of(group: Group) -> Content:
 
 
 def codes_of(group: Group) -> Array:
-    """The codes of a weight as bytes, which count from 0 on."""
+    """The codes of a weight as bytes that count from 0 on."""
     codes = group.numbers(group.form.codes).permuted(f"*{group.form.axes}").tensor
     raw = np.ascontiguousarray(codes.unpack()).view(np.uint8).reshape(group.stored_shape)
     return raw ^ np.uint8(group.sign) if group.sign else raw

@@ -20,7 +20,7 @@ _REVERSED = {
 
 
 def contradictions(found: Sequence[Found], said: Declared) -> Iterator[str]:
-    """Warnings that name the tensors and the contradiction."""
+    """Warnings about contradictions, with the tensors concerned."""
     factors = dict[str, float]()
     for each in found:
         factor = _factor(each.group)

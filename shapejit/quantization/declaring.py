@@ -77,9 +77,9 @@ def declaration(
 ) -> dict[str, Any]:
     """A config with its quantisation section replaced by that of weights in `scheme`.
 
-    `settings` are those of the weights' parts, as `Scheme.decode` takes them; `modules` have such
-    weights, and are not listed as left out any more. Raises FormatError for schemes that loaders do
-    not find by a config.
+    `settings` are those of the weights' parts, as `Scheme.decode` takes them. `modules` have such
+    weights, and are removed from lists of unquantised modules. Raises FormatError for schemes that
+    loaders do not find by a config.
 
     >>> declaration("mxfp4:gpt-oss", {}, {"model_type": "gpt_oss"})
     {'model_type': 'gpt_oss', 'quantization_config': {'quant_method': 'mxfp4'}}

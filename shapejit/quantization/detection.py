@@ -38,7 +38,7 @@ _FLOAT_CODES = ("float8_e4m3fn", "float8_e5m2", "float4_e2m1fn")
 
 
 class Unclear(NamedTuple):
-    """Tensors that look quantised but fit several `schemes`, or none, and the `reason`."""
+    """Tensors that look quantised but fit several `schemes`, or none, with the `reason`."""
 
     names: tuple[str, ...]
     schemes: tuple[str, ...]
@@ -49,7 +49,7 @@ class Unclear(NamedTuple):
 
 
 class Detected(list[Found]):
-    """The weights of a checkpoint; `unclear` are tensors without one scheme, `warnings` texts.
+    """The weights of a checkpoint; `unclear` are tensors without a unique scheme.
 
     >>> Detected().unclear, Detected().warnings
     ([], [])
@@ -62,7 +62,7 @@ class Detected(list[Found]):
 
 
 class _Fit(NamedTuple):
-    """Tensors that a scheme may take as a weight: `found`, or the reason why they do not fit."""
+    """Tensors that may be a weight of a scheme: `found`, or the reason why they do not fit."""
 
     row: SchemeRow
     names: tuple[str, ...]
@@ -106,7 +106,7 @@ class _Tensors:
         self.look = lru_cache(maxsize=64)(self._look)
 
     def _look(self, name: str) -> Tensor:
-        """A tensor as far as detection needs it."""
+        """A tensor as detection sees it."""
         x = self.given[name]
         made = getattr(x, "outline", None)
         if made is None:  # those of gguf.ReaderTensor are bytes in an attribute
@@ -154,8 +154,8 @@ def detected(given: Mapping[str, Any], said: Declared) -> Detected:
 def _candidates(last: str, kind: str | None) -> list[tuple[SchemeRow, list[tuple[Form, str]]]]:
     """The forms of each scheme whose codes may have a name with this last component.
 
-    With what the last component of other parts' names begins with. Codes with the name of a module
-    alone are not called weight. `kind` is the type of a tensor of a GGUF file.
+    With each comes the beginning of the last component of other parts' names. Codes that have the
+    name of a module are not called weight. `kind` is the type of a tensor of a GGUF file.
     """
     made = [
         (row, [

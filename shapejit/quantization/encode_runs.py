@@ -68,7 +68,7 @@ class Encoder:
 
     @cached_property
     def _tops(self) -> EncodePlan | None:
-        """The launch that finds the largest magnitude of each weight, if that is needed first."""
+        """The launch that finds the largest magnitude of each weight, if that comes first."""
         unknown = self.group.form.rule.factor and self.wanted.amax is None
         plan, made = self.plan, self.plan.encoding
         if not unknown and made.rule.name != FIXED:
@@ -79,7 +79,7 @@ class Encoder:
         return plain_plan(only, plan.rows * plan.columns)
 
     def run(self, weight: Tensor, amax: np.float32 | None) -> Parts | None:
-        """Encode a weight; None if it has numbers that NumPy has to encode."""
+        """Encode a weight; None if it has numbers that NumPy must encode."""
         form, plan = self.group.form, self.plan
         x = (weight.mT if form.result == "K N" else weight).ascontiguous()
         arrays = {key: _new(like, key in self.filled) for key, like in self.parts.items()}
@@ -121,9 +121,7 @@ class Encoder:
 
 
 def encoder(group: Group, x: Tensor, wanted: Wanted) -> Encoder | None:
-    """The Encoder of weights like `x`, (out, in) last, into parts that are laid out; None if there
-    is none.
-    """
+    """The Encoder of weights like `x`, (out, in) last, into laid-out parts, if there is one."""
     rule, (rows, columns), batch = group.form.rule, x.shape[-2:], prod(group.batch)
     (tall, wide), codes = group.blocks, _layout(group, group.form.codes)
     if codes is None:
@@ -148,7 +146,7 @@ def encoder(group: Group, x: Tensor, wanted: Wanted) -> Encoder | None:
 
 
 def _template(t: Tensor, filled: bool) -> NDArray[Any]:
-    """What a new part begins as; zeros, and what is not read, are one number."""
+    """The initial content of a part; one number if it is all zeros, or never read."""
     if filled or not np.frombuffer(t.tobytes(), np.uint8).any():
         return np.broadcast_to(np.zeros((), t.dtype.codes), t.shape)
     return t.numpy()
@@ -163,7 +161,7 @@ def _new(template: NDArray[Any], filled: bool) -> NDArray[Any]:
 
 
 def _layout(group: Group, numbers: Numbers) -> Layout | None:
-    """Where numbers are stored, in the order of the weight's rows; None if in several planes."""
+    """The Layout of numbers, in the order of the weight's rows; None if in several planes."""
     planes = group.planes(numbers)
     if planes is None or len(planes) > 1:
         return None

@@ -51,7 +51,7 @@ def encode(row: SchemeRow, x: Any, settings: Mapping[str, Any]) -> Parts:
 def _meant(
     row: SchemeRow, weight: Tensor, settings: Mapping[str, Any], amax: np.float32 | None
 ) -> tuple[Group, Tensor, Wanted]:
-    """A weight without parts, its numbers, (out, in) last or flat, and the codes that it wants."""
+    """A weight without parts, its numbers, (out, in) last or flat, and the requested codes."""
     given = dict(settings)
     symmetric, codes = flag(given.pop("symmetric", True)), given.pop("dtype", None)
     scale = given.pop("scale_dtype", None)

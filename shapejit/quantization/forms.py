@@ -28,26 +28,25 @@ class Part(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The first of its names, its key in `Numbers` and in a Group."""
+        """Its first name, which is its key in `Numbers` and in a Group."""
         return self.name.partition("|")[0]
 
     @property
     def kinds(self) -> list[str]:
-        """The dtypes, the one for writing first."""
+        """Its dtypes, the one for writing first."""
         return self.dtypes.split("|")
 
 
 class Numbers(NamedTuple):
     """The numbers in a part: codes, scales, zero points.
 
-    `dims` tell the axes, and how many elements share a number along them: `"N K/g"`.
-    Those in a `swapped` part, of two dims, lie as if its dims had changed places.
-    `dtype` is what their bits mean ("": that of the part), `format` how they are packed
-    (None: they are the part's elements); packed ones have the dims (N, K) whatever the part
-    has. `step` is what is done with the product of the scales before: times this one ("*"),
-    times its negative ("-"), or divided by it ("/"). `table` has
-    the values of codes that are not numbers by themselves. `read` makes numbers that are
-    computed from several parts, as an array with stacked experts first.
+    `dims` are the axes, and how many elements share a number along them: `"N K/g"`. Those in a
+    `swapped` part, of two dims, are stored transposed. `dtype` is the meaning of their bits ("":
+    that of the part), `format` how they are packed (None: they are the part's elements); packed
+    ones have the dims (N, K) whatever the part has. `step` says how they combine with the product
+    of earlier scales: as a factor ("*"), a negated factor ("-"), or a divisor ("/"). `table` has
+    the values of codes that are not numbers by themselves. `read` computes numbers from several
+    parts, as an array with stacked experts first.
     """
 
     part: str
@@ -64,16 +63,17 @@ class Numbers(NamedTuple):
 class Form:
     """One way in which a scheme stores a weight: `(codes - zero) * scale + offset`.
 
-    `scales` and `offset` are multiplied up from the left. `zero` is a number, or "half" the
-    range of the codes, where no part has zero points. `result` are the axes of the decoded
-    weight, `usual` the settings where neither the parts nor the caller tell them; `tells`
-    reads settings from parts. `rounds` says what the reference rounds to the type of the
-    result before the end: "" nothing, "scales" or "product". `rule` encodes, in blocks of
-    the sizes that are `chosen` unless the caller says others, weights padded to a `multiple`;
-    `writes` makes the parts that say how a weight is stored. `assumption` is what only a config
-    tells, and what is taken without one; `layout` the word of a config for this form of several;
-    of the settings and parts `asks` a checkpoint must have one, since shapes alone fit several
-    widths of codes.
+    `scales` and `offset` are multiplied from left to right. `zero` is a number, or "half" the range
+    of the codes, if no part has zero points. `result` are the axes of the decoded weight, `usual`
+    the settings if neither the parts nor the caller define them; `tells` reads settings from parts.
+    `rounds` is what the reference rounds to the type of the result before the end: "" nothing,
+    "scales" or "product".
+
+    `rule` encodes weights padded to a `multiple`, in blocks of the sizes `chosen` by default;
+    `writes` makes the parts that describe the storage. `assumption` is what only a config defines,
+    and what is assumed without one; `layout` the word of a config that selects this form; of the
+    settings and parts `asks` a checkpoint must have one, since shapes alone fit several widths of
+    codes.
     """
 
     parts: tuple[Part, ...]
@@ -111,7 +111,7 @@ class Form:
 
     @property
     def numbers(self) -> tuple[Numbers, ...]:
-        """Those of a weight's codes, scales, offsets and zero points."""
+        """The codes, scales, offsets and zero points of a weight."""
         return (self.codes, *self.scales, *self.offset, *filter(None, (self.zeros,)))
 
     def part(self, key: str) -> Part:
@@ -130,10 +130,12 @@ class SchemeRow:
     `layouts` are values of some keys of a config that describe how weights are stored, and the
     settings that each implies. `separators` may stand between a prefix and the name of a part.
     `file_type` is the type of such tensors in a GGUF file, `operator` the ONNX operator that takes
-    such weights. The name in the unquantised model is the prefix and `weight`; after the separator
-    "_", the prefix alone. `stacks`: whether readers take stacked experts as one weight ("too"), or
-    nothing else ("only"); `arrays`: scales of whole weights are arrays of one element for them.
-    `library` is the package that decodes, if kernels do not.
+    such weights.
+
+    The name in the unquantised model is the prefix and `weight`; after the separator "_", the
+    prefix alone. `stacks`: whether readers accept stacked experts as one weight ("too"), or nothing
+    else ("only"); `arrays`: then scales of whole weights are arrays of one element. `library` is
+    the package that decodes, if kernels do not.
     """
 
     name: str
@@ -158,7 +160,7 @@ class SchemeRow:
 
 
 def packing(*planes: str | BitPlane, bits: int) -> Packing:
-    """Where numbers of `bits` bits (0: any) lie among others, in bytes or words of 16 bits."""
+    """The format of numbers of `bits` bits (0: any) among others, in bytes or words of 16 bits."""
     made = tuple(BitPlane(plane) if isinstance(plane, str) else plane for plane in planes)
     unit = "uint16" if bits == 16 else "uint8"
     return Packing("", (bits,) if bits else (), unit, made, Check("uint8", (), (), ""), "")

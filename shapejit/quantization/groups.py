@@ -87,7 +87,7 @@ class Group:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings for `decode` that the parts alone may not determine."""
+        """The settings that `decode` may need besides the parts."""
         names = {"b": "bits", "g": "group_size", "v": "version", "K": "K"}
         made: dict[str, Any] = {name: self.known[k] for k, name in names.items() if k in self.known}
         if "m" in self.known and "k" in self.known:
@@ -103,7 +103,7 @@ class Group:
         return self.known["b"] if "{b}" in numbers.dtype else self.kind(numbers).bits
 
     def width(self, numbers: Numbers) -> int:
-        """The width in which the numbers are stored, in one or several planes."""
+        """The bits per number as stored, in one or several planes."""
         planes = self.packing(numbers).planes if numbers.format else ()
         return sum(plane.bits for plane in planes) or self.bits(numbers)
 
@@ -114,7 +114,7 @@ class Group:
         return tuple(min(step[axis], max(1, self.known[axis])) for axis in self.form.axes)
 
     def kind(self, numbers: Numbers) -> DType:
-        """The dtype of the numbers; codes of 5 and 7 bits, which have none, get a byte each."""
+        """The dtype of the numbers; codes of 5 and 7 bits, which have none, take a byte each."""
         if not numbers.dtype and numbers.part in self.tensors:
             return self.tensors[numbers.part].dtype
         name = self.form.kinds(numbers)[0].format_map(self.known)
@@ -127,18 +127,18 @@ class Group:
 
     @property
     def code_bias(self) -> int:
-        """What is added to codes, which count from 0 on, where they are stored."""
+        """The number added to codes, which count from 0 on, when they are stored."""
         codes = self.form.codes
         return self.sign + (self.stored(codes).bias if codes.format else 0)
 
     @property
     def sign(self) -> int:
-        """The sign bit of codes, 0 if they have none: with it turned, they count from 0 on."""
+        """The sign bit of codes, 0 if they have none: flipping it makes them count from 0."""
         codes = self.form.codes
         return (1 << (self.bits(codes) - 1)) * (self.integers and self.kind(codes).signed)
 
     def check_width(self) -> None:
-        """Raise FormatError unless codes have a width that their packing has."""
+        """Raise FormatError unless the packing allows the width of the codes."""
         codes = self.form.codes
         widths, bits = self.packing(codes).bits if codes.format else (), self.bits(codes)
         if widths and bits not in widths:
@@ -196,7 +196,7 @@ class Group:
         return made
 
     def _elements(self, numbers: Numbers) -> Axes:
-        """The elements of a part, which are the numbers; of more than there are, the first."""
+        """The elements of a part, which are the numbers; if there are more, the first ones."""
         t, kind, shape = self.tensors[numbers.part], self.kind(numbers), self.sizes(numbers.dims)
         if t.dtype is not kind:
             t = Tensor.frombuffer(memory(t), kind, t.shape)
@@ -240,7 +240,7 @@ class Group:
 
 
 def _begin(t: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """The first elements along each dim, if there are more."""
+    """The first elements along each dim, if there are more than in `shape`."""
     longer = t.ndim == len(shape) and all(n >= m for n, m in zip(t.shape, shape, strict=True))
     return t[tuple(slice(size) for size in shape)] if longer and t.shape != shape else t
 
@@ -251,7 +251,7 @@ def fault(scheme: str, text: str) -> FormatError:
 
 
 def any_of(sizes: Sequence[object]) -> str:
-    """Alternatives, for a message.
+    """Alternatives as text, for a message.
 
     >>> any_of((2, 3, 4)), any_of([8])
     ('2, 3 or 4', '8')

@@ -136,7 +136,7 @@ def _sizes(
 
 
 def _sizes_text(wanted: Sequence[str], known: Mapping[str, int]) -> str:
-    """Dims in the letters of the form, and the meaning of these."""
+    """Dims in the letters of the form, and the values of these."""
     dims = " ".join(wanted)
     letters = [each for each in dict.fromkeys(dims) if each in known]
     sizes = ", ".join(f"{each}={known[each]}{_LETTERS.get(each, '')}" for each in letters)

@@ -11,7 +11,7 @@ _WEIGHT = "weight"
 
 
 def weight_name(row: SchemeRow, codes: str) -> str:
-    """The name in the unquantised model of the weight whose codes have this name.
+    """The name, in the unquantised model, of the weight whose codes have this name.
 
     >>> from .rows import BY_NAME as rows
     >>> weight_name(rows["awq"], "layers.0.q.qweight")
@@ -40,9 +40,9 @@ def parted(row: SchemeRow, codes: str) -> tuple[str, str, str]:
 
 
 def beginnings(codes: str, part: Part, separators: str) -> list[str]:
-    """What the names of other parts may begin with beside codes of this name.
+    """Possible beginnings of the names of other parts beside codes of this name.
 
-    Names of others begin with the name of codes that have none of their own.
+    If codes have no name of their own, other names begin with that of the module.
 
     >>> from .rows import BY_NAME as rows
     >>> beginnings("layers.0.q.qweight", rows["awq"].forms[0].parts[0], ".")
@@ -61,7 +61,7 @@ def companions(
 ) -> tuple[dict[str, str], Part | None]:
     """The names of the parts beside codes of this name, by their keys, codes first.
 
-    They begin with `base`. If a part is missing, it is returned, too.
+    They begin with `base`. A missing part is returned, too.
     """
     first, *others = form.parts
     found = {first.key: codes}
@@ -90,12 +90,12 @@ def part_name(row: SchemeRow, weight: str, key: str) -> str:
 
 
 def beside(base: str, part: Part, names: Container[str]) -> str | None:
-    """The name of a part after such a beginning, if there is one."""
+    """The name of a part after such a beginning, if it exists."""
     return next((base + name for name in part.name.split("|") if base + name in names), None)
 
 
 def names_from(names: Sequence[str], start: str) -> Sequence[str]:
-    """Those of sorted names that begin with `start`.
+    """The names that begin with `start`, of sorted ones.
 
     >>> names_from(["a", "b.c", "b.d", "bc"], "b.")
     ['b.c', 'b.d']

@@ -65,9 +65,9 @@ def zero_points(group: Group, order: str, kind: DType | None = None) -> Any:
 def aligned(
     group: Group, codes: Axes, numbers: Tensor, step: Mapping[str, int]
 ) -> tuple[Tensor, tuple[int, ...]]:
-    """Numbers for `step` codes along each axis with as many dims as the codes have.
+    """Numbers for `step` codes along each axis, with as many dims as the codes have.
 
-    And the elements per number along each dim.
+    Also returns the elements per number along each dim.
     """
     dims = zip(codes.tensor.shape, numbers.shape, strict=False)
     blocks = [n // m for _, (n, m) in zip(group.batch, dims, strict=False)]
@@ -78,7 +78,7 @@ def aligned(
 
 
 def _blocks(group: Group, factors: Sequence[int], step: int) -> list[int]:
-    """How `step` elements of an axis are divided among its factors, the last ones first."""
+    """The factors of an axis among which `step` elements are divided, the last ones first."""
     made = list[int]()
     for k in reversed(range(len(factors))):
         size = factors[k]

@@ -77,7 +77,7 @@ def _nvfp4(codes: str, extra: Part, factor: Numbers, **rest: Any) -> tuple[Form]
 
 
 def _bnb(name: str, table: tuple[float, ...]) -> SchemeRow:
-    """bitsandbytes' 4 bits, its scales quantised too or not."""
+    """bitsandbytes' 4 bits, with or without quantised scales."""
     state = f"quant_state.bitsandbytes__{name}"
     parts = (
         Part("weight", "uint8", "n/2 1"),

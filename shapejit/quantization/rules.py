@@ -67,7 +67,7 @@ class Blocks:
 
 
 class Coded(NamedTuple):
-    """The results of a rule for some Blocks: their codes, scales, zero points and offsets."""
+    """The results of a rule for Blocks: codes, scales, zero points and offsets."""
 
     codes: Array
     scale: Array
@@ -86,9 +86,9 @@ class Wanted(NamedTuple):
 
 
 class EncodingRule(NamedTuple):
-    """A rule: as NumPy computes it, and its `name` for kernels ("": none computes it).
+    """A rule: NumPy's function, and its `name` for kernels ("": no kernel has it).
 
-    `more` is the number that kernels need, too; None: the scale of blocks of zeros is 2 / top.
+    `more` is another number that kernels need; None: the scale of blocks of zeros is 2 / top.
     `factor` is the factor of all scales, given the largest magnitude of all, if there is one.
     `of_largest`: the scale of a block depends on its largest magnitude alone, so that the one scale
     of a weight is known before its codes. `signed`: it depends on that number's sign, too.
@@ -102,7 +102,7 @@ class EncodingRule(NamedTuple):
     signed: bool = False
 
     def for_kernels(self, wanted: Wanted) -> encodings.ScaleRule:
-        """The rule as kernels know it."""
+        """The ScaleRule for kernels."""
         half = 1 << (wanted.bits - 1)
         tops = {"widest": half, "magnitude": half - 1}
         top = float(tops.get(self.name) or top_of(wanted))
@@ -151,7 +151,7 @@ def _divided(blocks: Blocks, wanted: Wanted, scale: Array) -> Coded:
 def _power(blocks: Blocks, wanted: Wanted, up_from: float = 1) -> Coded:
     """OCP MX, section 6.3: scale = 2**(floor(log2(largest magnitude)) - largest exponent).
 
-    The next power is taken if the magnitude is at least `up_from` times that of this one.
+    The next power is taken if the magnitude is at least `up_from` times its value.
     """
     mantissa, exponent = np.frexp(blocks.most)
     _, largest = np.frexp(top_of(wanted))
@@ -180,7 +180,7 @@ def _unsigned_zeros(made: Coded, wanted: Wanted) -> Coded:
 
 
 def _lower_power(blocks: Blocks, wanted: Wanted) -> Coded:
-    """GGUF MXFP4: `by_power`, halves towards zero, no negative zeros."""
+    """GGUF MXFP4: `by_power`, ties towards zero, no negative zeros."""
     made = _power(blocks, wanted)
     x = blocks.x / made.scale.astype(np.float32)
     values = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
@@ -206,7 +206,7 @@ def _two_inverses(blocks: Blocks, wanted: Wanted) -> Coded:
 
 
 def _quotients(blocks: Blocks, wanted: Wanted, by: Array) -> Array:
-    """The codes of numbers divided by something, 0 for 0."""
+    """The codes of quotients, 0 for divisions by 0."""
     return nearest(np.where(by == 0, 0, blocks.x / _instead(by, 1)), wanted.values)
 
 

@@ -39,7 +39,7 @@ class UnfitError(Exception):
 
 
 class Decoding(NamedTuple):
-    """A decoder of one weight to the address `place`; its `plan` has addresses in what is `kept`.
+    """A decoder of one weight to the address `place`; its `plan` has addresses of memory in `kept`.
 
     `codes` are the functions that read the units of each step, if any, and convert its numbers.
     """
@@ -154,14 +154,14 @@ class _Program:
         return self._taken(source, "cast", None)
 
     def _taken(self, source: StoredNumbers, step: str, factor: Operand | None) -> Operand:
-        """The result of one more step, on the stage."""
+        """The result of another step, on the stage."""
         pattern = "" if factor is None else self._pattern(factor.per, source.per)
         made = Conversion(source.number, _NUMBER, 32, step, pattern)
         self.steps.append(Step(source, made, factor))
         return Operand(len(self.steps) - 1, 0, source.per, True)
 
     def _pattern(self, per: int, of: int) -> str:
-        """The pattern in which numbers for `per` elements go with those for `of`."""
+        """How numbers for `per` elements correspond to those for `of`."""
         if per != of and per // of < MIN_VECTOR_RUN and per != self.total:
             raise UnfitError
         return "each" if per == of else "blocks"
@@ -190,7 +190,7 @@ class _Program:
         return Operand(address_of(made), 4, self._per(numbers, made.size))
 
     def _stored(self, numbers: Numbers, times: int = 1) -> StoredNumbers:
-        """Where numbers are stored, each counted `times` times."""
+        """The location of stored numbers, each counted `times` times."""
         planes, kind = self.group.planes(numbers), self.group.kind(numbers)
         if planes is None:
             raise UnfitError
@@ -226,7 +226,7 @@ class _Program:
 
 
 def _divides(t: Tensor) -> bool:
-    """Whether all numbers can be divided by."""
+    """Whether all numbers are finite, and none is 0."""
     values = np.asarray(t.numpy())
     return bool(np.isfinite(values).all() and (values != 0).all())
 
@@ -239,7 +239,7 @@ def _repeated(layout: Layout, times: int) -> Layout:
 
 
 def _in_bytes(layout: Layout) -> Layout:
-    """The bytes of elements of several."""
+    """The bytes of elements that consist of several."""
     if layout.bits <= 8:
         return layout
     sizes_, strides = (*layout.shape, layout.bits // 8), (*layout.strides, 8)

@@ -30,8 +30,8 @@ def transcode(
 ) -> Parts:
     """The parts of a weight in the scheme `to` with the sizes `known`; `read` reads the old parts.
 
-    About `limit` codes are in memory at a time, beside the result; all if they lie beside other
-    numbers. Raises FormatError as `Scheme.convert` does.
+    About `limit` codes are in memory at a time, besides the result; all of them if they are among
+    other numbers. Raises FormatError as `Scheme.convert` does.
     """
     codes, *others = group.form.numbers
     apart = {codes.part} - {numbers.part for numbers in others}
@@ -50,10 +50,10 @@ def transcode(
 
 
 def _unpacked(source: Group, target: Group, begin: int, limit: int, rows: int) -> None:
-    """Store the codes of rows or experts from `begin` on, with a byte each in between.
+    """Store the codes of rows or experts from `begin` on, by way of a byte each.
 
-    About `limit` at a time, in multiples of `rows`. So go codes in several planes, of 5 and 7 bits,
-    and those whose dims have no common ones.
+    About `limit` at a time, in multiples of `rows`. This is for codes in several planes, of 5 and 7
+    bits, and for those whose dims have no common factors.
     """
     key = target.form.codes.part
     for band in bands(source, limit, axis="N", unit=rows):
@@ -68,7 +68,7 @@ def _unpacked(source: Group, target: Group, begin: int, limit: int, rows: int) -
 
 
 def _moved(source: Group, target: Group, begin: int) -> bool:
-    """Copy the codes of rows or experts from `begin` on to their places, if that is possible."""
+    """Copy the codes of rows or experts from `begin` on to their positions, if that is possible."""
     sides = list[Tensor]()
     for group in (source, target):
         planes = group.planes(group.form.codes) or []

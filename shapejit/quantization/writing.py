@@ -23,9 +23,9 @@ Array = NDArray[Any]
 
 
 def stored_as(row: SchemeRow, content: Content, known: Mapping[str, int]) -> Group:
-    """The parts of a Content in the first form that can hold it. Raises FormatError if none can.
+    """The parts of a Content in the first form that can hold it.
 
-    Codes that follow later are zeros.
+    Raises FormatError if none can. Codes that are added later are zeros.
     """
     reasons = dict[str, None]()
     for form in [*filter(is_written, row.forms)] or row.forms:
@@ -79,7 +79,7 @@ def _alike(scheme: str, form: Form, content: Content, known: Mapping[str, int]) 
 
 
 def laid_out(group: Group, content: Content) -> Group:
-    """The parts of a Content as a weight with these sizes; with room for numbers that follow."""
+    """The parts of a Content as a weight with these sizes, with space for numbers added later."""
     form, scale = group.form, group.form.scales[0]
     values = {scale: content.scale, **_factor(group, content)}
     found = _zeros(group, content)
@@ -155,7 +155,7 @@ def _zeros(group: Group, content: Content) -> Array | None:
 
 
 def _parts(group: Group, values: Mapping[Numbers, Array]) -> dict[str, Tensor]:
-    """The tensors of the parts: zeros for codes and values, and those that describe the form."""
+    """The tensors of the parts: zeros for codes and values, and parts that describe the form."""
     form = group.form
     made = {} if form.writes is None else form.writes(group)
     alone = [key for key in made if form.part(key).dims != "?"]
@@ -204,7 +204,7 @@ def _exact(x: Array, name: str) -> Array | None:
 
 
 def put(group: Group, numbers: Numbers, x: Array) -> None:
-    """Write numbers, (out, in) last, to their places in parts made by `laid_out`.
+    """Write numbers, (out, in) last, to their positions in parts made by `laid_out`.
 
     Codes are a byte each, and count from 0 on.
     """

@@ -57,7 +57,7 @@ class Builders:
         self._waiting = self._count = 0
 
     def ask(self, names: Names, answer: Answer, urgent: bool = False) -> None:
-        """Have kernels built; `answer` is called for each of them on another thread."""
+        """Request kernels; `answer` is called for each of them on another thread."""
         if self.most > 1 < len(names):  # divided among builders
             for name in names:
                 self.ask((name,), answer, urgent)
@@ -149,7 +149,7 @@ class _Process:
                 os.setpriority(os.PRIO_PROCESS, self.process.pid, NICE)
 
     def build(self, names: list[Name], answer: Answer) -> str:
-        """Process `names`, removing each with its answer; return what failed if some are left."""
+        """Build `names`, removing each with its answer; return the failed ones if some are left."""
         try:
             content = pickle.dumps(tuple(names))
             assert self.process.stdin is not None
@@ -236,7 +236,7 @@ def builders() -> Builders:
 
 @atexit.register
 def _leave() -> None:
-    """At exit, let builders finish their work without this process."""
+    """At exit, let builders finish without this process."""
     for process in _running:
         process.returncode = 0  # otherwise Python would warn that it still runs
         if process.stdin is not None:

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 
 def limits(name: str) -> list[list[str]]:
-    """The words of the file `name` in this process's group and in each group above it.
+    """The words in the file `name` of this process's control group and of each group above it.
 
     >>> limits("there is no such limit")
     []

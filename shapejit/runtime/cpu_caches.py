@@ -28,7 +28,7 @@ _UNITS = {"K": 1 << 10, "M": 1 << 20}
 
 @cache
 def l2() -> int:
-    """The bytes of a core's second-level cache, from `LEAST` to `MOST`.
+    """The bytes of a core's second-level cache, limited to `LEAST` to `MOST`.
 
     >>> LEAST <= l2() <= MOST
     True
@@ -46,7 +46,7 @@ def data_caches() -> Iterable[tuple[int, int]]:
 
 
 def _linux() -> Iterator[tuple[int, int]]:
-    """The sizes in the files of the first core, which are read as they are asked for."""
+    """The sizes in the files of the first core, which are read on demand."""
     for folder in sorted(os.listdir(LINUX)) if os.path.isdir(LINUX) else ():
         try:
             if _fact(folder, "type") != "Instruction":

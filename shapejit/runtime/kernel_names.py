@@ -70,5 +70,5 @@ def count_tag(count: int) -> str:
 
 
 def widest(nbytes: int) -> str:
-    """The tag of the widest element that fits into so many bytes."""
+    """The tag of the widest element of at most `nbytes` bytes."""
     return width_tag(min(16, 1 << (nbytes.bit_length() - 1)))

@@ -64,22 +64,22 @@ def kind(argument: Any) -> str:
 
 
 def ready(names: Iterable[Name]) -> bool:
-    """Whether all of these may be called."""
+    """Whether all of these kernels may be called."""
     return all(name in _addresses for name in names)
 
 
 def loaded() -> int:
-    """How many kernels are ready."""
+    """The number of kernels that are ready."""
     return len(_addresses)
 
 
 def when_loaded(call: Callable[[], object]) -> None:
-    """Call this whenever another kernel is ready; until then all results of `find` stay."""
+    """Call `call` whenever another kernel is ready; until then results of `find` stay valid."""
     _told.append(call)
 
 
 def find(names: Iterable[Name], waits: bool = True) -> bool:
-    """Load those that are on disk; return whether all are ready now.
+    """Load kernels that are on disk; return whether all are ready now.
 
     Unless it `waits`, another thread loads them.
     """
@@ -94,7 +94,7 @@ def find(names: Iterable[Name], waits: bool = True) -> bool:
 
 
 def _are_unknown(names: Iterable[Name]) -> bool:
-    """Whether the disk may have some that are not ready; False within `recorded`."""
+    """Whether kernels that are not ready may be on disk; False within `recorded`."""
     if ready(names) or not compiled():
         return False
     if _recorded is not None:
@@ -103,14 +103,14 @@ def _are_unknown(names: Iterable[Name]) -> bool:
 
 
 def ask(names: Iterable[Name], urgent: bool = False) -> None:
-    """Ask a builder for those that are not ready, once each, without waiting."""
+    """Request builders for kernels that are not ready, once each, without waiting."""
     wanted = [name for name in names if name not in _addresses and name not in _asked]
     if wanted and _recorded is None and compiled():
         in_safe_thread(_ask, wanted, urgent)
 
 
 def _ask(names: Sequence[Name], urgent: bool) -> None:
-    """Ask for those that no other thread has asked for in the meantime."""
+    """Request the kernels that no other thread has requested meanwhile."""
     wanted = tuple(name for name in names if name not in _asked)
     _asked.update(wanted)
     if wanted:
@@ -171,12 +171,15 @@ def kernel_status() -> dict[str, KernelState]:
 
 
 def _symbol(name: Name) -> str:
-    """The name of a kernel's object file. That module is imported when kernels are looked for."""
+    """The name of a kernel's object file.
+
+    `object_files` is imported only when kernels are looked for.
+    """
     return str(module("runtime.object_files").symbol(name))
 
 
 def _load(names: Sequence[Name]) -> None:
-    """Load those that are on disk, once each."""
+    """Load kernels that are on disk, once each."""
     for name in names:
         if name not in _addresses and name not in _missing:
             _missing.add(name)  # unless what follows finds it
@@ -195,7 +198,7 @@ def _read(name: Name) -> str:
 
 
 def _take(name: Name, code: bytes) -> str:
-    """Load code that was sent, since it could not be kept on disk."""
+    """Load code that a builder sent because it could not be stored on disk."""
     global _warned
     if not _warned:
         _warned = True
@@ -233,7 +236,7 @@ def _arrived(name: Name, code: bytes | None, error: str) -> None:
 
 
 def _after_fork() -> None:
-    """Forget what the parent has asked for."""
+    """Forget the requests of the parent."""
     _asked.intersection_update(_addresses)
     _coming.clear()
 

@@ -34,7 +34,7 @@ def address_of(x: NDArray[Any]) -> int:
 
 
 def _reads_structs() -> bool:
-    """Whether the address is where NumPy's documentation of ndarrays has it."""
+    """Whether ndarrays have their address at the offset in NumPy's documentation."""
     samples = np.zeros(2), np.zeros((2, 3))[1:], np.zeros(3, np.uint8)[::-1]
     addresses = [x.__array_interface__["data"][0] for x in samples]
     known = sys.implementation.name == "cpython" and np.ndarray.__basicsize__ >= _DATA_OFFSET + 8

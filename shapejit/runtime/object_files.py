@@ -130,7 +130,7 @@ class ObjectFile(NamedTuple):
 def read(name: Name) -> ObjectFile | None:
     """The object file of a kernel, if it exists and is intact.
 
-    Objects of a wheel, for a level of processors, are used if there is none for this processor.
+    If there is none for this processor, a wheel's object file for its level is used.
     """
     directories = [(directory, "") for directory in _folders()]
     directories += [(OBJECTS / level, level) for level in processor.levels()]

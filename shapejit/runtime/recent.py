@@ -10,7 +10,7 @@ Value = TypeVar("Value")
 
 
 class Recent(Generic[Key, Value]):
-    """The last entries, as many as weigh at most `size`. It is thread-safe.
+    """The most recent entries, of a total weight of at most `size`. It is thread-safe.
 
     `weigh` returns the weight of a value.
 

@@ -40,7 +40,7 @@ Bytes = NDArray[np.uint8]
 
 
 class Block(NamedTuple):
-    """Memory that was allocated for a result, and when (seconds)."""
+    """Memory that was allocated for a result, and the time (seconds)."""
 
     memory: Bytes
     since: float
@@ -177,7 +177,7 @@ def _default() -> int:
 
 
 def _free() -> tuple[int, int]:
-    """The references to a block's memory, and to what it views, of which no result is left."""
+    """The number of references to a block's memory, and to its base, if no result is left."""
     block = Block(np.ndarray(1, np.uint8, mmap(-1, 1)), 0.0)
     memory = block.memory
     return getrefcount(memory), getrefcount(memory.base)
@@ -196,13 +196,15 @@ when_idle.append(lambda: kept().forget_old())
 
 
 def set_result_cache(nbytes: int, /) -> int:
-    """Set the most bytes that freed results may keep for new ones; return the old limit.
+    """Set the maximum bytes of freed results kept for new ones; return the old maximum.
 
-    The memory of a result of 2 MiB or more is reused after it was dropped, which saves its page
+    The memory of a result of 2 MiB or more is reused after the result was freed, which saves page
     faults. Memory that is not reused within about ten seconds is returned to the system, at the
-    next call at the latest. 0 turns that off, and frees unused memory at once. The default is
+    next call at the latest. 0 turns the cache off, and frees unused memory at once. The default is
     1/32 of the memory that the process may use, or the environment variable
-    `SHAPEJIT_RESULT_CACHE`, in bytes. Raises DTypeError, FormatError.
+    `SHAPEJIT_RESULT_CACHE`, in bytes.
+
+    Raises DTypeError, FormatError.
 
     >>> before = set_result_cache(1 << 28)
     >>> set_result_cache(before) == 1 << 28

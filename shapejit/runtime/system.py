@@ -126,7 +126,7 @@ def new_pages(nbytes: int, now: bool) -> mmap.mmap:
 
 
 def use_huge_pages(pages: mmap.mmap, nbytes: int) -> None:
-    """Ask for huge pages for the first bytes, where the system has them."""
+    """Request huge pages for the first bytes, if the system has them."""
     with suppress(OSError, AttributeError):
         pages.madvise(mmap.MADV_HUGEPAGE, 0, nbytes)
 
@@ -175,7 +175,7 @@ _seeking = Lock()
 
 
 def read_at(descriptor: int, memory: memoryview, at: int) -> int:
-    """Read from byte `at` of a file, as much as one call reads; return the count, 0 at the end."""
+    """Read from byte `at` of a file, at most one call's worth; return the count, 0 at the end."""
     if hasattr(os, "preadv"):
         return os.preadv(descriptor, (memory[:_READ],), at)
     count = min(len(memory), _COPIED_READ)
@@ -262,7 +262,7 @@ def exchange(first: str, second: str) -> None:
 
 
 def _exchanging() -> Callable[[bytes, bytes], int] | None:
-    """Linux's renameat2 or macOS's renamex_np, with the flag that makes it exchange."""
+    """Linux's renameat2 or macOS's renamex_np, with the flag for an exchange."""
     library: Any = ctypes.CDLL(None, use_errno=True) if _POSIX else None
     if hasattr(library, "renameat2"):
         here, flag = -100, 2  # AT_FDCWD, RENAME_EXCHANGE

@@ -64,7 +64,7 @@ def in_safe_thread(action: Callable[..., Result], *arguments: Any) -> Result:
 
 
 def start_in_safe_thread(action: Callable[..., object], *arguments: Any) -> None:
-    """The same without waiting; its exceptions are lost."""
+    """As `in_safe_thread`, without waiting; exceptions are lost."""
     _started(SimpleQueue(), action, arguments)
 
 
@@ -104,7 +104,7 @@ def _outcome(action: Callable[..., Any], arguments: tuple[Any, ...]) -> Outcome:
 
 
 def module(name: str) -> ModuleType:
-    """Import the module `shapejit.<name>`: for names that are imported on first access.
+    """Import the module `shapejit.<name>`, for names that are imported on first access.
 
     >>> module("errors").__name__
     'shapejit.errors'
@@ -116,7 +116,7 @@ def module(name: str) -> ModuleType:
 
 
 def _imported(name: str) -> ModuleType:
-    """Import a module, and collect no garbage meanwhile: imports make none.
+    """Import a module without garbage collection: imports make no garbage.
 
     A collection looks at all objects of the process: with torch that takes twice the time of our
     imports.
@@ -145,9 +145,9 @@ def hold_at_exit() -> None:
 
 
 def _hold() -> None:
-    """Acquire the lock, whatever signal handlers raise in the meantime.
+    """Acquire the lock, whatever signal handlers raise meanwhile.
 
-    Forks wait for the thread in this way, and so does the end of the interpreter, which must not
+    Forks wait for the thread in this way, and so does the exit of the interpreter, which must not
     free LLVM's memory while the thread uses it.
     """
     interrupt = None

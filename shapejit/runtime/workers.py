@@ -40,7 +40,7 @@ when_idle: list[Callable[[], bool]] = []
 
 
 class Job(NamedTuple):
-    """A kernel that several threads run: each calls `run`, with whether it is the owner."""
+    """A kernel that several threads run: each calls `run`, with whether it owns the job."""
 
     run: Callable[[bool], None]
     wanted: list[None]  # one entry per worker that has still to be woken
@@ -114,7 +114,7 @@ class Workers:
                 worker.jobs.put(job)
 
     def _stay_awake(self, worker: _Worker) -> bool:
-        """Remove a worker from the sleeping ones; False if it was woken already."""
+        """Remove a worker from the sleeping ones; False if it has been woken."""
         with suppress(ValueError):
             self._asleep.remove(worker)
             return True
@@ -142,7 +142,7 @@ class Workers:
 
 @cache
 def looks_in(seconds: float) -> int:
-    """How often a spinning worker looks for a job in `seconds` seconds.
+    """The number of times a spinning worker looks for a job in `seconds` seconds.
 
     The pause between two looks takes 15 to 50 ns, depending on the processor.
     """
@@ -159,13 +159,13 @@ _most = sys.maxsize
 
 
 def limit(count: int) -> None:
-    """Limit the threads of each job: other processes use the other cores."""
+    """Limit the threads of each job, since other processes use the other cores."""
     global _most
     _most = count
 
 
 def threads() -> int:
-    """How many threads a job may have.
+    """The number of threads that a job may have.
 
     Respects `NUMBA_NUM_THREADS`, `numba.set_num_threads`, the cores that the process is bound to,
     and the CPU quota of its control group.

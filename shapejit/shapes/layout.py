@@ -125,11 +125,11 @@ class Layout:
         return any(s == 0 and n > 1 for n, s in zip(self.shape, self.strides, strict=True))
 
     def at(self, offset: int) -> Layout:
-        """The same Layout with another offset (bits)."""
+        """This Layout with another offset (bits)."""
         return _unchecked(self.shape, self.strides, offset, self.bits)
 
     def within_byte(self, address: int) -> Layout:
-        """The same Layout, counted from the start of the byte that the bit `address` is in."""
+        """This Layout, counted from the start of the byte with the bit `address`."""
         return self.at(address & 7)
 
     def permute(self, axes: Sequence[int]) -> Layout:
@@ -137,7 +137,7 @@ class Layout:
         return self._kept(permutation(axes, self.shape), self.offset)
 
     def transposed(self) -> Layout:
-        """The view of a Layout of two dims with these swapped."""
+        """The transposed view of a Layout of two dims."""
         (rows, columns), (down, along) = self.shape, self.strides
         if rows > 1 < columns:  # whose strides are canonical either way
             return _unchecked((columns, rows), (along, down), self.offset, self.bits)
@@ -184,7 +184,7 @@ class Layout:
         return Layout.of(shape, strides, self.offset, self.bits)
 
     def stacked(self, count: int, spacing: int) -> Layout:
-        """The view with a new dim 0 of `count` elements, `spacing` bits from each to the next."""
+        """The view with a new dim 0 of `count` elements whose distance is `spacing` bits."""
         return Layout.of((count, *self.shape), (spacing, *self.strides), self.offset, self.bits)
 
     def expand_dims(self, axes: Sequence[int]) -> Layout:

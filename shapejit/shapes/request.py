@@ -28,13 +28,11 @@ _BYTES = str | bytes | bytearray | memoryview
 class Request:
     """A target shape as the resolver understands it.
 
-    `dims` holds for each dim a size in elements, `INFER` (the one -1), `COPY_DIM`
-    (the size of the source dim of the same index), or `INVALID` (an error in
-    every dialect). `cancel` is the rule for tensors without elements: if False, a
-    -1 beside a zero is an error; if True, copied dims cancel on both sides before
-    the -1 is computed, and 0 / 0 is 1. `tokens` is the shape as it was given and
-    `asked_by` the operation, both for messages only: they do not count in
-    comparisons.
+    `dims` holds for each dim a size in elements, `INFER` (the one -1), `COPY_DIM` (the size of the
+    source dim of the same index), or `INVALID` (an error in every dialect). `cancel` is the rule
+    for tensors without elements: if False, a -1 beside a zero is an error; if True, copied dims
+    cancel on both sides before the -1 is computed, and 0 / 0 is 1. `tokens` is the shape as it was
+    given and `asked_by` the operation, both only for messages: comparisons ignore them.
 
     >>> Request((2, INFER)) == Request((2, INFER), asked_by="onnx.Reshape-25")
     True
@@ -59,7 +57,7 @@ def request(
 ) -> Request:
     """The Request for a shape in which a 0 copies (`copy_zeros`) or is a size.
 
-    The defaults are the Array API's meaning: 0 is a size, one -1 is inferred.
+    The defaults are the Array API's: 0 is a size, one -1 is inferred.
 
     >>> request([0, -1], copy_zeros=True, asked_by="doctest").dims
     (-2, -1)
@@ -132,7 +130,7 @@ def are_sizes(shape: Any) -> bool:
 
 
 def integer(value: Any, what: str, asked_by: object) -> int:
-    """The value as an exact int, so that no equal enum gets into messages and caches."""
+    """The value as an exact int: enums that equal it do not get into messages and caches."""
     try:
         if not isinstance(value, bool):
             return int(operator.index(value))

@@ -34,7 +34,7 @@ def entered(operator: str, opset: int, data: Array, name: str = "") -> tuple[Ver
 
 
 def axes_of(row: Version, axes: Sequence[int], rank: int) -> tuple[int, ...]:
-    """Axes counted from the front, which must differ; from which opset on they may be negative.
+    """Axes counted from the front, which must differ; see `check_sign` for negative ones.
 
     >>> from .versions import version
     >>> axes_of(version("Squeeze", 13), (0, -1), 3)
@@ -51,7 +51,7 @@ def axis_of(row: Version, axis: int, rank: int) -> int:
 
 
 def check_sign(row: Version, axes: Sequence[int]) -> None:
-    """Refuse negative axes where the version does not count from the back."""
+    """Refuse negative axes in versions that do not allow them."""
     since = NEGATIVE_AXES.get(row.operator, NEGATIVE_AXES[""])
     if row.since < since and any(axis < 0 for axis in axes):
         raise ReshapeError(

@@ -38,7 +38,7 @@ Operand = NDArray[Any] | Tensor
 
 
 class _Kind(NamedTuple):
-    """What is checked of an operand."""
+    """The facts about an operand that are checked."""
 
     dtype: AnyDtype
     shape: tuple[int, ...]
@@ -256,7 +256,7 @@ def _onnx_dtype(code: int) -> DType | None:
 def _operand(row: Version, x: Any, name: str, types_of: str = "") -> tuple[Any, Any]:
     """An operand as an exact ndarray or a Tensor, and its kind.
 
-    An optional one, which may be None, has the types of another operand.
+    If it is optional and None, it has the types of another operand.
     """
     if type(x) is not np.ndarray:
         if x is None and types_of:
@@ -271,7 +271,7 @@ def _operand(row: Version, x: Any, name: str, types_of: str = "") -> tuple[Any, 
 
 
 def _code(value: Any) -> int:
-    """A TensorProto.DataType. Raises DTypeError for what is none."""
+    """A TensorProto.DataType. Raises DTypeError for any other value."""
     if type(value) is not int:
         _onnx_dtype(value)
     return int(value)
@@ -312,7 +312,7 @@ class _Blocks(NamedTuple):
 def _blocks(
     row: Version, x: _Kind, scales: _Kind, zeros: _Kind | None, axis: int, block_size: int
 ) -> _Blocks:
-    """What one scale belongs to: everything, an index of the axis, or a block along it."""
+    """The elements that share a scale: all, those of an index of the axis, or a block along it."""
     shape, scale = x.shape, scales.shape
     if zeros is not None and zeros.shape not in _alike(scale):
         raise ReshapeError(
@@ -343,5 +343,5 @@ def _blocks(
 
 
 def _alike(shape: tuple[int, ...]) -> Sequence[tuple[int, ...]]:
-    """The shapes that mean the same: a scalar may be an array of one element."""
+    """The equivalent shapes: a scalar may be an array of one element."""
     return _SCALAR if shape in _SCALAR else (shape,)

@@ -72,7 +72,7 @@ def _kind_of_all(row: Version, inputs: Sequence[Any]) -> DType | None:
 
 
 def _of_objects(x: Any) -> Any:
-    """NumPy's strings, which have a width, as an array of str."""
+    """NumPy's fixed-width strings as an array of str."""
     return x.astype(object) if x.dtype.kind in "SUT" else x
 
 

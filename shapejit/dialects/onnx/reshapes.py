@@ -73,7 +73,7 @@ def reshape(
 
 @lru_cache(maxsize=1024)
 def _known_request(shape: tuple[int, ...], allowzero: int, opset: int) -> Request:
-    """`request` of plain ints, found once."""
+    """`request` of plain ints, cached."""
     return request(shape, allowzero=allowzero, opset=opset)
 
 

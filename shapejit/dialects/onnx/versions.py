@@ -140,12 +140,12 @@ class Version(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def _listed(operator: str, since: int, operand: str, kind: np.dtype[Any]) -> DType:
-    """`Version.check` of an ndarray's dtype: what a version lists is looked up once."""
+    """`Version.check` of an ndarray's dtype, cached."""
     return version(operator, since).check_dtype(dtype(kind), operand)
 
 
 def _from(opsets: Sequence[int]) -> str:
-    """A hint at the later opset that has it, if any."""
+    """A hint at a later opset that has it, if any."""
     return f" (opset {opsets[0]} does)" if opsets else ""
 
 

@@ -196,7 +196,7 @@ def slice(  # noqa: A001  # the operator's name
 
 
 def _slice(row: Version, size: int, start: int, end: int, step: int) -> builtins.slice:
-    """The slice of a dim as Python means it, which clamps a start below the dim otherwise."""
+    """The slice of a dim in Python's terms, which would clamp a start below the dim otherwise."""
     if step == 0:
         raise ReshapeError("steps must not be 0", asked_by=row)
     if step < 0 and start < -size:
@@ -248,7 +248,7 @@ def split(
 
 
 def whole_numbers(row: Version, values: Any, name: str) -> list[int]:
-    """The ints in a tensor of floats, as versions of opset 1 have them."""
+    """The ints in a tensor of floats, as used by versions of opset 1."""
     array = np.asarray(values)
     if row.check(array) and not (array.astype(np.int64) == array).all():
         raise ReshapeError(f"{name} must hold whole numbers", asked_by=row)
@@ -256,7 +256,7 @@ def whole_numbers(row: Version, values: Any, name: str) -> list[int]:
 
 
 def _equal(row: Version, size: int, parts: int | None) -> tuple[int, ...]:
-    """The sizes of so many equal parts."""
+    """The sizes of `parts` equal parts."""
     if parts is None:
         raise ReshapeError("split or num_outputs must be given", asked_by=row)
     count = integer(parts, "num_outputs", row)

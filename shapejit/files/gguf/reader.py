@@ -39,8 +39,7 @@ _MIN_BYTES = {"string": 8, "array": 12}  # bytes of the shortest value
 class TensorType(NamedTuple):
     """A type of tensors: its name and number, and the dtype of the elements.
 
-    One that is quantised is uint8: blocks of `block` elements in `nbytes` bytes; of others both
-    are 0.
+    A quantised type is uint8: blocks of `block` elements in `nbytes` bytes; otherwise both are 0.
     """
 
     name: str
@@ -72,7 +71,7 @@ _Info = tuple[TensorType, tuple[int, ...], int]
 
 
 class _Cursor:
-    """Reads a header from its beginning."""
+    """A reader of a header from its beginning."""
 
     def __init__(self, file: File) -> None:
         self.file, self.at = file, 0
@@ -95,7 +94,7 @@ class _Cursor:
         return struct.unpack(f"<{code}", self.take(struct.calcsize(f"<{code}")))[0]
 
     def count(self, what: str, least: int) -> int:
-        """A number of things of at least so many bytes each, which do follow."""
+        """A count of items of at least `least` bytes each, which must fit into the file."""
         found: int = self.number("Q")
         if found * least > self.file.size - self.at:
             raise self.fault(f"{found} {what} cannot be in {self.file.size - self.at} bytes")
@@ -233,8 +232,8 @@ _NUMBER, _COUNT, _TENSORS = "split.no", "split.count", "split.tensors.count"
 def read(path: Path) -> Checkpoint:
     """The content of a GGUF file; of a shard, that of all shards, with the metadata of the first.
 
-    Raises what one file raises, and FileFormatError for shards that are missing, whose numbers
-    contradict their names, or whose tensors contradict the first shard.
+    Raises what a single file raises, and FileFormatError for missing shards, shards whose numbers
+    contradict their names, and tensors that contradict the first shard.
     """
     name = file_name(path)
     base = file_system(name).base(name)

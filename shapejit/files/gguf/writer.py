@@ -138,7 +138,7 @@ def _array(values: Sequence[Any]) -> bytes:
 
 
 def _code(value: Any) -> str | None:
-    """The type of a value, as in VALUES; None if it has none."""
+    """The type of a value, as in VALUES; None if GGUF has none for it."""
     if is_text(value):
         return "string"
     if isinstance(value, np.ndarray | list | tuple):

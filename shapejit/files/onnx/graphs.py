@@ -28,8 +28,8 @@ class GraphTensor(NamedTuple):
 def held(model: ModelProto) -> Iterator[GraphTensor]:
     """The tensors of the graph, its subgraphs and the functions of a model, in their order.
 
-    Those of the graph have their own names. The names of others have a prefix: the first output of
-    the node and the attribute of its subgraph, or the function, as in `y.then_branch/w`.
+    Those of the graph have their own names. Others get a prefix: the first output of the node and
+    the attribute of its subgraph, or the function, as in `y.then_branch/w`.
     """
     for (prefix, *_), graph, _ in graphs(model):
         if isinstance(graph, GraphProto):
@@ -43,15 +43,15 @@ def held(model: ModelProto) -> Iterator[GraphTensor]:
 
 
 def constant(node: NodeProto) -> Sequence[AttributeProto]:
-    """The attributes of a Constant node; none of others."""
+    """The attributes of a Constant node; none for other nodes."""
     found = node.op_type == "Constant" and node.domain in ONNX and len(node.output) == 1
     return node.attribute if found else ()
 
 
 def graphs(model: ModelProto) -> Iterator[tuple[Scope, Graph, int | None]]:
-    """The graph of a model, all subgraphs and functions, each after the one around it.
+    """The graph of a model and all subgraphs and functions, each after the one around it.
 
-    With each its scope, and the version of ONNX's operators there.
+    Each comes with its scope, and the version of ONNX's operators in it.
     """
     yield from _nested(("",), model.graph, _opset(model))
     for function in model.functions:
@@ -78,7 +78,7 @@ def _nested(
 
 
 def full_name(name: str, scope: Scope, known: Container[str]) -> str | None:
-    """The full name of the known value that a name refers to, in a graph or in one around it."""
+    """The full name of the known value that a name refers to, in a graph or an enclosing one."""
     return next((p + name for p in scope if name and p + name in known), None)
 
 

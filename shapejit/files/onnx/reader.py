@@ -30,13 +30,14 @@ class Model(NamedTuple):
 
 
 def read(path: Path) -> Checkpoint:
-    """The initialisers and the values of Constant nodes, those of subgraphs and functions too.
+    """The initialisers and Constant nodes of a model, including its subgraphs and functions.
 
-    A tensor of the graph has its own name, that of a subgraph the name of the subgraph before
-    it (see `graphs.held`). Raw and external data are not copied; elements in typed fields are
-    decoded. Tensors of strings are left out. Raises OSError where a file cannot be
-    opened, FileFormatError (with the file and the tensor) where one is not what
-    onnx.proto says, and for external data outside the model's folder.
+    A tensor of the graph has its own name; that of a subgraph begins with the name of the subgraph
+    (see `graphs.held`). Raw and external data are not copied; elements in typed fields are decoded.
+    Tensors of strings are left out.
+
+    Raises OSError if a file cannot be opened, FileFormatError (with the file and the tensor) if one
+    violates onnx.proto, and for external data outside the model's folder.
     """
     name = file_name(path)
     file = opened(name)

@@ -36,10 +36,9 @@ DIALECTS: dict[str, Callable[[Any, int, int], Request]] = {
 class ReshapeNode:
     """A Reshape: `version` is that in force, `source` the shape of its data.
 
-    For an unknown, newer opset it names the opset, and there are no outcomes.
-
-    `target` is the shape that it is given, if that is constant. `outcomes` are the shapes, or the
-    faults, by specification, where source and target are known. `inferred` is what onnx infers of
+    For an unknown, newer opset it names the opset, and there are no outcomes. `target` is the
+    requested shape, if that is constant. `outcomes` are the shapes, or the errors, by
+    specification, where source and target are known. `inferred` is the shape that onnx infers for
     its output.
     """
 
@@ -59,7 +58,7 @@ class ReshapeNode:
 
     @property
     def result(self) -> Dims | None:
-        """The shape in ONNX, or else the inferred one; None if ONNX does not allow it."""
+        """The shape in ONNX, or else the inferred one; None if ONNX does not allow the reshape."""
         found = self.outcomes.get("onnx", self.inferred)
         return None if isinstance(found, str) else found
 
@@ -151,7 +150,7 @@ def _dims(kind: TypeProto) -> Dims | None:
 
 
 def _value(attribute: AttributeProto) -> Any:
-    """An integer, or some; the name of its type for others, which are no shapes."""
+    """One integer or several; the name of the type for other values, which are no shapes."""
     if attribute.type == AttributeProto.INT:
         return attribute.i
     if attribute.type == AttributeProto.INTS:
@@ -175,7 +174,7 @@ _MAX_INFERRED_BYTES = 4096  # bytes: shapes, axes and the like, which inference 
 def inferred(model: ModelProto, file: File, *, strict: bool) -> ModelProto:
     """A copy of a skeleton with the types and shapes that onnx infers.
 
-    If it is `strict`, onnx.shape_inference.InferenceError (a RuntimeError) tells what does not fit;
+    If `strict`, onnx.shape_inference.InferenceError (a RuntimeError) reports what does not fit;
     operators that onnx does not know fit everything.
     """
     made: ModelProto = infer_shapes(
@@ -185,7 +184,7 @@ def inferred(model: ModelProto, file: File, *, strict: bool) -> ModelProto:
 
 
 def with_small_data(model: ModelProto, file: File) -> ModelProto:
-    """A copy of a skeleton with the raw data of small tensors, and without those of others."""
+    """A copy of a skeleton with the raw data of small tensors only."""
     made = ModelProto()
     made.CopyFrom(model)
     for proto in protos(made):

@@ -80,7 +80,7 @@ def from_tensorproto(proto: TensorProto, *, base_dir: Path | None = None) -> Ten
 
 
 def title(name: str | None) -> str:
-    """What errors call a tensor."""
+    """The name of a tensor in errors."""
     return f"tensor {name!r}" if name else "a tensor without a name"
 
 
@@ -181,9 +181,8 @@ def external(
     """The file of external data, and the first of the `need` bytes in it.
 
     Its location is relative to `folder`, the model's in its file system (empty: the current one);
-    symbolic links may not lead out of it. `name` is the tensor's in errors; `known` are the files
-    opened so far. Raises OSError where the file cannot be opened, FileFormatError where it ends too
-    soon.
+    symbolic links must not lead out of it. `name` is the tensor's in errors; `known` are the files
+    opened so far. Raises OSError if the file cannot be opened, FileFormatError if it ends too soon.
     """
     entries: dict[str, str] = {}
     for entry in proto.external_data:

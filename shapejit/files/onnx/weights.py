@@ -42,7 +42,7 @@ def weight_nodes(model: ModelProto, members: Mapping[str, Stored]) -> Sequence[W
 def _nodes(
     model: ModelProto, members: Mapping[str, Stored]
 ) -> Iterator[tuple[list[str | None], NodeProto]]:
-    """The nodes of these operators, with the name of the tensor that is each input, if any."""
+    """The nodes of these operators, with the names of the tensors that are their inputs."""
     for scope, graph, _ in graphs(model):
         for node in graph.node:
             if _takes_weights(node):

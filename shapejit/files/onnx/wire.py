@@ -64,7 +64,7 @@ def _messages(kind: Any) -> dict[int, Any]:
 
 
 class _Field(NamedTuple):
-    """A field of a message: its number, its wire type, and where it and its value are."""
+    """A field of a message: its number, its wire type, and the position of it and its value."""
 
     number: int
     wire: int
@@ -74,7 +74,7 @@ class _Field(NamedTuple):
 
 
 class _Fields:
-    """Walks messages, whose bytes `take` gives; `fault` makes an error."""
+    """A reader of messages, whose bytes `take` returns; `fault` makes an error."""
 
     def __init__(self, take: Take, fault: Callable[[str], Exception]) -> None:
         self.take, self.fault = take, fault
@@ -142,7 +142,7 @@ def _rewritten(
 
 
 def skeleton(file: File) -> bytes:
-    """The message in a file with places for raw data; FileFormatError where it is none."""
+    """The message in a file with places for raw data; FileFormatError if it is none."""
 
     def fault(reason: str) -> FileFormatError:
         return FileFormatError(file.path, None, f"it is not an ONNX model: {reason}")
@@ -173,7 +173,7 @@ def expanded(raw: bytes) -> tuple[list[bytes | Place], int]:
 
 
 def _lengthy(number: int, size: int) -> bytes:
-    """The bytes before the value of a field of `size` bytes."""
+    """The bytes before the value of a length-delimited field of `size` bytes."""
     return _encoded(number << 3 | _LENGTH_DELIMITED) + _encoded(size)
 
 

@@ -178,7 +178,7 @@ def _location(path: str) -> str:
 def _refer_outside(
     known: Mapping[str, GraphTensor], outside: Sequence[New], location: str
 ) -> NewFile:
-    """The file of external data; tensors refer to their places in it."""
+    """The file of external data; tensors refer to their positions in it."""
     placed, at = list[tuple[New, int]](), 0
     for new in outside:
         begin = -(-at // _ALIGNMENT) * _ALIGNMENT
@@ -209,7 +209,7 @@ def _outside(path: str, location: str, file: NewFile, progress: Progress | None)
 def _placed(
     parts: Iterable[bytes | Place], file: File, given: Sequence[New]
 ) -> Iterator[tuple[New, int]]:
-    """The parts of a model one after the other; those that are no new tensors have no name."""
+    """The parts of a model in sequence; those that are not new tensors have no name."""
     at = 0
     for part in parts:
         if not isinstance(part, Place):

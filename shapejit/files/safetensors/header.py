@@ -135,7 +135,7 @@ def parsed(path: str, raw: bytes | bytearray, what: str, **hooks: Any) -> Any:
 
 
 def json_object(path: str, tensor: str | None, value: Any, what: str) -> dict[str, Any]:
-    """A JSON object, parsed as a tuple of pairs, whose keys differ."""
+    """A JSON object, parsed as a tuple of pairs with different keys."""
     if type(value) is not tuple:
         reason = f"{what} is not a JSON object but {_quoted_value(value)}"
         raise FileFormatError(path, tensor, reason)
@@ -148,7 +148,7 @@ def json_object(path: str, tensor: str | None, value: Any, what: str) -> dict[st
 
 
 def _check_text(path: str, word: str) -> None:
-    """FileFormatError for the lone surrogates that JSON's \\u allows."""
+    """Raise FileFormatError for lone surrogates, which JSON's \\u allows."""
     if not is_text(word):
         reason = f"its header holds {quoted(word)}, which is not Unicode text"
         raise FileFormatError(path, None, reason)
