@@ -673,12 +673,12 @@ def test_what_detect_warns_of_convert_prints(tmp_path, capsys):
 def test_what_is_unclear_stays_only_with_its_config(tmp_path):
     lone = {"lone.weight_scale": ONES}
     source = folder_of(tmp_path / "in", {**FP8.checkpoint(), **lone}, FP8.config)
-    with pytest.raises(sj.FormatError, match=r"'lone\.weight_scale' .* there are no codes"):
+    with pytest.raises(sj.FormatError, match=r"'lone\.weight_scale' .* no codes belong"):
         sj.files.convert(source, tmp_path / "out", [("to", f"{FP8.prefix}.*=bf16")])
     two = {f"b.{name}": x for name, x in FP8.parts.items()}
     source = folder_of(tmp_path / "two", {**FP8.checkpoint(), **lone, **two}, FP8.config)
     report = sj.files.convert(source, tmp_path / "out", [("to", f"{FP8.prefix}.*=bf16")])
-    assert "lone.weight_scale: there are no codes that it belongs to" in report.warnings
+    assert "lone.weight_scale: no codes belong to it" in report.warnings
 
 
 # What is unclear, what differs, what is meant
@@ -906,7 +906,7 @@ def test_inspect_names_floats_of_8_bits_whatever_they_are_called(kind, tmp_path,
 def test_a_section_that_is_no_object_is_warned_of(where, config, value):
     tensors = {"a.weight": np.ones((4, 4), np.float32)}
     (text,) = sj.schemes.detect(tensors, config(value)).warnings
-    assert text == f"{where} is {json.dumps(value)}, not an object: weights are read without it"
+    assert text == f"{where} is {json.dumps(value)}, not an object, and is ignored"
 
 
 @pytest.mark.parametrize("value", [None, {}])
@@ -963,7 +963,9 @@ def test_a_folder_without_a_config_that_is_quantised_is_warned_of(tmp_path):
     sj.save_file({"fc.weight": np.ones((64, 128), np.float32)}, source / "model.safetensors")
     report = sj.files.convert(source, tmp_path / "out", [("to", "awq")])
     assert [w for w in report.warnings if "the source has no config.json" in w and "(awq)" in w]
-    with pytest.raises(sj.FormatError, match=r"nothing tells of its quantised weights .*--strict"):
+    with pytest.raises(
+        sj.FormatError, match=r"no config describes its quantised weights .*--strict"
+    ):
         sj.files.convert(source, tmp_path / "new", [("to", "awq")], strict=True)
     assert not (tmp_path / "new").exists()
 

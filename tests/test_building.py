@@ -91,7 +91,7 @@ def test_whoever_has_infinite_patience_asks_for_nothing(tmp_path):
 
 
 # What is logged of one request.
-FAILED_TWICE = ["a builder of kernels failed", "no kernel"]
+FAILED_TWICE = ["a kernel builder failed", "NumPy does its work"]
 
 BROKEN = {
     "ends": "exit 3",
@@ -147,7 +147,7 @@ def test_a_builder_that_is_killed_is_followed_by_another(tmp_path):
     )
     script.chmod(0o755)
     words = run("sys.executable = sys.argv[1]; copies('ready')", tmp_path, "0.001", script)
-    line = "a builder of kernels failed, another one goes on: it ended (exit code -9)\n"
+    line = "a kernel builder failed, another one continues: it ended (exit code -9)\n"
     assert words == line
 
 
@@ -181,8 +181,8 @@ def test_a_damaged_or_foreign_object_file_is_never_loaded(damage, cache, tmp_pat
 def test_code_comes_through_the_pipe_where_there_is_no_folder_to_trust(theirs, tmp_path):
     (tmp_path / "file").write_text("")
     reported = run(COPY_ALL, theirs(tmp_path), "0", XDG_CACHE_HOME=str(tmp_path / "file"))
-    assert reported.count("\n") == reported.count("kernels cannot be kept on disk") == 1
-    assert "NUMBA_CACHE_DIR names a folder for them" in reported
+    assert reported.count("\n") == reported.count("kernels cannot be stored on disk") == 1
+    assert "set NUMBA_CACHE_DIR to a folder" in reported
     assert not objects(tmp_path)
 
 

@@ -122,7 +122,7 @@ def test_a_program_is_done_to_what_fits_it():
     check_same(Collate(free)(raw), expected["image"])
     half = sj.plan((16, 160, 3), "uint8", lambda t: t.cast("bfloat16"))
     check_same(Collate(half)(raw), default_collate([torch.from_numpy(x).bfloat16() for x in raw]))
-    with pytest.raises(sj.DTypeError, match="a Program comes from plan"):
+    with pytest.raises(sj.DTypeError, match="program must be a Program"):
         Collate(lambda t: t)
 
 

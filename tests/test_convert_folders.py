@@ -756,7 +756,7 @@ def test_stacked_experts_that_a_scheme_does_not_store_are_to_be_unstacked(scheme
     source, target = plain_folder(tmp_path / "in", tensors), tmp_path / "out"
     said = run(capsys, "convert", source, target, "--to", scheme, code=2).err
     assert "; --unstack 'PART.#', in a run before this one," in said
-    assert "only decoded" not in said
+    assert "only be decoded" not in said
     assert "each of its forms" not in said
     run(capsys, "convert", source, tmp_path / "apart", "--unstack", "m.#")
     run(capsys, "convert", tmp_path / "apart", target, "--to", scheme)
@@ -772,7 +772,7 @@ def test_what_is_unclear_is_refused_unless_it_is_left_out(tmp_path):
     source = plain_folder(tmp_path / "in", tensors)
     with pytest.raises(
         sj.FormatError,
-        match=r"lone.weight_scale: there are no codes .* \(--to bf16",
+        match=r"lone.weight_scale: no codes belong .* \(--to bf16",
     ):
         sj.files.convert(source, tmp_path / "out", [("to", "bf16")])
     sj.files.convert(source, tmp_path / "out", [("exclude", "lone.*"), ("to", "bf16")])
@@ -952,11 +952,11 @@ def test_a_single_file_warns_of_what_config_json_tells(tmp_path, capsys):
     source, _ = quantised(tmp_path / "in")
     file, shard = tmp_path / "out.safetensors", source / "model-00001-of-00003.safetensors"
     stated = (
-        f"warning: {file}: nothing beside it tells of its quantised weights (fp8:block), as "
+        f"warning: {file}: no config beside it describes its quantised weights (fp8:block), as "
         f"config.json does in a folder: convert to a folder, or decode them (--to bf16)\n"
     )
     refused = run(capsys, "convert", source, file, "--strict", code=2).err
-    assert "nothing beside it tells" in refused
+    assert "no config beside it describes" in refused
     assert refused.endswith("(--strict)\n")
     assert not file.exists()
     assert run(capsys, "convert", source, file).err == stated

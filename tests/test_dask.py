@@ -167,9 +167,9 @@ def test_what_is_refused():
         sd.cast(x, "int8", packed="int4")
     with pytest.raises(sj.DTypeError, match="int8 is not packed"):
         sd.cast(octets, "float32", packed="int8")
-    with pytest.raises(sj.FormatError, match="uint3 lie across bytes"):
+    with pytest.raises(sj.FormatError, match="uint3 cross byte boundaries"):
         sd.cast(octets, "float32", packed="uint3")
-    with pytest.raises(sj.FormatError, match="uint3 lie across bytes"):
+    with pytest.raises(sj.FormatError, match="uint3 cross byte boundaries"):
         sd.cast(x, "uint3", pack=True)
     with pytest.raises(sj.FormatError, match="whole bytes"):
         sd.reshape(octets, (16, 3), packed="int4")

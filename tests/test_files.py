@@ -177,7 +177,7 @@ def test_a_snapshot_of_the_hub_cache_links_to_its_blobs(part, shards, tmp_path):
         ({"a": "1.safetensors"}, "b", "the index does not say so"),
         ({"d": "2.safetensors"}, "d", "not in its shard '2.safetensors'"),
         ({"a": 1}, "a", "not the name of a file"),
-        ('{"weight_map": {"a": "1", "a": "2"}}', None, "'a' stands twice"),
+        ('{"weight_map": {"a": "1", "a": "2"}}', None, "'a' occurs twice"),
         ('{"weight_map": []}', None, "not a JSON object"),
         ("{}", None, "weight_map is not a JSON object"),
         ("[" * 10**5, None, "not JSON"),
@@ -226,7 +226,7 @@ BROKEN = {
     "keys": (npy("{'descr': '<f4', 'shape': ()}"), "not one of an NPY array"),
     "pickle": (npy(described("'|O'"), pickle.dumps([1])), "pickle, which is never loaded"),
     "big-endian": (npy(described("'>f4'"), bytes(8)), "big-endian"),
-    "lost": (npy(described("'<V2'"), bytes(4)), "NumPy writes ml_dtypes' arrays so"),
+    "lost": (npy(described("'<V2'"), bytes(4)), "raw bytes of unknown type"),
     "text": (npy(described("'<U4'"), bytes(32)), "'<U4' is unknown"),
     "record": (npy(described("[('x', '<f4')]"), bytes(8)), "is unknown"),
     "wrong record": (npy(described("[('bfloat16', '<u4')]"), bytes(8)), "is unknown"),
@@ -434,7 +434,7 @@ HOSTILE = {
         gguf_file(pairs=[text(b"k") + struct.pack("<I", 9) + struct.pack("<IQ", 9, 1) * 9]),
         "nested more than",
     ),
-    "key twice": (gguf_file(pairs=[text(b"k") + bytes(5)] * 2), "'k' stands twice"),
+    "key twice": (gguf_file(pairs=[text(b"k") + bytes(5)] * 2), "'k' occurs twice"),
     "alignment": (
         gguf_file(pairs=[text(b"general.alignment") + struct.pack("<II", 4, 0)]),
         "not a power of two",
@@ -511,7 +511,7 @@ def test_mutations_are_refused_or_read(name, tmp_path, model):
         ("model.pb", b"\x08\x01", "a graph of TensorFlow"),
         ("a.txt", b"hello", r"neither its first bytes b'hello'"),
         ("a", b"", "neither its first bytes"),
-        ("a.safetensors", b"PK\x03\x04" + bytes(40), "not a whole ZIP"),
+        ("a.safetensors", b"PK\x03\x04" + bytes(40), "not a complete ZIP"),
     ],
 )
 def test_files_of_another_kind_are_named(name, raw, what, tmp_path, capsys):
@@ -544,7 +544,7 @@ X = np.zeros(3, np.float32)
         ("a.npz", {"a\0": X}, None, "cannot be a name"),
         ("a.npz", {"\ud800": X}, None, "cannot be a name"),
         ("a.npz", {"n" * 65532: X}, None, "cannot be a name"),
-        ("a.npz", {1: X}, None, "a name is a str, not '1'"),
+        ("a.npz", {1: X}, None, "a name must be a str, not '1'"),
         ("a.npz", {"a": X}, {"k": "v"}, "no metadata"),
         ("a.npy", {"a": X}, {"k": "v"}, "no metadata"),
         ("a.npy", {"a": X, "b": X}, None, "one tensor, not 2"),
@@ -677,7 +677,7 @@ def test_inspect_tells_schemes_and_what_is_odd(tmp_path, capsys):
     assert ["layers.#.up.weight", "x", "3", "nvfp4:modelopt", "uint8", "[2,16]", "96"] in [
         line.split() for line in lines
     ]
-    assert "unclear: layers.0.down.qzeros: there are no codes that it belongs to" in lines
+    assert "unclear: layers.0.down.qzeros: no codes belong to it" in lines
     (warning,) = [line for line in lines if line.startswith("warning: ")]
     assert warning.startswith("warning: layers.#.up: weight_scale_2 is 7, above 1")
     assert warning.endswith(" x 3")

@@ -157,13 +157,13 @@ Q4 = np.zeros((2, 18), np.uint8)
 @pytest.mark.parametrize(
     ("tensors", "words", "reason"),
     [
-        ({"w": Q4}, {}, "GGUF has no type for uint8: types= says"),
+        ({"w": Q4}, {}, "GGUF has no type for uint8: types= must name"),
         ({"w": Q4[:, 1:]}, {"types": {"w": "Q4_0"}}, "blocks of 18 bytes"),
         ({"w": Q4[0, 0]}, {"types": {"w": "Q4_0"}}, "blocks of 18 bytes"),
         ({"w": Q4}, {"types": {"w": "Q4_9"}}, "the type 'Q4_9' is unknown"),
         ({"w": Q4}, {"types": {"w": "F32"}}, "F32 is stored as float32, not uint8"),
         ({"w": X}, {"types": {"w": "Q4_0"}}, "Q4_0 is stored as uint8, not float32"),
-        ({"w": X}, {"types": {"v": "F32"}}, "has a type, but is not among the tensors"),
+        ({"w": X}, {"types": {"v": "F32"}}, "is named by types=, but is not among the tensors"),
         ({"w": X.astype(np.complex64)}, {}, "no type for complex64"),
         ({"w": X[None, None, None]}, {}, "5 dims, more than 4"),
         ({"n" * 65: X}, {}, "cannot be a name in GGUF"),
@@ -186,7 +186,7 @@ def test_what_gguf_cannot_hold_is_refused_first(tensors, words, reason, tmp_path
 
 
 def test_other_formats_have_no_types(tmp_path):
-    with pytest.raises(sj.FileFormatError, match="npz has no types of its own"):
+    with pytest.raises(sj.FileFormatError, match="npz has no types="):
         sj.save_file({"w": Q4}, tmp_path / "a.npz", types={"w": "Q4_0"})
 
 

@@ -279,7 +279,7 @@ def test_nodes_tell_what_shapes_leave_open(tmp_path):
         assert [each.scheme for each in bare] == fits
         if fits:
             assert bare.warnings == [
-                "w: no config tells how many inputs there are: all of whole blocks are taken"
+                "w: no config states how many inputs there are: whole blocks are assumed"
             ]
             x = sj.schemes["matmulnbits"].decode(bare[0].parts, dtype="float32").numpy()
             assert np.array_equal(x, multiplied(path)[0])
@@ -302,7 +302,7 @@ BAD = {
     "N": ({}, {"N": 7}, r"must have shape \(7, 3, 8\)"),
     "K": ({}, {"K": 72}, r"must have shape \(6, 5, 8\)"),
     "block": ({}, {"block_size": 24}, r"must have shape \(6, 2, 12\)"),
-    "no block": ({}, {"block_size": None}, "the node does not tell block_size"),
+    "no block": ({}, {"block_size": None}, "the node does not define block_size"),
     "zero points": (
         {"zero_points": np.zeros((6, 3), np.uint8)}, {},
         r"zero_points must .* \(6, 2\) \(N K/g\*b/8 of N=6 rows, .*b=4 bits\), not \(6, 3\)",
@@ -340,7 +340,7 @@ def test_nodes_that_contradict_one_another(tmp_path, capsys):
         [numpy_helper.from_array(x, n) for n, x in (("B", given["B"]), ("s", given["scales"]))],
     )
     assert main(["convert", path, str(tmp_path / "o.npz"), "--to", "float32"]) == 2
-    assert "take its codes in different ways" in capsys.readouterr().err
+    assert "read its codes in different ways" in capsys.readouterr().err
 
 
 def test_blocks_of_dequantizelinear_are_no_matmulnbits(tmp_path):

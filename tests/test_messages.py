@@ -57,11 +57,11 @@ def test_codes_and_scales_alone_are_told_apart():
         name: each.reason for each in sj.schemes.detect(tensors).unclear for name in each.names
     }
     assert found == {
-        "w": "there are no scales for these codes",
-        "a.weight": "there are no scales for these codes",
-        "b.weight_scale_inv": "there are no codes that it belongs to",
-        "c.qzeros": "there are no codes that it belongs to",
-        "d.weight_scale": "there are no codes that it belongs to",
+        "w": "no scales belong to these codes",
+        "a.weight": "no scales belong to these codes",
+        "b.weight_scale_inv": "no codes belong to it",
+        "c.qzeros": "no codes belong to it",
+        "d.weight_scale": "no codes belong to it",
     }
 
 

@@ -84,7 +84,7 @@ def test_what_is_removed_and_what_is_not_there():
     assert padding.pad(x[:0], [(0, 0), (1, 0)], mode="edge").shape == (0, 5)
     assert padding.pad(np.array(5), []).tolist() == 5
     for widths, mode in (([(-2, -2), (0, 0)], "edge"), ([(-4, 9), (0, 0)], "constant")):
-        with pytest.raises(sj.ReshapeError, match="remove more than there is"):
+        with pytest.raises(sj.ReshapeError, match="remove more elements than there are"):
             padding.pad(x, widths, mode=mode)
     for mode in MODES[1:]:
         with pytest.raises(sj.ReshapeError, match="no elements to repeat"):

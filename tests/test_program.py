@@ -683,7 +683,7 @@ def test_a_traced_tensor_says_what_it_is():
 def test_a_tensor_of_another_trace_is_refused():
     kept = []
     sj.plan((2, 3), "int4", lambda t: (kept.append(t), t)[1])
-    with pytest.raises(TraceError, match="must return what it makes of its tensor"):
+    with pytest.raises(TraceError, match="must return a result of its tensor"):
         sj.plan((2, 3), "int4", lambda t: kept[0])
 
 

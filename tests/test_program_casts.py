@@ -247,7 +247,7 @@ def test_a_free_dim_0_is_a_property_of_a_program():
     assert program == sj.plan((None, 3), np.uint8, fn) != fixed
     assert str(program) == "(n, 3) uint8: traced for each n"
     for name in ("shape", "result_dtype", "nbytes", "is_view", "steps"):
-        with pytest.raises(sj.ReshapeError, match=r"shape \(n, 3\) makes depends on n"):
+        with pytest.raises(sj.ReshapeError, match=r"shape \(n, 3\) depends on n"):
             getattr(program, name)
     with pytest.raises(sj.ReshapeError, match=r"the program is of shape \(2, 3\)"):
         fixed.of(3)

@@ -63,9 +63,9 @@ def test_codes_of_gptq_in_the_order_of_their_matrix():
 def test_what_is_refused():
     words = np.zeros((8, 2), np.int32)
     given = {"shape": (8, 16), "dtype": "uint4"}
-    with pytest.raises(sj.FormatError, match=r"awq:gemm and mlx say themselves how weights lie"):
+    with pytest.raises(sj.FormatError, match=r"awq:gemm and mlx both define"):
         sj.repack(words, source="awq:gemm", target="mlx", layout="in,out", **given)
-    with pytest.raises(sj.FormatError, match="neither lsb nor msb says how"):
+    with pytest.raises(sj.FormatError, match="neither lsb nor msb defines"):
         sj.repack(bytes(64), source="lsb", target="msb", layout="in,out", **given)
-    with pytest.raises(sj.FormatError, match='layout is "in,out" or "out,in", not \'KN\''):
+    with pytest.raises(sj.FormatError, match='layout must be "in,out" or "out,in", not \'KN\''):
         sj.repack(words, source="awq:gemm", target="lsb", layout="KN", **given)

@@ -193,14 +193,14 @@ BROKEN = {
     "closed nesting": (header(b'{"a":' + b"[" * 900 + b"]" * 900 + b"}"), "'a'.*not a JSON object"),
     "names twice, the first with a fault": (
         header(b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,0]},"a":%s}' % EMPTY),
-        "'a' stands twice in its header",
+        "'a' occurs twice in its header",
     ),
-    "names twice": (header(b'{"a":%s,"a":%s}' % (EMPTY, EMPTY)), "'a' stands twice in its header"),
+    "names twice": (header(b'{"a":%s,"a":%s}' % (EMPTY, EMPTY)), "'a' occurs twice in its header"),
     "metadata twice": (header(b'{"__metadata__":{},"__metadata__":{}}'), "'__metadata__' stands"),
-    "key twice in metadata": (header(b'{"__metadata__":{"k":"","k":""}}'), "'k' stands twice"),
+    "key twice in metadata": (header(b'{"__metadata__":{"k":"","k":""}}'), "'k' occurs twice"),
     "field twice": (
         header(b'{"a":{"dtype":"U8","dtype":"U8","shape":[],"data_offsets":[0,1]}}') + b"0",
-        "tensor 'a': 'dtype' stands twice",
+        "tensor 'a': 'dtype' occurs twice",
     ),
     "metadata no map": (header({"__metadata__": ["a"]}), "__metadata__ is not a JSON object"),
     "metadata no text": (header({"__metadata__": {"a": 1}}), "'a' in __metadata__ must be text"),
@@ -396,7 +396,7 @@ def test_much_metadata(tmp_path):
     assert list(safetensors.read(tmp_path / "a").metadata.items()) == list(metadata.items())
     text = json.dumps(metadata)[1:-1]
     (tmp_path / "a").write_bytes(header(f'{{"__metadata__":{{{text}, "key 7":""}}}}'.encode()))
-    with pytest.raises(sj.FileFormatError, match="'key 7' stands twice in __metadata__"):
+    with pytest.raises(sj.FileFormatError, match="'key 7' occurs twice in __metadata__"):
         safetensors.read(tmp_path / "a")
 
 
@@ -427,7 +427,7 @@ def test_control_characters_are_escaped_in_messages(tmp_path):
 
 STRICTER = [
     "does not begin with '{'",  # the reference allows white space, its documentation does not
-    "stands twice",  # the reference takes the last one
+    "occurs twice",  # the reference takes the last one
     "its entry has ",  # fields that the reference ignores
     "its entry is not a JSON object",  # the reference takes the fields as an array, too
     "its dtype .* is unknown",  # the reference takes {"F32": null} for "F32"
@@ -610,7 +610,7 @@ U8 = sj.dtype("uint8")
     ("tensors", "metadata", "words"),
     [
         ([New("s", sj.dtype("string"), (1,), refuse)], None, "'s': safetensors has no dtype"),
-        ([New("t", U8, (1,), refuse)] * 2, None, "'t': stands twice"),
+        ([New("t", U8, (1,), refuse)] * 2, None, "'t': occurs twice"),
         ([New("__metadata__", U8, (1,), refuse)], None, "cannot be a name"),
         ([New("\ud800", U8, (1,), refuse)], None, "cannot be a name"),
         ([New("t", U8, (1,) * 65, refuse)], None, "65 dims"),

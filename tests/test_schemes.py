@@ -368,14 +368,14 @@ def test_converted_weights_are_the_same(name, to):
         ("int8-tensor-ct", "int4:compressed-tensors", "has a scale for each"),
         ("gptq-4bit-v1", "gguf:q4_0", "no zero points"),
         ("gptq-4bit-symmetric", "gguf:q4_0", r"\(1, 32\) elements, not \(1, 16\)"),
-        ("gptq-4bit-v1", "gguf:q4_k", "only decoded"),
+        ("gptq-4bit-v1", "gguf:q4_k", "only be decoded"),
         ("nvfp4-modelopt", "nvfp4:compressed-tensors", "inverse"),
         ("nvfp4-modelopt", "mxfp4:gguf", "scale"),
         ("fp8-channel-f32", "fp8:tensor", "elements"),
         ("bnb-nf4", "mlx", "dims"),
         ("fp8-block-128", "gptq", "integer"),
         ("int4-ct-group32", "gguf:q4_1", "offset"),
-        ("gptq-4bit-v1", "gguf:iq4_nl", "only decoded"),
+        ("gptq-4bit-v1", "gguf:iq4_nl", "only be decoded"),
         ("awq-gemm", "marlin", "unknown scheme"),
     ],
 )
@@ -544,7 +544,7 @@ def test_what_is_encoded_is_decoded_and_stored_again(name):
     scheme = sj.schemes[name]
     x = weights(32, 512)
     if all(form.rule is None for form in scheme.row.forms):
-        with pytest.raises(sj.FormatError, match="only decoded"):
+        with pytest.raises(sj.FormatError, match="only be decoded"):
             scheme.encode(x)
         return
     parts = scheme.encode(x)
@@ -712,7 +712,7 @@ def test_bad_arguments():
     for x in (np.full((4, 32), np.inf, np.float32), np.zeros(32, np.float32)):
         with pytest.raises(sj.FormatError):
             sj.schemes["gguf:q8_0"].encode(x)
-    with pytest.raises(sj.FormatError, match="only decoded"):
+    with pytest.raises(sj.FormatError, match="only be decoded"):
         sj.schemes["gguf:q6_k"].encode(np.zeros((1, 256), np.float32))
     with pytest.raises(sj.DTypeError):
         sj.schemes["gguf:q8_0"].encode(np.zeros((4, 32), np.int8))

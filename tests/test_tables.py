@@ -33,7 +33,7 @@ def test_schemes_are_listed_with_what_can_be_done(capsys):
 def test_what_is_said_to_be_encoded_is(name):
     scheme = sj.schemes[name]
     if not scheme.encodes:
-        with pytest.raises(sj.FormatError, match="is only decoded"):
+        with pytest.raises(sj.FormatError, match="can only be decoded"):
             scheme.encode(np.ones((256, 256), np.float32))
         return
     parts = scheme.encode(np.ones((256, 256), np.float32))

@@ -247,7 +247,7 @@ def test_an_onnx_model_and_its_data_by_url(memory, tmp_path):
 
 
 FAULTS = {
-    "no ranges": "does not serve ranges",
+    "no ranges": "does not support range requests",
     "short": "bytes from byte .* on .* came",
     "shift": "of bytes .* its server sent others",
 }

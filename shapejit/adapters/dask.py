@@ -177,7 +177,7 @@ def dequantize(
     made = casts.dequantize(_sample(x, kind), np.ones((), scales.dtype), dtype=dtype).dtype
     if zeros and zeros[0].shape not in ((), scales.shape):
         given = f"zero_point has shape {shape_text(zeros[0].shape)}"
-        wanted = f"scale {shape_text(scales.shape)}: it is a scalar, or has one number per scale"
+        wanted = f"scale {shape_text(scales.shape)}: it must be a scalar or one number per scale"
         raise ReshapeError(f"{given}, {wanted}")
     if 0 in shape:
         return array.zeros(shape, dtype=made, chunks=-1)
@@ -209,7 +209,7 @@ def _checked(x: Any, packed: object = None) -> tuple[Any, DType | None]:
         return x, None
     kind = fixed_width(packed)
     if x.dtype != np.uint8 or not x.ndim:
-        raise DTypeError(f"packed {kind} lies in an array of uint8 of 1 dim or more, not {x.dtype}")
+        raise DTypeError(f"packed {kind} needs a uint8 array of at least 1 dim, not {x.dtype}")
     _per(kind)  # checks it
     return x, kind
 
@@ -228,7 +228,7 @@ def _per(kind: DType | None) -> int:
     if not kind.packed:
         raise DTypeError(f"{kind} is not packed: its elements have whole bytes")
     if 8 % kind.bits:
-        raise FormatError(f"elements of {kind} lie across bytes, where no chunk can end")
+        raise FormatError(f"elements of {kind} cross byte boundaries, where chunks cannot end")
     return 8 // kind.bits
 
 

@@ -76,7 +76,9 @@ class Collate:
 
     def __init__(self, program: Program | None = None, *, allocate: Allocate | None = None) -> None:
         if program is not None and not is_a(program, Program):
-            raise DTypeError(f"a Program comes from plan(), not {type(program).__name__}")
+            raise DTypeError(
+                f"program must be a Program, made by plan(), not {type(program).__name__}"
+            )
         self.program = program
         self.allocate = allocate
 

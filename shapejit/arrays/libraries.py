@@ -122,6 +122,6 @@ def _namespace(x: Any) -> Any:
             return module
         name = name.rpartition(".")[0]
     raise DTypeError(
-        f"no from_dlpack is known that makes a {type(x).__name__}: pass shapejit.asarray(x), "
+        f"no from_dlpack is known for {type(x).__name__}: pass shapejit.asarray(x), "
         f"which gives a Tensor, or out="
     )

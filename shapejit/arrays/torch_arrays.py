@@ -54,7 +54,7 @@ def _enter(x: Any) -> Native:
         else:
             entered = x.numpy()
     except (RuntimeError, TypeError) as fault:
-        why = "it is nested, pass those of x.unbind()" if x.is_nested else fault
+        why = "it is nested: pass the tensors of x.unbind()" if x.is_nested else fault
         raise FormatError(f"the torch.Tensor cannot be read in place: {why}") from None
     return entered
 

@@ -37,7 +37,7 @@ def options(parser: ArgumentParser) -> None:
     parser.epilog = (
         "order: the last dims and their factors, outermost first -> their order in memory; "
         "see help('shapejit.packings.orders') in Python. bias: the number added to stored codes; "
-        "min: signed codes are stored less the smallest value of their dtype."
+        "min: signed codes are stored minus the smallest value of their dtype."
     )
 
 

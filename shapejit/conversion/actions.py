@@ -105,7 +105,7 @@ def stack(r: Rule, tensors: Tensors) -> None:
         with tensors.named(whole, r):
             missing = set(range(len(numbered))) - numbered.keys()
             if missing:
-                raise ReshapeError(f"of {len(numbered)} tensors number {min(missing)} is missing")
+                raise ReshapeError(f"number {min(missing)} of {len(numbered)} tensors is missing")
             made |= {name: [] for name in numbered.values()}
             names = [numbered[k] for k in range(len(numbered))]
             made[next(iter(numbered.values()))] = [_together(tensors, names, whole, 0, True)]

@@ -117,9 +117,9 @@ def _made(weight: Found, name: str, target: str, known: dict[Any, PlannedParts])
         try:
             known[alike] = PlannedParts.like(whole.parts(), lambda _, t: t.shape)
         except FormatError as fault:
-            hint = f"--to bf16 --to {target} rounds the weight to other codes"
+            hint = f"--to bf16 --to {target} rounds the weight to different codes"
             if weight.group.batch and not schemes[target].row.stacks:
-                hint = "--unstack 'PART.#', in a run before this one, makes weights of them"
+                hint = "--unstack 'PART.#', in a run before this one, makes single weights of them"
             elif not schemes[target].encodes:
                 raise
             raise FormatError(f"{fault}; {hint}") from None

@@ -102,7 +102,7 @@ def undescribed(path: str, tensors: Tensors) -> Iterator[str]:
     schemes = sorted({part.whole.scheme for part in encoded(tensors)})
     if schemes and not tensors.config.text:
         yield (
-            f"{shown(path)}: nothing tells of its quantised weights ({', '.join(schemes)}), "
+            f"{shown(path)}: no config describes its quantised weights ({', '.join(schemes)}), "
             f"since the source has no {CONFIG}"
         )
 

@@ -42,8 +42,8 @@ def quantise(r: Rule, tensors: Tensors, target: str) -> bool:
     scheme, chosen, why = schemes[target], dict[str, Change](), dict[str, str]()
     if not scheme.encodes:
         reason = (
-            f"it matches no quantised weight, and nothing can be quantised to {target}, which is "
-            "only decoded (see `shapejit schemes`)"
+            f"it matches no quantised weight, and floats cannot be quantised to {target}, which "
+            "can only be decoded (see `shapejit schemes`)"
         )
         raise FormatError(f"{tensors.path}: {r}: {reason}")
     for by_name in (True, False):

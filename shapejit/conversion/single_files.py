@@ -54,7 +54,7 @@ def metadata_warnings(path: str, tensors: Tensors) -> Iterator[str]:
     metadata = source.metadata if source.format == "gguf" else None
     if file_formats.writer(path).name == "gguf" and _ARCHITECTURE not in (metadata or {}):
         yield (
-            f"{shown(path)}: no {_ARCHITECTURE} says of which kind the model is, so that "
+            f"{shown(path)}: no {_ARCHITECTURE} states the model's architecture, so "
             f"llama.cpp cannot load it: in Python sj.save_file(..., metadata=) writes one"
         )
     schemes = list[str]()
@@ -66,7 +66,7 @@ def metadata_warnings(path: str, tensors: Tensors) -> Iterator[str]:
     beside = len({file_system(folder).real(folder) for folder in folders}) == 1
     if schemes and not (beside and content == tensors.config.content):
         yield (
-            f"{shown(path)}: nothing beside it tells of its quantised weights "
+            f"{shown(path)}: no config beside it describes its quantised weights "
             f"({', '.join(schemes)}), as {CONFIG} does in a folder: convert to a folder, or "
             f"decode them (--to bf16)"
         )

@@ -50,7 +50,7 @@ def wants_copy(view: object, x: Any, request: Request, copy: bool | None, out: o
     if copy is True:
         return True
     if copy is not False:
-        raise DTypeError(f"copy is None, True or False, not {copy!r}")
+        raise DTypeError(f"copy must be None, True or False, not {copy!r}")
     if out is not None:
         raise ReshapeError("copy=False and out= exclude each other", asked_by=request.asked_by)
     if view is None:

@@ -200,7 +200,7 @@ def save_file(
         raise DTypeError(f"save_file takes a mapping of names to arrays, not {given}") from None
     for key, given in named.items():
         if not isinstance(key, str):
-            raise FileFormatError(name, None, f"a name is a str, not {quoted(repr(key))}")
+            raise FileFormatError(name, None, f"a name must be a str, not {quoted(repr(key))}")
         with about(f"tensor {quoted(key)}"):
             new.append(New.of(key, asarray(given)))
     kept = None if source is None else read(source)
@@ -213,7 +213,7 @@ def _name_of(given: Any, file_format: str | None, of: Callable[[Any, str], Path]
     if isinstance(given, str | os.PathLike):
         if file_format is not None:
             raise FileFormatError(
-                given, None, "its name says in which format it is, not file_format="
+                given, None, "the suffix of a path selects the format, not file_format="
             )
         return given
     known = {row.name: row.suffixes[0] for row in FORMATS if row.writes}
@@ -248,7 +248,7 @@ def write(
     """
     row = writer(path)
     if types and "types" not in row.more:
-        raise FileFormatError(path, None, f"{row.name} has no types of its own")
+        raise FileFormatError(path, None, f"{row.name} has no types=")
     given = {"source": source, "types": types}
     more, module, name = {key: given[key] for key in row.more}, row.module, file_name(path)
     look = None if check is None else lambda written: check(module.read(written))
@@ -279,7 +279,7 @@ def writer(path: Path) -> FileFormat:
         return row
     what = row.what if isinstance(row, _Other) else row.name
     known = ", ".join(suffix for row in FORMATS if row.writes for suffix in row.suffixes)
-    reason = f"files of this suffix ({what}) cannot be written, those of {known} can"
+    reason = f"files of this suffix ({what}) cannot be written; these can: {known}"
     raise FileFormatError(name, None, reason)
 
 
@@ -298,7 +298,7 @@ def _recognised(name: str) -> tuple[FileFormat, File | None]:
     found = next((row for row in (*FORMATS, *_UNSUPPORTED) if row.begins(head)), _of_suffix(name))
     if isinstance(found, FileFormat):
         return found, file
-    reason = f"neither its first bytes {shown(repr(head[:16]))} nor its suffix say what it is"
+    reason = f"neither its first bytes {shown(repr(head[:16]))} nor its suffix identify a format"
     if found is not None:
         reason = f"it looks like {found.what}"
     raise FileFormatError(name, None, f"{reason}; {_known()}")

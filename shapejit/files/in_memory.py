@@ -58,7 +58,7 @@ class _MemoryFileSystem(FileSystem):
         """The bytes, to be read."""
         content = _content(name)
         if not is_a(content, np.ndarray):
-            raise FileFormatError(name, None, "there is nothing to be read")
+            raise FileFormatError(name, None, "it is open for writing only")
         return MemoryFile(name, content)
 
     def replacing(
@@ -91,7 +91,7 @@ _IN_MEMORY = _MemoryFileSystem()
 def _content(name: str) -> Any:
     content = getattr(name, "content", None)
     if content is None:
-        reason = "its data would be in another file, which there is only beside a file with a path"
+        reason = "its data would be in another file, which only a file with a path can have"
         raise FileFormatError(name, None, reason)
     return content
 

@@ -144,7 +144,7 @@ def _unknown(descr: Any) -> str:
     if descr.byteorder == ">":
         return f"its elements ({text}) are big-endian"
     if descr.kind == "V" and descr.names is None:
-        return f"its dtype {text} is bytes without a meaning: NumPy writes ml_dtypes' arrays so"
+        return f"its dtype {text} is raw bytes of unknown type, as NumPy writes those of ml_dtypes"
     return f"its dtype {text} is unknown"
 
 

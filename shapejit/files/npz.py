@@ -102,7 +102,7 @@ def read(path: Path) -> Checkpoint:
         archive = ZipFile(source)
         infos = archive.infolist()
     except (*_FAULTS, struct.error, OverflowError) as fault:
-        raise FileFormatError(path, None, f"it is not a whole ZIP: {fault}") from None
+        raise FileFormatError(path, None, f"it is not a complete ZIP: {fault}") from None
     _check_bomb(file, infos)
     for info in infos:
         name = _tensor_name(path, info)

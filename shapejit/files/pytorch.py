@@ -54,7 +54,7 @@ def read(path: Path) -> Checkpoint:
     name = file_name(path)
     file = opened(name)
     if not isinstance(file, OpenFile):
-        raise FileFormatError(name, None, "PyTorch's checkpoints are read on this machine")
+        raise FileFormatError(name, None, "PyTorch checkpoints must be local files")
     torch = _torch(name)
     try:
         found = torch.load(name, map_location="cpu", weights_only=True, mmap=True)

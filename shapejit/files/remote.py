@@ -60,7 +60,7 @@ _DROPPED = {
     "ConnectionError", "ClientConnectionError", "ClientPayloadError", "IncompleteReadError",
     "ChunkedEncodingError", "NetworkError", "ProtocolError",
 }  # fmt: skip
-_NO_RANGES = "its server does not serve ranges of bytes: copy the file to this machine first"
+_NO_RANGES = "its server does not support range requests: download the file first"
 
 
 _Result = TypeVar("_Result")
@@ -195,7 +195,7 @@ class RemoteFile(File):
         if info["type"] == "directory":
             raise FileFormatError(url, None, "it is a folder, not a file")
         if not isinstance(info.get("size"), int):
-            raise FileFormatError(url, None, "its server does not say how large it is")
+            raise FileFormatError(url, None, "its server does not report its size")
         if info.get("partial") is False:
             raise FileFormatError(url, None, _NO_RANGES)
         self.size: int = info["size"]

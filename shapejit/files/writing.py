@@ -102,7 +102,7 @@ def names_of(
     names = set[str]()
     for name, *_ in tensors:
         if name in names or not fits(name):
-            raise FileFormatError(path, name, "stands twice" if name in names else unfit)
+            raise FileFormatError(path, name, "occurs twice" if name in names else unfit)
         names.add(name)
     return names
 
@@ -191,7 +191,7 @@ def _skip(target: Target, end: int, at: int) -> None:
         os.lseek(target, at, os.SEEK_SET)
         return
     if at < end:
-        raise io.UnsupportedOperation("a file that is elsewhere is written in order")
+        raise io.UnsupportedOperation("a remote file must be written in order")
     for begin in range(end, at, _ZEROS):
         write_all(target, memoryview(bytes(min(_ZEROS, at - begin))))
 

@@ -73,7 +73,7 @@ def item(t: Tensor) -> Any:
     2
     """
     if t.size != 1:
-        raise ReshapeError(f"item() is of a Tensor of one element, not of {elements(t.size)}")
+        raise ReshapeError(f"item() needs a Tensor of one element, not of {elements(t.size)}")
     return np.asarray(t.reshape(())).item()
 
 

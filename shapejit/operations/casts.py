@@ -85,7 +85,7 @@ def _cast(x: Any, dtype: Any, saturate: Any, round_mode: Any, key: Any, out: Any
     """`cast` without a Route; with a `key`, one is made for the next call."""
     kind = fixed_width(dtype)
     if round_mode not in ROUND_MODES:
-        raise DTypeError(f"round_mode is one of {', '.join(ROUND_MODES)}, not {round_mode!r}")
+        raise DTypeError(f"round_mode must be one of {', '.join(ROUND_MODES)}, not {round_mode!r}")
     special = kind.format.special if kind.format else ""
     if round_mode != "nearest" and special != "unsigned":
         raise DTypeError(f"round_mode={round_mode!r} is for float8_e8m0fnu, not for {kind}")

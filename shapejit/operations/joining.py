@@ -219,7 +219,9 @@ def _joined_kind(parts: Sequence[Any], asked_by: str) -> Any:
     first = parts[0]
     for i, x in enumerate(parts):
         if isinstance(x, Tensor) != isinstance(first, Tensor):
-            raise DTypeError(f"array {i} is no {type(first).__name__} like array 0 ({asked_by})")
+            raise DTypeError(
+                f"array {i} must be a {type(first).__name__} like array 0 ({asked_by})"
+            )
     kinds = tuple([x.dtype for x in parts])
     # Equal dtypes may differ in metadata, and `promoted` remembers the first ones that it sees.
     alike = all(kind is kinds[0] or kind == kinds[0] for kind in kinds)

@@ -87,8 +87,10 @@ def _cropped(x: Any, widths: Sequence[tuple[int, int]], asked_by: object) -> Any
         if min(before, behind) < 0:
             first, last = max(-before, 0), x.shape[axis] - max(-behind, 0)
             if first > last:
-                note = f"widths {before} and {behind} of dim {axis} remove more than there is"
-                raise ReshapeError(note, x.shape, asked_by=asked_by)
+                gone = f"widths {before} and {behind} of dim {axis}"
+                raise ReshapeError(
+                    f"{gone} remove more elements than there are", x.shape, asked_by=asked_by
+                )
             x = x[(*(slice(None),) * axis, slice(first, last), ...)]
     return x
 

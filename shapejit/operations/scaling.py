@@ -26,7 +26,7 @@ def flag(value: Any) -> bool:
     """`saturate`, which must be True or False."""
     if value is True or value is False:
         return bool(value)
-    raise DTypeError(f"saturate is True or False, not {value!r}")
+    raise DTypeError(f"saturate must be True or False, not {value!r}")
 
 
 def dequantize_operands(
@@ -46,7 +46,7 @@ def dequantize_operands(
     source = fixed_width(codes.dtype)
     src = number or number_of(source)
     if source.kind in ("complex", "bool"):
-        raise DTypeError(f"codes are integers or floats, not {source}")
+        raise DTypeError(f"codes must be integers or floats, not {source}")
     given = _argument(scale), _argument(zero_point)
     scales, scale_kind = _scale(given[0])
     kind = scale_kind if wanted is None else fixed_width(wanted)
@@ -78,7 +78,7 @@ def quantize_operands(
         at = tuple(int(i) for i in np.argwhere(wrong)[0])
         place = f"scale{list(at)}" if at else "scale"
         raise FormatError(
-            f"{place} is {scales[at]}: no number can be divided by it "
+            f"{place} is {scales[at]}: scales must be finite and not 0 "
             f"(scale has shape {shape_text(scales.shape)}, x {shape_text(x.shape)})"
         )
     zeros, zero = _zero_point(given[1], scales, kind)
@@ -99,15 +99,15 @@ def _argument(x: Any) -> Any:
 def _scale(scale: Any) -> tuple[NDArray[Any], DType]:
     """Scales as contiguous float32 or float64, and their own dtype."""
     if scale is None:
-        raise DTypeError("scale is a number or an array, not None")
+        raise DTypeError("scale must be a number or an array, not None")
     if isinstance(scale, int | float):
         try:
             return np.asarray(float(scale), np.float32), FLOAT32
         except OverflowError:
-            raise FormatError("scale is an int that no float can hold") from None
+            raise FormatError("scale is an int beyond the range of floats") from None
     kind = fixed_width(scale.dtype)
     if kind.kind != "float" or (kind.format and kind.format.table):
-        raise DTypeError(f"scales are floats, not {kind}")
+        raise DTypeError(f"scales must be floats, not {kind}")
     return _floats(scale, "float64" if kind.name == "float64" else "float32"), kind
 
 
@@ -159,11 +159,11 @@ def _one_per_scale(name: str, given: Any, scales: NDArray[Any]) -> tuple[DType, 
         given = np.asarray(given)
     kind = fixed_width(given.dtype)
     if kind.kind not in ("integer", "float"):
-        raise DTypeError(f"{name} is integers or floats, not {kind}")
+        raise DTypeError(f"{name} must be integers or floats, not {kind}")
     if given.shape not in ((), scales.shape):
         raise ReshapeError(
             f"{name} has shape {shape_text(given.shape)}, scale {shape_text(scales.shape)}: "
-            f"it is a scalar, or has one number per scale"
+            f"it must be a scalar or one number per scale"
         )
     made = _floats(given, f"float{8 * scales.itemsize}")
     if made.ndim == 0:
@@ -179,7 +179,7 @@ def blocks_of(block_shape: Any, shape: Ints, scales: Ints) -> Ints:
     """
     if not scales:
         if block_shape is not None:
-            raise ReshapeError("one scale for all elements has no block_shape")
+            raise ReshapeError("block_shape needs one scale per block, not a scalar")
         return ()
     facts = f"scale has shape {shape_text(scales)}, codes {shape_text(shape)}"
     if len(scales) != len(shape):
@@ -187,13 +187,15 @@ def blocks_of(block_shape: Any, shape: Ints, scales: Ints) -> Ints:
     if block_shape is None:
         fit = all(n in (1, size) for n, size in zip(scales, shape, strict=True))
         if not fit:
-            raise ReshapeError(f"without block_shape each dim of scale is 1 or the codes': {facts}")
+            raise ReshapeError(
+                f"without block_shape each dim of scale must be 1 or the codes': {facts}"
+            )
         pairs = zip(scales, shape, strict=True)
         return tuple(1 if n == size else max(1, size) for n, size in pairs)
     blocks = integers(block_shape, "block_shape", "block_shape")
     facts += f", block_shape {shape_text(blocks)}"
     if len(blocks) != len(shape) or any(block < 1 for block in blocks):
-        raise ReshapeError(f"block_shape has one size of at least 1 per dim: {facts}")
+        raise ReshapeError(f"block_shape must have one size of at least 1 per dim: {facts}")
     wanted = tuple(-(-size // block) for size, block in zip(shape, blocks, strict=True))
     # An empty dim may keep the one scale that it has for any other length.
     alike = zip(scales, wanted, strict=True)

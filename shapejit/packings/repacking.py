@@ -98,13 +98,13 @@ def _turns(
     if layout is None:
         return False, False
     if layout not in ("in,out", "out,in"):
-        raise FormatError(f'layout is "in,out" or "out,in", not {quoted(str(layout))}')
+        raise FormatError(f'layout must be "in,out" or "out,in", not {quoted(str(layout))}')
     if (not given.layout) == (not wanted.layout):
         names = given.name, wanted.name
-        fault = "{} and {} say themselves" if given.layout else "neither {} nor {} says"
-        raise FormatError(f"{fault.format(*names)} how weights lie: leave out layout")
+        fault = "{} and {} both define" if given.layout else "neither {} nor {} defines"
+        raise FormatError(f"{fault.format(*names)} the orientation of weights: leave out layout")
     if len(shape) < 2:
-        raise FormatError(f"layout is of weights of 2 dims or more, not {shape_text(shape)}")
+        raise FormatError(f"layout is for weights of 2 dims or more, not {shape_text(shape)}")
     first = layout == "in,out"
     return first and not given.layout, first and not wanted.layout
 

@@ -190,14 +190,14 @@ class Strategy(Enum):
     NOTHING = StrategyRow("nothing: there are no elements")
     SMALL = StrategyRow("small: whole tensors, each by one thread")
     ONE_RUN = StrategyRow(
-        "one run: the elements lie side by side",
+        "one run: the elements are contiguous",
         "copies.run",
         lambda plan, vector: (plan.nbytes,),
         tables=_no_tables,
         loops=lambda plan: [(-(-plan.nbytes // PAGE), 0, 0)],
     )
     ROWS = StrategyRow(
-        "rows: runs that lie side by side in source and target",
+        "rows: runs that are contiguous in source and target",
         "copies.rows",
         lambda plan, vector: (plan.width, plan.reach, width_tag(1)),
         tables=_loops,
@@ -258,7 +258,7 @@ class Strategy(Enum):
         **_BIT_STREAMS,
     )
     BIT_RUN = StrategyRow(
-        "one run of bits: the elements lie side by side, between bytes",
+        "one run of bits: the elements are contiguous, off byte boundaries",
         "bits.bit_run",
         lambda plan, vector: (plan.width,),
         tables=_no_tables,
@@ -266,7 +266,7 @@ class Strategy(Enum):
         **_BIT_STREAMS,
     )
     BIT_ROWS = StrategyRow(
-        "rows of bits: runs that begin between bytes",
+        "rows of bits: runs that begin off byte boundaries",
         "bits.bit_rows",
         lambda plan, vector: (plan.width, plan.reach, int(plan.gaps)),
         tables=_loops,
@@ -284,7 +284,7 @@ class Strategy(Enum):
         loops=_tile_loops,
     )
     CODES = StrategyRow(
-        "codes: a byte per element on the way, then packed",
+        "codes: unpacked to a byte per element, then packed",
         "codes.by_codes",
         _codes,
         _code_tables,

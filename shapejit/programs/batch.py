@@ -73,7 +73,7 @@ def reshape_batch(tensors: Any, shapes: Any, *, copy: bool | None = None, out: A
     {'a': (6,), 'b': (20,)}
     """
     if copy is not None and copy is not True and copy is not False:
-        raise DTypeError(f"copy is None, True or False, not {copy!r}")
+        raise DTypeError(f"copy must be None, True or False, not {copy!r}")
     if copy is False and out is not None:
         raise ReshapeError("copy=False and out= exclude each other", asked_by=ASKED_BY)
     resolve = array_structs.kernel(array_structs.RESOLVE_ALL)

@@ -495,7 +495,7 @@ class Program:
         """Raise if dim 0 is free, since a fact depends on its length."""
         if self.fn is not None:
             text = free_text(self.source_shape)
-            raise ReshapeError(f"what a program of shape {text} makes depends on n: ask its of(n)")
+            raise ReshapeError(f"the result of a program of shape {text} depends on n: use of(n)")
 
 
 def _program(

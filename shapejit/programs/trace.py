@@ -137,7 +137,7 @@ class Traced(Tensor, traced=True):
         raise TraceError(
             "a traced tensor has no data: plan() calls the function once, with a shape alone, and "
             "records views, copies, casts and scales (reshape, permute_dims, slices, "
-            "broadcast_to, cast ...), not what reads or joins elements"
+            "broadcast_to, cast ...), not operations that read or join elements"
         )
 
 
@@ -147,5 +147,5 @@ def traced(fn: Callable[[Tensor], object], shape: Sequence[int], dtype: DType) -
     whole = Layout.row_major(shape, dtype.bits)
     made = fn(Traced(dtype, Recorded(whole.shape, whole.strides, 0, dtype.bits), trace))
     if not is_a(made, Traced) or made.trace is not trace:
-        raise TraceError(f"the function must return what it makes of its tensor, not {made!r}")
+        raise TraceError(f"the function must return a result of its tensor, not {made!r}")
     return made.layout.ops

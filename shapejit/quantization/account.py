@@ -96,5 +96,5 @@ def unaccounted(
     if not described:
         for name, x in held.items():
             if name not in made and holds_codes(name, x):
-                made[name] = f"it holds {x.dtype} that nothing tells how to read"
+                made[name] = f"it holds {x.dtype} that nothing describes"
     return made

@@ -90,10 +90,10 @@ def unknown_keys(said: Declared) -> list[str]:
     >>> from .configuration import declared
     >>> config = {"quantization_config": {"quant_method": "fp8", "shuffle": True}}
     >>> unknown_keys(declared(config))
-    ["the key 'shuffle' of quantization_config is unknown: weights are read without it"]
+    ["the key 'shuffle' of quantization_config is unknown and ignored"]
     """
     found = {
-        f"the key {quoted(str(key))} of {where} is unknown: weights are read without it"
+        f"the key {quoted(str(key))} of {where} is unknown and ignored"
         for where, section in _described(said)
         if where != TOP_LEVEL
         for key, value in section.items()
@@ -121,11 +121,11 @@ def malformed(said: Declared) -> list[str]:
 
     >>> from .configuration import declared
     >>> malformed(declared({"quantization_config": 7}))
-    ['quantization_config is 7, not an object: weights are read without it']
+    ['quantization_config is 7, not an object, and is ignored']
     """
     return [
         f"{'.'.join((*path, key))} is {shortened(json.dumps(part[key], default=str))}, "
-        "not an object: weights are read without it"
+        "not an object, and is ignored"
         for path, part in parts(said.sections[TOP_LEVEL])
         for key in (*KEYS, *QUANTIZER_CONFIG_FILES)
         if part.get(key) is not None and not is_mapping(part[key])

@@ -38,10 +38,10 @@ def content_of(group: Group) -> Content:
     """A weight's Content, without its codes. Raises FormatError for act-order and grids."""
     form = group.form
     if form.codes.read is not None:
-        raise fault(group.scheme, "is only decoded: its codes stand for points of a grid")
+        raise fault(group.scheme, "can only be decoded: its codes are indices of a grid")
     if group.order is not None:
         raise fault(
-            group.scheme, "g_idx has an order of its own (act-order), which is kept nowhere else"
+            group.scheme, "g_idx is not in order (act-order), which no other scheme can store"
         )
     order, sign, factor = f"*{form.axes}", group.sign, form.factor
     scale = multiplied(group, form.scales[: 1 if factor else None], order).numpy()

@@ -34,7 +34,7 @@ def contradictions(found: Sequence[Found], said: Declared) -> Iterator[str]:
             if gate.endswith(first) and factors.get(up, factor) != factor:
                 yield (
                     f"{gate} and {up} have different global scales, {factor:g} and "
-                    f"{factors[up]:g}: kernels that run both as one use one of them"
+                    f"{factors[up]:g}: fused kernels use only one of them"
                 )
 
 
@@ -70,10 +70,10 @@ def _of_one(found: Found, factor: float | None, said: Declared) -> Iterator[str]
         if form.part(key).kinds[0] == "float8_e8m0fnu" != t.dtype.name:
             yield f"{key} holds float8_e8m0fnu, stored as {t.dtype.name}"
     if form.assumption and not said.words and "K" not in found.parts.settings:
-        yield f"no config tells {form.assumption}"
+        yield f"no config states {form.assumption}"
     swizzled = form.scales[0].format == "nvfp4:scale-swizzle"
     if swizzled and "comfy_quant" not in group.tensors and "comfyui" not in said.words:
         yield (
             "the scales have the shape of swizzled ones, but there is no comfy_quant: the nibbles "
-            "are taken to lie high first"
+            "are assumed to be stored high first"
         )

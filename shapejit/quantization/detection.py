@@ -90,7 +90,7 @@ def detect(tensors: Mapping[str, Any], config: Mapping[str, Any] | None = None) 
     >>> [(prefix, scheme, sorted(parts)) for prefix, scheme, parts in found]
     [('fc', 'fp8:channel', ['weight', 'weight_scale'])]
     >>> print(*found.unclear)
-    fc2.qzeros: there are no codes that it belongs to
+    fc2.qzeros: no codes belong to it
     """
     for given in (tensors, {} if config is None else config):
         if not is_mapping(given):
@@ -301,7 +301,7 @@ def _layout(row: SchemeRow, said: Declared) -> tuple[Mapping[str, int], str]:
                 return {}, f"the config says {key} {quoted(text)}, {row.name} has {has}"
             settings = known[text]
             if any(made.get(name, value) != value for name, value in settings.items()):
-                return {}, f"the config says {key} {text}, and elsewhere what contradicts it"
+                return {}, f"the config says {key} {text}, and contradicts it elsewhere"
             made |= settings
     return made, ""
 
@@ -347,5 +347,5 @@ def _alone(name: str, x: Any) -> str:
     kind, scales = str(getattr(x, "dtype", "")), ("scale", "scale_inv", "_scales", "zeros")
     named = name.endswith(codes)
     if named or (kind in _FLOAT_CODES and not name.endswith(scales)):
-        return "there are no scales for these codes"
-    return "there are no codes that it belongs to"
+        return "no scales belong to these codes"
+    return "no codes belong to it"

@@ -99,7 +99,7 @@ def _form(row: SchemeRow, codes: object, known: Mapping[str, int]) -> Form:
     name = None if codes is None else dtype(codes).name
     fit = [form for form in row.forms if form.rule is not None]
     if not fit:
-        raise fault(row.name, "is only decoded")
+        raise fault(row.name, "can only be decoded")
     fit = [form for form in fit if name in (None, *form.kinds(form.codes))]
     if "g" in known and len(fit) > 1:
         fit = [f for f in fit if sizes.block(f.scales[0].dims.split()[-1], known) == known["g"]]

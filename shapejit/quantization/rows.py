@@ -214,7 +214,7 @@ ROWS = (
              Numbers("qzeros", "N K/g", "uint{b}", "gptq:qzeros@v{v}"), usual={"v": 1},
              tells=computed.group_index, rule=rules.by_range, chosen=_GROUP,
              writes=computed.groups_of_inputs,
-             assumption="how zero points are stored: less one (v1) is taken"),),
+             assumption="how zero points are stored: minus one (v1) is assumed"),),
         layouts={"checkpoint_format": _GPTQ_NAMES, "format": _GPTQ_NAMES,
                  "packing_format": _AUTOROUND, "version": {}}),
     SchemeRow("awq", "awq", "GPTQModel, quantization/awq/utils/packing_utils.py, dequantize_gemm", (
@@ -240,7 +240,7 @@ ROWS = (
                  Numbers("zero_points", "N K/g", *packed),
                  zero="half", result="K N", usual={"b": 4}, rule=rules.by_signed_absmax,
                  chosen={"g": 32},
-                 assumption="how many inputs there are: all of whole blocks are taken")
+                 assumption="how many inputs there are: whole blocks are assumed")
             for kinds, dims, packed in (("uint8", "N K/g*b/8", ("uint{b}", _ROW_OF_ZEROS)),
                                         (_F32_FIRST, "N K/g", ()))
         ), separators="._", operator="com.microsoft.MatMulNBits"),

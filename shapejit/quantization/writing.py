@@ -53,7 +53,7 @@ def _alike(scheme: str, form: Form, content: Content, known: Mapping[str, int]) 
     These define the sizes that the form leaves open.
     """
     if not is_written(form):
-        raise fault(scheme, "is only decoded")
+        raise fault(scheme, "can only be decoded")
     source, axes = content.group, form.axes
     bits, blocks, shape = source.width(source.form.codes), source.blocks, source.stored_shape
     if len(blocks) != len(axes):

@@ -120,7 +120,7 @@ def _built(
             for name in names:
                 answer(name, None, f"builders failed: {fault}")
             break
-        LOGGER.warning("a builder of kernels failed, another one goes on: %s", fault)
+        LOGGER.warning("a kernel builder failed, another one continues: %s", fault)
     return process
 
 
@@ -177,7 +177,7 @@ class _Process:
                 if not line:
                     raise ValueError("it ended")
                 return line
-        raise ValueError(f"it gave no sign of life for {SILENCE:.0f} seconds")
+        raise ValueError(f"it did not respond for {SILENCE:.0f} seconds")
 
     def _listen(self) -> None:
         """Read its lines. If another process holds its end of the pipe, only this thread waits."""

@@ -35,7 +35,7 @@ _missing: set[Name] = set()  # not on disk when this process looked
 _coming: set[Name] = set()  # that another thread is loading from disk
 _asked: set[Name] = set()
 _failed: dict[Name, str] = {}
-_told: list[Callable[[], object]] = []  # what is called when one is ready
+_listeners: list[Callable[[], object]] = []  # what is called when one is ready
 _files: dict[Name, str] = {}  # that kernels were loaded from
 _warned = False  # whether the warning that kernels cannot be kept was issued
 _recorded: dict[Name, None] | None = None
@@ -75,7 +75,7 @@ def loaded() -> int:
 
 def when_loaded(call: Callable[[], object]) -> None:
     """Call `call` whenever another kernel is ready; until then results of `find` stay valid."""
-    _told.append(call)
+    _listeners.append(call)
 
 
 def find(names: Iterable[Name], waits: bool = True) -> bool:
@@ -192,7 +192,7 @@ def _read(name: Name) -> str:
     """Load a kernel from disk; return the reason if that fails."""
     found = module("runtime.object_files").read(name)
     if found is None:
-        return "what its builder wrote is not there, or damaged"
+        return "the file that its builder wrote is missing or damaged"
     _files[name] = str(found.path)
     return _link(name, found.label, found.code)
 
@@ -203,8 +203,8 @@ def _take(name: Name, code: bytes) -> str:
     if not _warned:
         _warned = True
         LOGGER.warning(
-            "kernels cannot be kept on disk, and each process builds its own: NUMBA_CACHE_DIR "
-            "names a folder for them, which nobody else may write"
+            "kernels cannot be stored on disk, so each process builds its own: set NUMBA_CACHE_DIR "
+            "to a folder that only you may write to"
         )
     return _link(name, _symbol(name), code)
 
@@ -214,7 +214,7 @@ def _link(name: Name, label: str, code: bytes) -> str:
         _addresses[name] = loading.linked(name, label, code)
     except Exception as fault:  # LLVM refuses it
         return f"{type(fault).__name__}: {fault}"
-    for call in _told:
+    for call in _listeners:
         call()
     return ""
 
@@ -231,7 +231,7 @@ def _arrived(name: Name, code: bytes | None, error: str) -> None:
     if error:
         if error not in _failed.values():
             label = _symbol(name)
-            LOGGER.warning("no kernel %s, NumPy does its work: %s", label, error)
+            LOGGER.warning("kernel %s failed, NumPy does its work: %s", label, error)
         _failed[name] = error
 
 

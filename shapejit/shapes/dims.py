@@ -21,7 +21,7 @@ def merged(sizes: Sequence[int], *sides: Sequence[int]) -> list[tuple[int, ...]]
 
 
 def common(first: Sequence[int], second: Sequence[int]) -> list[int] | None:
-    """The sizes of common factors of two shapes; None if there are none.
+    """The sizes of common factors of two shapes; None if their factors do not divide one another.
 
     >>> common((4, 6), (2, 12)), common((4, 6), (8, 3)), common((2, 3), (3, 2))
     ([2, 2, 6], [4, 2, 3], None)

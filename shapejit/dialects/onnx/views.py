@@ -186,7 +186,7 @@ def slice(  # noqa: A001  # the operator's name
     by = (1,) * count if steps is None else ints(steps, "steps", row, types=types)
     if not len(stops) == len(along) == len(by) == count:
         lengths = f"{count} starts, {len(stops)} ends, {len(along)} axes and {len(by)} steps"
-        raise ReshapeError(f"{lengths} must be as many", asked_by=row)
+        raise ReshapeError(f"{lengths} must be equal", asked_by=row)
     index: list[Any] = [builtins.slice(None)] * x.ndim
     for i, *given in zip(axes_of(row, along, x.ndim), begins, stops, by, strict=True):
         index[i] = _slice(row, x.shape[i], *given)

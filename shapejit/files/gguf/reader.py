@@ -146,7 +146,7 @@ def _read_one(path: Path) -> Checkpoint:
     for _ in range(pairs):
         begin, key = cursor.at, cursor.text()
         if key in metadata:
-            raise cursor.fault(f"{quoted(key)} stands twice in its metadata")
+            raise cursor.fault(f"{quoted(key)} occurs twice in its metadata")
         metadata[key] = cursor.value(cursor.code())
         ranges[key] = begin, cursor.at
     infos = dict[str, _Info]()
@@ -215,7 +215,7 @@ def _members(
     for name, (known, shape, offset) in infos.items():
         nbytes = size_in_bits(file.path, name, shape, known.dtype.bits) // 8
         if offset % alignment or start + offset + nbytes > max(file.size, start):
-            reason = f"its {nbytes} bytes from byte {offset} of the data on are not in the file"
+            reason = f"its {nbytes} bytes from byte {offset} of the data are not all in the file"
             raise cursor.fault(f"{reason}, or not aligned to {alignment}", name)
         layout = Layout.row_major(shape, known.dtype.bits)
         tensor_type = FileType(known.name)

@@ -50,7 +50,7 @@ def placed(
     types_by_name = dict(types or {})
     long = f"cannot be a name in GGUF: text of at most {_MAX_NAME} bytes"
     for other in types_by_name.keys() - names_of(path, given, _fits, long):
-        raise FileFormatError(path, other, "has a type, but is not among the tensors")
+        raise FileFormatError(path, other, "is named by types=, but is not among the tensors")
     had = {} if known is None else known.types
     for new in given:
         if new.dtype.name == "uint8" and new.name in had:
@@ -78,7 +78,7 @@ def _info(path: str, new: New, type_name: str | None, offset: int) -> bytes:
     """The entry of a tensor in the header; its type is the given one, or else that of its dtype."""
     shape, type_name = list(new.shape), type_name or new.dtype.gguf
     if type_name is None:
-        hint = ": types= says which blocks it holds" if new.dtype.name == "uint8" else ""
+        hint = ": types= must name the type of its blocks" if new.dtype.name == "uint8" else ""
         raise FileFormatError(path, new.name, f"GGUF has no type for {new.dtype}{hint}")
     found = next((row for row in TENSOR_TYPES.values() if row.name == type_name), None)
     if found is None:

@@ -34,7 +34,7 @@ def weight_nodes(model: ModelProto, members: Mapping[str, Stored]) -> Sequence[W
             key = found.operator, found.codes
             before = made.setdefault(key, found)
             if before != found:
-                fault = f"nodes of {found.operator} take its codes in different ways"
+                fault = f"nodes of {found.operator} read its codes in different ways"
                 made[key] = before._replace(fault=before.fault or fault)
     return tuple(made.values())
 
@@ -73,7 +73,7 @@ def _matmul(node: NodeProto, names: Sequence[str | None]) -> WeightNode | None:
     missing = [key for key in _ATTRIBUTES if key not in settings]
     outside = [key for key in weight if key not in tensors]
     faults = {
-        f"the node does not tell {', '.join(missing)}": missing,
+        f"the node does not define {', '.join(missing)}": missing,
         f"its {', '.join(outside)} are no tensors of the file": outside,
         "the node has no scales": "scales" not in weight,
         "its g_idx, which onnxruntime has deprecated, is not read": "g_idx" in weight,

@@ -107,7 +107,7 @@ def _replaced(
         proto.raw_data = Place(-1 - i, new.nbytes).encoded
     for proto in protos(model):
         if proto.data_location == TensorProto.EXTERNAL:
-            reason = "it is external, but no number of an initialiser or Constant: it is not kept"
+            reason = "it has external data, which only initialisers and Constants may have here"
             raise FileFormatError(path, proto.name, reason)
     return model, known
 

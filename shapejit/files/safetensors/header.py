@@ -81,7 +81,7 @@ _NUMBERS = {"parse_int": _integer, "parse_float": _NotASize, "parse_constant": _
 def data_start(path: str, length: bytearray, size: int) -> int:
     """The byte where the header of a file of `size` bytes ends and the data begin."""
     announced = int.from_bytes(length, "little")
-    reason = f"its header is said to have {announced} bytes"
+    reason = f"its header length is {announced} bytes"
     if announced > _MAX_HEADER:
         raise FileFormatError(path, None, f"{reason}; the format allows {_MAX_HEADER}")
     if announced > size - LENGTH:
@@ -112,7 +112,7 @@ def decode(path: str, raw: bytearray) -> tuple[dict[str, str] | None, dict[str, 
 
     pairs = parsed(path, raw, "its header", object_pairs_hook=compact, **numbers)
     if isinstance(pairs, TensorEntry):
-        raise FileFormatError(path, None, "its header is the entry of one tensor, without a name")
+        raise FileFormatError(path, None, "its header is a tensor's entry without a name")
     entries = json_object(path, None, pairs, "its header")
     metadata = _metadata_value(path, entries.pop(_METADATA, None))
     for name, value in entries.items():
@@ -142,7 +142,7 @@ def json_object(path: str, tensor: str | None, value: Any, what: str) -> dict[st
     found = dict[str, Any]()
     for key, item in value:
         if key in found:
-            raise FileFormatError(path, tensor, f"{quoted(key)} stands twice in {what}")
+            raise FileFormatError(path, tensor, f"{quoted(key)} occurs twice in {what}")
         found[key] = item
     return found
 
