@@ -74,7 +74,7 @@ def _beside(figures):
     versions = {"NumPy": facts["numpy"]} | facts["peers"]
     named = " and ".join(f"{name} {versions[name]}" for name in _NAMED if name in versions)
     text = (
-        f"Medians beside {named}, recorded at {figures['commits'][0][:8]} on {facts['cpu']} with "
+        f"Medians, compared with {named}, recorded at {figures['commits'][0][:8]} on {facts['cpu']} with "
         f"{facts['threads']} threads; all results are compared bit for bit."
     )
     return textwrap.fill(text, 100, break_on_hyphens=False)
