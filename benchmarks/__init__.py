@@ -1,1 +1,1 @@
-"""Benchmarks: `suite` is asv's, `tools` are commands beside it; README.md says how to use both."""
+"""Benchmarks: `suite` is asv's, `tools` are further commands; README.md documents both."""

@@ -1,4 +1,4 @@
-"""The account: nothing of a quantised weight is left behind, or read wrongly, without a word."""
+"""Conversions account for every tensor of a quantised weight: none is lost or misread silently."""
 
 import json
 import re

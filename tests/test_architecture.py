@@ -1,4 +1,4 @@
-"""Which package may import which, and what importing the package costs."""
+"""Which package may import which, and the cost of importing the package."""
 
 import ast
 import os

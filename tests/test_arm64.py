@@ -1,4 +1,4 @@
-"""A moment of an emulated arm64 processor, where its environment is built (see `arm64`)."""
+"""A short run on an emulated arm64 processor, if its environment is built (see `arm64`)."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""A few cases of every attack (see the package `attack`), and what becomes of those that fail."""
+"""A few cases of every attack (see the package `attack`), and the reports of failing ones."""
 
 import ctypes
 import subprocess

@@ -1,4 +1,4 @@
-"""Batches of unlike tensors: equal to one call each, and refused as a whole."""
+"""Batches of different tensors: equal to one call each, and refused as a whole."""
 
 import os
 import subprocess

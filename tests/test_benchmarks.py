@@ -1,4 +1,4 @@
-"""benchmarks/: asv's classes run; recording, comparing, and what READMEs say of speed."""
+"""benchmarks/: asv's classes run; recording, comparing, and the measured parts of READMEs."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Kernels are built by processes of their own; nothing that happens to these costs a result."""
+"""Kernels are built by other processes, whose failures never cost a result."""
 
 import os
 import subprocess

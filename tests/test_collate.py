@@ -1,4 +1,4 @@
-"""shapejit.adapters.torch beside torch's default_collate, here and in workers of a DataLoader."""
+"""shapejit.adapters.torch compared with torch's default_collate, also in worker processes."""
 
 import os
 import pickle

@@ -1,4 +1,4 @@
-"""Signals, forks, exits and kills while kernels are asked for, built and loaded."""
+"""Signals, forks, exits and kills while kernels are requested, built and loaded."""
 
 import sys
 

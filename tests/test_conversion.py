@@ -1,4 +1,4 @@
-"""Rules: what they say, what they do to a checkpoint, what is refused before it is written."""
+"""Rules: their syntax, their effect on a checkpoint, what is refused before anything is written."""
 
 import os
 import pickle

@@ -1,4 +1,4 @@
-"""Every rule on every file format that can hold what it makes; NumPy and other readers say what."""
+"""Every rule on every file format that can hold the result, checked by NumPy and other readers."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The proof before a write: a wrong result of any kind of work is seen, and nothing is written."""
+"""The proof before a write: a wrong result of any kind of work is found, and nothing is written."""
 
 import ctypes
 import os

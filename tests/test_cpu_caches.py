@@ -1,4 +1,4 @@
-"""The size of a core's cache, as the system tells it, and the plans that follow it."""
+"""The size of a core's cache, as the system reports it, and plans that depend on it."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""shapejit.adapters.dask beside NumPy and shapejit itself, which do the same in one piece."""
+"""shapejit.adapters.dask compared with NumPy and shapejit on whole arrays."""
 
 import math
 import pickle

@@ -1,4 +1,4 @@
-"""The demo: right bits, and an exit code that says so."""
+"""The demo: right bits, and its exit code."""
 
 import io
 import json

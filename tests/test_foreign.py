@@ -1,4 +1,4 @@
-"""Arrays of other libraries, without any: they lend memory by DLPack, and take it."""
+"""Arrays of other libraries, simulated: they exchange memory by DLPack."""
 
 import inspect
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Joins of arrays that are alike: interleaved, one by one, or in one call."""
+"""Joins of arrays of one kind: interleaved, one by one, or in one call."""
 
 import gc
 import sys

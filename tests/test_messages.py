@@ -1,4 +1,4 @@
-"""What errors say to somebody who has strayed a step from the documentation."""
+"""Error messages for small deviations from the documentation."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What object code depends on beside the kernel's name: see `object_files.stamp`."""
+"""What object code depends on besides the kernel's name: see `object_files.stamp`."""
 
 import ast
 import os

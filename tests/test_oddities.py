@@ -1,4 +1,4 @@
-"""What a conversion says while it runs, and of files that nobody could read."""
+"""Warnings and progress of conversions, and files that cannot be read."""
 
 import itertools
 import os

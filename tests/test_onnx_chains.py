@@ -1,4 +1,4 @@
-"""Chains of ONNX nodes that only move elements, beside onnx's own evaluator."""
+"""Chains of ONNX nodes that only move elements, compared with onnx's own evaluator."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""Work is NumPy's until kernels are there that do it; the results do not tell which."""
+"""NumPy works until kernels are ready; the results do not depend on it."""
 
 import gc
 import os

@@ -1,4 +1,4 @@
-"""Differential runs: other implementations agree, except where DEFECTS says that they are wrong."""
+"""Differential tests: other implementations agree, except for their known DEFECTS."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""Casts and scales within programs give what they give step by step."""
+"""Casts and scales within programs give the results of single steps."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""The bounded cache: what it forgets, and what it takes to be kept bounded."""
+"""The bounded cache: what it drops, and the cost of keeping it bounded."""
 
 import random
 

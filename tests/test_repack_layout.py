@@ -1,4 +1,4 @@
-"""repack with layout=: formats that do not say how a weight lies, as (out, in) and as (in, out)."""
+"""repack with layout=: formats without an orientation, as (out, in) and as (in, out)."""
 
 import numpy as np
 import packing_oracle

@@ -1,4 +1,4 @@
-"""Packing formats: every pair beside an oracle that places each bit, and what is refused."""
+"""Packing formats: every pair compared with an oracle that places each bit, and what is refused."""
 
 import json
 import math

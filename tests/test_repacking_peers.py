@@ -1,4 +1,4 @@
-"""Packing formats beside the implementations that define them."""
+"""Packing formats compared with the implementations that define them."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Memory of dropped results that new ones lie in: never seen twice, bounded, given back."""
+"""Reuse of freed memory for new results: never shared, bounded, returned to the system."""
 
 import os
 import subprocess

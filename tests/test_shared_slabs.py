@@ -1,4 +1,4 @@
-"""Memory that one process fills again and again, and others read in place."""
+"""Memory that one process fills repeatedly, and others read in place."""
 
 import subprocess
 import sys

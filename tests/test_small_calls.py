@@ -1,4 +1,4 @@
-"""Small calls, which compiled code does by itself once it knows their kind, and what it refuses."""
+"""Small calls, which compiled code runs by itself once it knows their kind, and what it refuses."""
 
 import sys
 import threading

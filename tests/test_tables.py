@@ -1,4 +1,4 @@
-"""What is printed of the tables of schemes and of formats."""
+"""The printed tables of schemes and of formats."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""torch's tensors, in and out (the extra `torch`)."""
+"""torch tensors as arguments and results (the extra `torch`)."""
 
 import re
 from itertools import product

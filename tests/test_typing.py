@@ -1,4 +1,4 @@
-"""What type checkers know of a user's script, and that its lines do what they say."""
+"""The types that type checkers infer in a user's script, whose lines also run."""
 
 import ast
 import inspect

@@ -1,4 +1,4 @@
-"""Kernels compiled beforehand, and what is reported of compilations."""
+"""Kernels compiled beforehand, and reports of compilations."""
 
 import json
 import os

@@ -1,7 +1,4 @@
-"""A pytest plugin that takes away what other systems lack, before shapejit is imported.
-
-`SHAPEJIT_TEST_WITHOUT` names rows of `LACKING`, separated by commas.
-"""
+"""A pytest plugin that removes what other systems lack, before shapejit is imported."""
 
 # These are imported first: on Linux they take for granted what they find.
 import asyncio  # noqa: F401

@@ -1,4 +1,4 @@
-"""Counted, not timed: the same on every machine, so that any change is one of the code."""
+"""Counters instead of times: equal on every machine, so that any change is caused by the code."""
 
 import tracemalloc
 

@@ -1,8 +1,8 @@
-"""The machine code of a package's kernels for one instruction set, on whatever processor.
+"""The machine code of a package's kernels for one instruction set, on any processor.
 
-`suite.machine_code` runs it, by a Python that has the package: `python emission.py ISA [REGEX]`.
-Cases of the benchmarks are called; what they ask for the package's builder compiles for the
-instruction set, and is counted.
+`suite.machine_code` runs it with a Python that has the package: `python emission.py ISA [REGEX]`.
+It calls cases of the benchmarks, compiles the kernels that they request for the instruction set,
+and counts their instructions.
 """
 
 import gc

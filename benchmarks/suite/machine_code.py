@@ -1,7 +1,7 @@
-"""Machine code of every kernel that the recorded cases ask for, without a clock and without noise.
+"""Machine code of all kernels of the recorded cases: figures without a clock and without noise.
 
-It is compiled for each instruction set on whatever machine. The seconds of compiling are recorded
-beside it, and are no figure to compare.
+It is compiled for each instruction set on any machine. The seconds of compiling are recorded, too,
+but not compared.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""A kind of benchmark that asv has not: a ratio of interleaved calls, a sample a round."""
+"""A kind of benchmark that asv lacks: a ratio of interleaved calls, one sample per round."""
 
 import re
 

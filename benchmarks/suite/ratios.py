@@ -1,7 +1,7 @@
-"""Ratios, case by case: our time over that of memcpy, of NumPy, or of the call itself.
+"""Ratios of each case: our time divided by that of memcpy, of NumPy, or of the call itself.
 
-A suite of `shapejit bench` is a class, whose cases are those that the history has; with
-SHAPEJIT_BENCHMARKS=all in the environment all of them. Lower is better.
+A suite of `shapejit bench` is a class with the cases that the history has, or, with
+SHAPEJIT_BENCHMARKS=all in the environment, with all cases. Lower is better.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The cases and the clocks of this checkout, whichever shapejit is measured beside them.
+"""The cases and the clocks of this checkout, whichever shapejit is measured.
 
 They are imported by path, under a name of their own, without the package around them.
 """

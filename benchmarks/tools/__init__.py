@@ -1,6 +1,6 @@
-"""What measures beside asv: commands, each with --help.
+"""Commands that measure in addition to asv, each with --help.
 
-`record` the history, `compare` two commits, `check` counters and machine code for CI,
-`conversion`, `tiers`, `figures` and `readme`. They end with 0, with 1 where something is worse, and
-with 2 where nothing could be measured.
+`record` adds to the history, `compare` compares two commits, `check` compares counters and machine
+code for CI; `conversion`, `tiers`, `figures` and `readme` make the figures of READMEs. Exit codes:
+0; 1 if something got worse; 2 if nothing could be measured.
 """

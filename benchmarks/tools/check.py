@@ -1,9 +1,9 @@
-"""Counters and machine code of the working tree against the last recorded point of its history.
+"""Counters and machine code of the working tree, compared with the last point of the history.
 
-None of these figures has noise, so any that grows is a step. It is a failure unless a commit since
-that point says why, in a line of its message that begins with "Performance:". With --force it is
-checked whether or not the package has changed since. Machine code is compared for the instruction
-set of most processors and for one of another kind; a point that is recorded has all of them.
+These figures have no noise, so any growth is a step. It is a failure unless a commit since that
+point explains it in a line of its message that begins with "Performance:". With --force the check
+runs even if the package has not changed. Machine code is compared for the instruction set of most
+processors and for one other; a recorded point has all of them.
 """
 
 import json

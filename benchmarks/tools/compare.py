@@ -1,13 +1,13 @@
 """Compare two commits in one run, and fail if the second is slower.
 
-The sources of each are extracted into a folder of its own, and run by this Python. Three
-processes, two of the first commit and one of the second, take turns at every case. A case is
-reported when time / memcpy's (or NumPy's, where there is nothing to copy) got worse by more than
-10 % (--least) and by more than the noise: what the two processes of one commit differ by, and what
-the change itself differs by from session to session; what seems to differ is measured again in new
-processes. With --with the second side differs by values of its modules' names: what a strategy or
-a threshold earns. Exit code 0: none is slower; 1: some are, or fail on the second commit alone;
-2: bad arguments, or nothing that could be compared.
+The sources of each are extracted into a folder of its own, and run by this Python. Three processes,
+two of the first commit and one of the second, run each case interleaved. A case is reported if time
+/ memcpy's (or NumPy's, if nothing is copied) got worse by more than 10 % (--least) and by more than
+the noise: the difference between the two processes of one commit, and the variation of the change
+between sessions. Cases that seem to differ are measured again in new processes. With --with the
+second side has other values of module variables, which shows what a strategy or a threshold gains.
+Exit code 0: none is slower; 1: some are, or fail on the second commit alone; 2: bad arguments, or
+nothing that could be compared.
 """
 
 import ast

@@ -1,9 +1,9 @@
-"""An FP8 checkpoint as bfloat16: time and peak memory of `shapejit convert`, and of torch.
+"""FP8 checkpoint to bfloat16: time and peak memory of `shapejit convert`, and of torch.
 
-The checkpoint is one file shaped as DeepSeek-V3's are. torch does it as one does it by hand:
-safetensors loads the file, each weight is multiplied by the scales of its blocks in float32, and
-safetensors saves the result. Both run in new, interleaved processes, kernels on disk, and their
-results are compared. With --record it is kept, and `readme` makes the README's table of it.
+The checkpoint is one file with the shapes of DeepSeek-V3's. torch does it by hand: safetensors
+loads the file, each weight is multiplied by the scales of its blocks in float32, and safetensors
+saves the result. Both run in new, interleaved processes, with kernels on disk, and their results
+are compared. --record stores the figures, from which `readme` makes the README's table.
 """
 
 import json

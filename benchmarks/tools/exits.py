@@ -1,4 +1,4 @@
-"""How every command begins, and ends: 0 nothing is worse, 1 something is, 2 nothing measured."""
+"""The parser and the exit codes of all commands: 0 as before, 1 worse, 2 no result."""
 
 import re
 import sys

@@ -1,8 +1,8 @@
-"""Record what `shapejit bench` measures at this commit: the figures of the READMEs.
+"""Record the measurements of `shapejit bench` at this commit: the figures of the READMEs.
 
 All suites are of one commit and one machine. An entry in benchmarks/measured is named by its day
-and machine; `readme` writes the last one. Options that are not of this command go to
-`shapejit bench`, such as --peer.
+and machine; `readme` uses the last one. Options that this command lacks are passed to `shapejit
+bench`, such as --peer.
 """
 
 import io

@@ -1,4 +1,4 @@
-"""Lines of NumPy, what they are in shapejit, and the recorded case that measures both.
+"""Lines of NumPy, their equivalents in shapejit, and the recorded case that measures both.
 
 The table at the top of the README and the picture above it are made of these rows.
 """

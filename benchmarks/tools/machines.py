@@ -1,4 +1,4 @@
-"""The machine at hand: its name in the history, whether it is quiet, what was measured on it."""
+"""This machine: its name in the history, whether it is idle, and its recorded results."""
 
 import json
 import os

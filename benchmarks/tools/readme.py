@@ -1,6 +1,6 @@
-"""Write what READMEs say of speed from the recorded figures (`figures`).
+"""Write the measured parts of READMEs from the recorded figures (`figures`).
 
-README.md gets the table of `conversion`, a table of lines, what first calls take, the list of
+README.md gets the table of `conversion`, a table of lines, the times of first calls, the list of
 names and, in benchmarks/, its picture; shapejit/README.md the list of modules; benchmarks/README.md
 the tables of all suites and of `tiers`.
 """
@@ -69,13 +69,14 @@ def _where(figures):
 
 
 def _beside(figures):
-    """Beside what the lines were measured, and where."""
+    """The libraries that the lines are compared with, and the machine."""
     facts = figures["machine"]
     versions = {"NumPy": facts["numpy"]} | facts["peers"]
     named = " and ".join(f"{name} {versions[name]}" for name in _NAMED if name in versions)
+    commit, where = figures["commits"][0][:8], f"{facts['cpu']} with {facts['threads']} threads"
     text = (
-        f"Medians, compared with {named}, recorded at {figures['commits'][0][:8]} on {facts['cpu']} with "
-        f"{facts['threads']} threads; all results are compared bit for bit."
+        f"Medians, compared with {named}, recorded at {commit} on {where}; all results are "
+        "compared bit for bit."
     )
     return textwrap.fill(text, 100, break_on_hyphens=False)
 

@@ -1,8 +1,8 @@
 """Add commits to the recorded history: asv runs them, in an environment of its own.
 
-Without arguments HEAD is recorded, with --steps N so many of the commits that are missing, which
-asv spreads evenly over the history. What is recorded already is left out. Results go to
-benchmarks/results/MACHINE, where plain `asv run` on this machine puts its own from then on.
+Without arguments HEAD is recorded, with --steps N so many of the missing commits, which asv spreads
+evenly over the history. Recorded commits are left out. Results go to benchmarks/results/MACHINE,
+where plain `asv run` on this machine puts its own from then on.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The repository whose commits are measured: where it is, what git says of it."""
+"""The repository whose commits are measured, and what git reports about it."""
 
 import io
 import subprocess

@@ -1,13 +1,13 @@
-"""What calls of new processes take, from the first on: NumPy's time, and later that of kernels.
+"""The time of calls in new processes, from the first on: first NumPy's, later that of kernels.
 
 Each row of the suite `tiers` is called for some seconds by a process that finds its kernels on disk
-("warm"), and by one with an empty cache, both at the defaults; before them one that waits for
-kernels says how fast these are. All that is done three times; each value is the median. No call may
-take longer than 1.5 times NumPy's time and 60 ms, all but five 10 ms; with an empty cache twice
-NumPy's time, since the builder takes a core. After 0.3 s of work, or 5 s with an empty cache, calls
-have to be as fast as kernels: as those of another process, or of the same process later, once
-nothing is built (the same kernels may take 1.5 times as long in one process as in another). With
---record the table of benchmarks/README.md is made of it. Exit code 1: a limit is not met.
+("warm"), and by one with an empty cache, both at the defaults; before them a process that waits for
+kernels measures their time. All of that is done three times; each value is the median. No call may
+take longer than 1.5 times NumPy's time plus 60 ms, all but five plus 10 ms; with an empty cache
+twice NumPy's time, since the builder takes a core. After 0.3 s of work, or 5 s with an empty cache,
+calls must be as fast as kernels: as those of another process, or of the same process later, once
+nothing is built (the same kernels may take 1.5 times as long in one process as in another).
+--record writes the table of benchmarks/README.md. Exit code 1: a limit is not met.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What is recorded by `tiers`: its limits, the table and the sentence of the READMEs."""
+"""The record of `tiers`: its limits, and the table and the sentence of the READMEs."""
 
 import json
 import textwrap

@@ -1,4 +1,4 @@
-"""Two sources of the package measured interleaved: a process for each side, asked by pipe."""
+"""Two sources of the package measured interleaved, each in a process that is asked by pipe."""
 
 import os
 import re

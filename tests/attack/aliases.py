@@ -1,4 +1,4 @@
-"""Outputs that overlap sources, or one another, in every way: refused, or right."""
+"""Outputs that overlap sources, or one another, in every way: refused, or filled correctly."""
 
 from functools import partial
 from importlib.util import find_spec

@@ -1,4 +1,4 @@
-"""Shapes that never repeat: what is remembered of them stays small."""
+"""Shapes that never repeat: caches stay small."""
 
 import gc
 import os

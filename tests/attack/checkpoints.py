@@ -1,8 +1,4 @@
-"""Checkpoints of other projects with keys, values and tensors that nobody expects.
-
-Converted to float32 each is right, warned of, or refused; never wrong without a word. What is
-drawn says which: `Drawn` counts reasons to refuse and texts to be warned of.
-"""
+"""Checkpoints of other projects with unexpected keys, values and tensors."""
 
 import json
 import tempfile

@@ -1,4 +1,4 @@
-"""Sources and outputs that lie between one another: checked in reasonable time and memory."""
+"""Interleaved sources and outputs: checked in reasonable time and memory."""
 
 import time
 import tracemalloc

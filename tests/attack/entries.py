@@ -1,4 +1,4 @@
-"""The compiled entry of small calls: arrays of kinds that it knows, and what only seems so."""
+"""The compiled entry point of small calls: arrays of kinds that it knows, and lookalikes."""
 
 import threading
 

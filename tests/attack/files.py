@@ -1,4 +1,4 @@
-"""Valid files and protos, mutated: read right, or refused with one of our errors, and soon."""
+"""Valid files and protos, mutated: read correctly, or refused with one of our errors, and soon."""
 
 import json
 import tempfile

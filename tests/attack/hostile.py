@@ -1,4 +1,4 @@
-"""Arguments that nobody should pass: each gives a right answer or one of the usual errors."""
+"""Invalid and unusual arguments: each gives a right answer or one of the usual errors."""
 
 import pickle
 

@@ -1,8 +1,4 @@
-"""Arrays and Tensors whose elements are known, and outputs that know what may change in them.
-
-What an element is, is its code: a uint8 below 9 bits, else NumPy's void of its bytes.
-Which elements a view shows is worked out by NumPy on an array of their numbers.
-"""
+"""Arrays and Tensors with known elements, and outputs whose other bytes must not change."""
 
 from math import prod
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Layout operators with arguments that nobody should pass: views, or one of the usual errors."""
+"""Layout operators with invalid and unusual arguments: views, or one of the usual errors."""
 
 import numpy as np
 

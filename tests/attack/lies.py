@@ -1,7 +1,4 @@
-"""Tensors, programs and pickles made of facts that do not fit.
-
-What can be made is used in every way; only a right answer or one of the usual errors will do.
-"""
+"""Tensors, programs and pickles made of inconsistent facts."""
 
 import copy
 import dataclasses

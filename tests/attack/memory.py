@@ -1,4 +1,4 @@
-"""Memory in which every byte beside the one asked for is watched or forbidden."""
+"""Memory in which every byte besides the requested ones is watched or protected."""
 
 from typing import NamedTuple
 

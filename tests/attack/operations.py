@@ -1,8 +1,4 @@
-"""Operations on ndarrays, Tensors and torch's tensors alike, beside NumPy's, and NumPy's own.
-
-Whatever kind goes in comes out, with the elements that NumPy finds. Dims of size 1 are
-frequent and run backwards, indices are integers of every dtype.
-"""
+"""Operations on ndarrays, Tensors and torch tensors, compared with NumPy's, and NumPy's own."""
 
 from math import prod
 

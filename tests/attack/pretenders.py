@@ -1,4 +1,4 @@
-"""Subclasses and objects that say of themselves what is not so: the truth is in their memory."""
+"""Subclasses and objects that misreport their attributes: the memory is what counts."""
 
 import numpy as np
 from views import places_in_shape, shape_of, shape_within

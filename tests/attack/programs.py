@@ -1,4 +1,4 @@
-"""Programs that convert, of ndarrays, Tensors and torch tensors alike, against the oracle."""
+"""Programs that convert, of ndarrays, Tensors and torch tensors, against the oracle."""
 
 from importlib.util import find_spec
 

@@ -1,4 +1,4 @@
-"""Numbers and sequences that are none, or not quite."""
+"""Values that are not, or not quite, numbers and sequences."""
 
 import array
 import collections
