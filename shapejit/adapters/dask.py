@@ -51,10 +51,9 @@ Shape = tuple[int, ...]
 def reshape(x: Any, shape: Sequence[int] | int | Request, *, packed: object = None) -> Any:
     """The elements of a dask array, in row-major order, in another shape.
 
-    `shape` (elements) is taken as the Array API says, or is a dialect's request, such as
-    `sj.onnx.request([0, -1])`. The chunks are those that dask's own reshape makes; shapes whose
-    sizes do not divide one another go through one dim. Raises ReshapeError, DTypeError,
-    FormatError.
+    `shape` (elements) is as in the Array API, or a dialect's request, such as `sj.onnx.request([0,
+    -1])`. The chunks are those of dask's own reshape; shapes whose sizes do not divide one another
+    go through one dim. Raises ReshapeError, DTypeError, FormatError.
 
     >>> import dask.array as da
     >>> import shapejit as sj

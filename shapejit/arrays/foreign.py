@@ -22,27 +22,23 @@ from .libraries import Library, library
 from .tensor import Tensor, asarray, is_array
 
 
-class Lends(Protocol):
+class SupportsDLPack(Protocol):
     """An array that exports its memory by DLPack, such as Tensors and torch's tensors."""
 
     def __dlpack__(self, *args: Any, **kwargs: Any) -> Any:
         """A capsule."""
 
-    def __dlpack_device__(self) -> Any:
-        """Where the memory is."""
-
 
 P = ParamSpec("P")
 R = TypeVar("R")
 Scalar = TypeVar("Scalar", bound=np.generic)
-Other = TypeVar("Other", bound=Lends)
+Other = TypeVar("Other", bound=SupportsDLPack)
 Out = TypeVar("Out")
+ArrayFunction = Callable[Concatenate[Any, P], Any]
 
 
 class KeepsDtype(Protocol[P]):
     """The type of a function whose result has the dtype of its array."""
-
-    __name__: str
 
     @overload
     def __call__(
@@ -54,8 +50,6 @@ class KeepsDtype(Protocol[P]):
 
 class ChangesDtype(Protocol[P]):
     """The type of a function whose result has another dtype."""
-
-    __name__: str
 
     @overload
     def __call__(self, x: NDArray[Any], /, *args: P.args, **kwargs: P.kwargs) -> NDArray[Any]: ...
@@ -76,8 +70,6 @@ class JoinsArrays(Protocol[P]):
 
 class SplitsArrays(Protocol[P]):
     """The type of a function that makes a tuple of arrays of one, or of several."""
-
-    __name__: str
 
     @overload
     def __call__(
@@ -215,22 +207,20 @@ def sees_native_arrays(function: Callable[P, R]) -> Callable[P, R]:
     return call_with_any_array
 
 
-# What type checkers see. They need a name for each way in which types come out: mypy takes an
-# overloaded decorator of generic functions for Any.
+# Type checkers need a decorator for each relation between the types of arguments and results: mypy
+# infers Any from an overloaded decorator of generic functions.
 if TYPE_CHECKING:
 
-    def accepts_any_array(function: Callable[Concatenate[Any, P], Any]) -> KeepsDtype[P]:
+    def accepts_any_array(function: ArrayFunction[P]) -> KeepsDtype[P]:
         """`sees_native_arrays` of a function whose result has the dtype of its array."""
 
-    def converts_any_array(function: Callable[Concatenate[Any, P], Any]) -> ChangesDtype[P]:
+    def converts_any_array(function: ArrayFunction[P]) -> ChangesDtype[P]:
         """`sees_native_arrays` of a function whose result has another dtype."""
 
-    def joins_any_arrays(function: Callable[Concatenate[Any, P], Any]) -> JoinsArrays[P]:
+    def joins_any_arrays(function: ArrayFunction[P]) -> JoinsArrays[P]:
         """`sees_native_arrays` of a function that makes one array of several."""
 
-    def splits_any_array(
-        function: Callable[Concatenate[Any, P], tuple[Any, ...]],
-    ) -> SplitsArrays[P]:
+    def splits_any_array(function: ArrayFunction[P]) -> SplitsArrays[P]:
         """`sees_native_arrays` of a function that makes a tuple of arrays."""
 
     # The same types, of functions that take any array by themselves.

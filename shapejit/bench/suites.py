@@ -187,7 +187,7 @@ def evenly(cases: Sequence[Case], count: int) -> Sequence[Case]:
 
 
 def all_ways(case: Case, sj: Any, least: int = MIB // 16) -> dict[str, Callable[[], Any]]:
-    """The ways of a case, with a memcpy of equal traffic if it moves at least so many bytes."""
+    """The ways of a case; those of large cases include a memcpy of equal traffic."""
     ways = case.ways(sj)
     assert next(iter(ways)) == OURS
     return {**ways, "memcpy": memcpy_of(case.moved)} if case.moved >= max(least, 1) else ways

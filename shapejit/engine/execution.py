@@ -66,7 +66,7 @@ class Work:
         run_launch(self.launch, streamed, addresses, self.units, units, shares, self.depth)
 
     def with_operands(self, scale: int, zero: int) -> Work:
-        """The same with scales and zero points at these addresses: see `_boxes`."""
+        """The Work with scales and zero points at these addresses: see `_boxes`."""
         *others, numbers = self.launch.arguments
         numbers = numbers.copy()
         numbers[:2] = scale, zero
@@ -101,7 +101,7 @@ def work_of(plan: Plan) -> Work:
 
 
 def interleaved_work(work: Work, plan: Plan, sources: Where) -> Work:
-    """The same for a plan that interleaves the rows of several sources."""
+    """The Work of a plan that interleaves the rows of several sources."""
     distances = (np.array(sources, np.int64) - sources[0]) >> 3
     arguments = list(work.launch.arguments)
     if plan.shuffle:

@@ -139,7 +139,7 @@ def new_array(dtype: AnyDtype, shape: tuple[int, ...]) -> tuple[Any, bool]:
 
 
 def new_bytes(nbits: int, *rows: int) -> tuple[Bytes, bool]:
-    """New memory for `nbits` bits, or for so many in each of some `rows`.
+    """New memory for `nbits` bits, or for `nbits` in each of some `rows`.
 
     The rest of the last byte is zero.
     """

@@ -75,7 +75,7 @@ POSITIONS = MAX_RANK + 8  # words that a small plan's loops need
 
 
 class Routes:
-    """Routes that are found by the struct of their source, and what is asked for.
+    """Routes that compiled code finds by the struct of the source and by the request.
 
     `table` is the argument of compiled code: a hash table, in which a Route is in the slot of its
     hash or in the one beside it, and is dropped when later Routes take both.

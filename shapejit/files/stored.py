@@ -45,12 +45,12 @@ class Stored(Planned):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """That of the view."""
+        """The shape of the view."""
         return self.layout.shape
 
     @property
     def reads(self) -> tuple[Stored]:
-        """Itself."""
+        """The tensor itself."""
         return (self,)
 
     def with_layout(self, layout: Layout) -> Stored:

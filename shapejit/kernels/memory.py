@@ -60,7 +60,7 @@ def move(builder: Builder, dst: Address, src: Address, width: Tag) -> None:
 
 
 def _moves(nbytes: int, nontemporal: bool = False) -> Callable[[Any, Any], None]:
-    """The intrinsic that copies so many bytes; nontemporally to an aligned line."""
+    """The intrinsic that copies elements of one width; nontemporally to an aligned line."""
 
     def moved(builder: Builder, dst: Address, src: Address) -> None:
         stored = _moved(builder, dst, src, nbytes)

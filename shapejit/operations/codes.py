@@ -79,7 +79,7 @@ def _codes_as(codes: Tensor, kind: DType) -> Tensor:
 
 
 def _with_bits(layout: Layout, bits: int) -> Layout:
-    """The same Layout for elements of another width."""
+    """The Layout for elements of another width."""
     return Layout.of(layout.shape, layout.strides, layout.offset, bits)
 
 

@@ -153,7 +153,7 @@ def stack_of_bytes(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def _ndarrays(arrays: list[Any]) -> list[NDArray[Any]] | None:
-    """The same as ndarrays over their memory; None if NumPy lacks the dtype."""
+    """Tensors as ndarrays over their memory; None if NumPy lacks the dtype."""
     if any(x.ndim > MOST_DIMS or (type(x) is Tensor and x.dtype.packed) for x in arrays):
         return None
     return [x.numpy() if isinstance(x, Tensor) else x for x in arrays]

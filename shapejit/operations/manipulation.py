@@ -336,7 +336,7 @@ def _repeated(seen: Any, wide: Ints, shape: Ints, asked_by: str, copy: Any, out:
 
 
 def _repeated_each(x: Any, counts: Sequence[int], at: int, out: Any) -> Any:
-    """Each index along an axis repeated as its own count says."""
+    """Each index along an axis repeated by its own count."""
     if len(counts) != x.shape[at]:
         raise ReshapeError(
             f"{len(counts)} repeats for dim {at} of {shape_text(x.shape)}", asked_by="repeat"

@@ -261,7 +261,7 @@ def _shuffled(
 ) -> Plan | None:
     """A Plan that permutes blocks in registers, if there is one.
 
-    Unless their digits are bits, pieces have at `least` so many bytes.
+    Unless their digits are bits, pieces have at least `least` bytes.
     """
     if total < thresholds.SHUFFLES_FROM:
         return None

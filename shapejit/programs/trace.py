@@ -32,7 +32,7 @@ class Recorded(Layout):
         return Recorded(*where, (*self.ops, op))
 
     def transposed(self) -> Layout:
-        """That of `permute`, which is recorded."""
+        """The result of `permute`, which is recorded."""
         return self.permute((1, 0))
 
 

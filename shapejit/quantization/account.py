@@ -79,9 +79,9 @@ def unaccounted(
 ) -> dict[str, str]:
     """Tensors that depend on a quantised weight or a config that is gone, each with the reason.
 
-    `decoded` are weights that are stored in another way now, `held` the tensors that are copied, by
-    their names in the source. `described`: a config, or weights that are copied, still say how the
-    codes among these are read.
+    `decoded` are weights that are stored differently now, `held` the tensors that are copied, by
+    their names in the source. `described`: a config, or copied weights, still define how the codes
+    among these are read.
     """
     names, made = sorted(held), dict[str, str]()
     for weight in decoded:

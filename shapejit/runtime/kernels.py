@@ -154,7 +154,7 @@ class KernelState(NamedTuple):
 
 
 def kernel_status() -> dict[str, KernelState]:
-    """The state of each kernel that this process has asked for, by the name of its object file.
+    """The state of each kernel that this process has requested, by the name of its object file.
 
     A "missing" kernel is not on disk, and NumPy has not spent enough time on its work yet to have
     it compiled. Files are in `NUMBA_CACHE_DIR`, or next to the package, or in the user's cache.

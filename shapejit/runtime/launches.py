@@ -73,7 +73,7 @@ class Launch:
         return (self.entry, *others, *self.others, RUN, workers.JOB_AFTER)
 
     def given(self, *arguments: Any) -> Launch:
-        """The same launch with other arguments of the same kinds."""
+        """The launch with other arguments of the same kinds."""
         return replace(self, arguments=arguments)
 
 

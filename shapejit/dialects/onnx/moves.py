@@ -312,9 +312,8 @@ def center_crop_pad(
 ) -> Array:
     """ONNX CenterCropPad (18): the middle of `axes` (all, if left out), in `shape` (elements).
 
-    Where a dim is smaller than asked for, zeros are added on both sides. Of an odd number
-    of elements the larger half is removed, or added, behind. In a new array. Raises
-    DTypeError, ReshapeError.
+    If a dim is smaller than that, zeros are added on both sides. Of an odd number of elements, the
+    larger half is removed or added at the end. In a new array. Raises DTypeError, ReshapeError.
 
     >>> import numpy as np
     >>> center_crop_pad(np.array([[1, 2, 3, 4]], np.float32), [2, 3]).tolist()
