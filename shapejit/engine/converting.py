@@ -28,7 +28,7 @@ from .addresses import byte_of, layout_of
 from .numpy_fallback import SILENT, assignment, scaled_in_place
 from .routes import Done, casts, run
 
-Array = NDArray[Any] | Tensor
+AnyArray = NDArray[Any] | Tensor
 
 
 def number_of(kind: DType) -> Number:
@@ -132,7 +132,11 @@ class Operands:
 
 
 def convert(
-    source: Array, target: Array, conversion: Conversion, operands: Operands | None, fresh: bool
+    source: AnyArray,
+    target: AnyArray,
+    conversion: Conversion,
+    operands: Operands | None,
+    fresh: bool,
 ) -> Done | None:
     """Convert the elements of `source` into the row-major `target` of the same shape.
 

@@ -19,7 +19,7 @@ Address = Any  # a pointer
 BitAddress = Any  # a pointer, and bits behind it
 Byte = Any  # an uint8
 Values = Any  # int64 and pointers, which kernels write as a tuple
-Array = Any  # of numba: a struct
+ArrayStruct = Any  # of numba: a struct
 Tag = Any  # a width or a count: the numba type of the argument, whose value means nothing
 
 Function = Callable[..., Any]

@@ -12,14 +12,14 @@ from ..runtime.cpu_caches import LINE
 from ..runtime.processor import features, is_arm64, vector
 from . import llvm, pointers
 from .constants import PIECE
-from .llvm import Address, Array, BitAddress, Builder, Byte, Tag, Value, emits
+from .llvm import Address, ArrayStruct, BitAddress, Builder, Byte, Tag, Value, emits
 from .pointers import ADDRESS, BITS
 
 FEATURES, VECTOR, ARM64 = features(), vector(), is_arm64()
 
 
 @emits(ADDRESS)
-def address_of(builder: Builder, array: Array) -> Address:
+def address_of(builder: Builder, array: ArrayStruct) -> Address:
     """The address of an array's first element."""
     return builder.bitcast(builder.extract_value(array, llvm.DATA), llvm.POINTER)
 

@@ -14,7 +14,7 @@ from ..arrays.tensor import Tensor
 from ..dtypes.table import DType, fixed_width
 from ..engine import outputs, small_calls
 from ..engine.calls import follow, keep, key_of
-from ..engine.converting import Array, Operands, cast_conversion, convert
+from ..engine.converting import AnyArray, Operands, cast_conversion, convert
 from ..engine.small_calls import TABLE
 from ..errors import DTypeError
 from ..kernels.numbers import Conversion
@@ -207,7 +207,7 @@ def _value(x: Any) -> object:
 
 
 def _result(
-    source: Array,
+    source: AnyArray,
     conversion: Conversion,
     kind: DType,
     operands: Operands | None,
