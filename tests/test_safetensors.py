@@ -180,7 +180,7 @@ BROKEN = {
     "seven bytes": (OK[:7], "ends after 7 bytes"),
     "no header": (bytes(8), "does not begin with"),
     "cut in the header": (OK[:20], "but only 12 follow"),
-    "header beyond the file": ((1000).to_bytes(8, "little") + OK[8:], "have 1000 bytes, but only"),
+    "header beyond the file": ((1000).to_bytes(8, "little") + OK[8:], "is 1000 bytes, but only"),
     "header beyond 100 MB": ((10**8 + 1).to_bytes(8, "little") + OK[8:], "allows 100000000"),
     "header beyond int64": (b"\xff" * 8 + OK[8:], "18446744073709551615 bytes"),
     "UTF-8": (header(b'{"\xff": 1}'), r"not UTF-8 \(byte 2\)"),
@@ -196,7 +196,7 @@ BROKEN = {
         "'a' occurs twice in its header",
     ),
     "names twice": (header(b'{"a":%s,"a":%s}' % (EMPTY, EMPTY)), "'a' occurs twice in its header"),
-    "metadata twice": (header(b'{"__metadata__":{},"__metadata__":{}}'), "'__metadata__' stands"),
+    "metadata twice": (header(b'{"__metadata__":{},"__metadata__":{}}'), "'__metadata__' occurs"),
     "key twice in metadata": (header(b'{"__metadata__":{"k":"","k":""}}'), "'k' occurs twice"),
     "field twice": (
         header(b'{"a":{"dtype":"U8","dtype":"U8","shape":[],"data_offsets":[0,1]}}') + b"0",

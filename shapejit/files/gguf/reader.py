@@ -215,7 +215,7 @@ def _members(
     for name, (known, shape, offset) in infos.items():
         nbytes = size_in_bits(file.path, name, shape, known.dtype.bits) // 8
         if offset % alignment or start + offset + nbytes > max(file.size, start):
-            reason = f"its {nbytes} bytes from byte {offset} of the data are not all in the file"
+            reason = f"its {nbytes} bytes from byte {offset} of the data are not in the file"
             raise cursor.fault(f"{reason}, or not aligned to {alignment}", name)
         layout = Layout.row_major(shape, known.dtype.bits)
         tensor_type = FileType(known.name)
