@@ -27,7 +27,7 @@ class Wrapped:
         (lambda: sj.save_file(3, "a.npz"), "takes a mapping of names to arrays, not int"),
         (lambda: sj.save_file({"a": None}, "a.npz"), "tensor 'a': expected an array, not NoneType"),
         (lambda: sj.save_file({"w": X}, "a.onnx"), "pass its path as save_file(..., source=)"),
-        (lambda: sj.save_file({"w": X}, "a.pt"), "these can: .safetensors, .npy, .npz, .gguf, .onnx"),
+        (lambda: sj.save_file({"w": X}, "a.pt"), "these can: .safetensors, .npy, .npz"),
         (lambda: sj.dtype("int3"), "unknown dtype 'int3'; known are int1, int2, int4, int8,"),
         (lambda: sj.schemes["awq:gemm"], "unknown scheme 'awq:gemm'; did you mean 'awq'?"),
         (lambda: sj.formats["awq"], "did you mean 'awq:gemm'?"),

@@ -105,7 +105,7 @@ def _joined(tensors: Any, axis: int | None, new: bool, out: Any) -> Any:
     numpys = arrays and (mixed or is_numpys(arrays[-1].dtype))
     jobs = [] if numpys else _launches(bit_addresses_of(parts), sizes, begin, whole, at)
     unready = [route.kind for route, *_ in jobs if not route.ready]
-    if numpys or (unready and (arrays or _span(parts) <= STACK_BYTES)):
+    if numpys or (unready and (arrays or _span(parts) <= NUMPY_JOIN_BYTES)):
         with by_numpy(*filter(None, unready)):
             if not arrays:  # not one by one
                 _copy_stacked(stack_of_bytes(parts), target, at, fresh)

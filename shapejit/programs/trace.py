@@ -16,7 +16,7 @@ from ..runtime.ndarrays import is_a
 from ..shapes.layout import VIEWS, Layout
 from ..shapes.request import Request
 from ..shapes.resolver import target_shape
-from .ops import COPIED, MADE_CONTIGUOUS, OPERATIONS, RESHAPE_VIEW, Op
+from .ops import COPIED, MADE_CONTIGUOUS, OP_ROWS, RESHAPE_VIEW, Op
 from .steps import scaled
 
 
@@ -100,7 +100,7 @@ class Traced(Tensor, traced=True):
             )
         kind, layout = self.dtype, self.layout
         for name, given in ops:
-            row = OPERATIONS[name]
+            row = OP_ROWS[name]
             seen = row.view(layout, *given)
             if row.convert is not None:
                 kind = row.convert(kind, layout.shape, *given).kind
