@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from shapejit.adapters import shared_slabs
-from shapejit.adapters.shared_slabs import LINE, Sent, Slabs, received
+from shapejit.adapters.shared_slabs import RECEIVERS, Sent, Slabs, received
 
 
 def test_a_slab_is_filled_again_once_nobody_uses_it():
@@ -46,8 +46,8 @@ def test_the_smallest_slab_that_is_large_enough():
 def test_more_receivers_than_there_is_room_for():
     slab = Slabs().take(10)
     memory = slab.memory(10)
-    sent = [slab.sent() for _ in range(LINE + 1)]
-    assert [each is None for each in sent] == [False] * LINE + [True]
+    sent = [slab.sent() for _ in range(RECEIVERS + 1)]
+    assert [each is None for each in sent] == [False] * RECEIVERS + [True]
     mapped = [received(each) for each in sent[:-1]]
     assert all(np.array_equal(each[:10], memory) for each in mapped)
     del mapped
