@@ -19,7 +19,7 @@ from ..shapes.layout import VIEWS, Layout, checked_shape
 from ..shapes.request import Ints
 from .steps import ConversionStep, cast_step, dequantize_step, quantize_step
 
-Op = tuple[str, tuple[Any, ...]]  # the name of a row of OPERATIONS, and its arguments
+Op = tuple[str, tuple[Any, ...]]  # the name of a row of OP_ROWS, and its arguments
 
 
 RESHAPE_VIEW = "reshape_view"
