@@ -93,22 +93,23 @@ def reshape_as(x: Array, request: Request, copy: bool | None, out: Array | None)
             return x.reshaped(request, copy, out)  # type: ignore[attr-defined,no-any-return]  # traced
         return with_native(x, reshape_as, out, request, copy)  # type: ignore[no-any-return]  # like x
     shape = target_shape(x.shape, request)
-    view: Any = _reshaped(x, shape) if out is None and copy is not True else None
+    view: Any = None
+    if out is None and copy is not True:
+        if type(x) is Tensor:
+            seen = x.layout.reshape(shape)
+            view = seen and x.with_layout(seen)
+        else:
+            array: Any = x
+            with suppress(ValueError):  # there is no view
+                whole = array.flags.c_contiguous
+                view = array.reshape(shape) if whole else array.reshape(shape, copy=False)
+        if copy is None and view is not None:
+            return view  # type: ignore[no-any-return]  # like x
     if not outputs.wants_copy(view, x, request, copy, out):
         return view  # type: ignore[no-any-return]  # like x
     key = key_of(x, "reshape", shape) if type(x) is Tensor else None
     done: Array | None = follow(key, x, out)
     return copied(x, shape, out, key) if done is None else done
-
-
-def _reshaped(x: Any, shape: Ints) -> Any:
-    """The view of another shape; None if there is none."""
-    if type(x) is Tensor:
-        seen = x.layout.reshape(shape)
-        return seen and x.with_layout(seen)
-    with suppress(ValueError):
-        return x.reshape(shape) if x.flags.c_contiguous else x.reshape(shape, copy=False)
-    return None
 
 
 @sees_native_arrays

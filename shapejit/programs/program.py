@@ -120,14 +120,10 @@ class Program:
         shape = checked_shape(given, "the source shape", "Program")
         dtype = fixed_width(self.dtype)
         made = ((), dtype) if free else checked_ops(self.ops, shape, dtype)
-        vars(self).update(  # it is frozen
-            source_shape=(None, *shape) if free else shape,
-            dtype=dtype,
-            _key=object(),
-            _stack_key=object(),
-            _shape=made[0],
-            _result_dtype=made[1],
-        )
+        facts = (None, *shape) if free else shape, dtype, object(), object(), *made
+        names = "source_shape", "dtype", "_key", "_stack_key", "_shape", "_result_dtype"
+        for name, value in zip(names, facts, strict=True):  # `vars` would make calls slower
+            object.__setattr__(self, name, value)
         if not free:
             self._fused()  # raises for a view that does not exist
 

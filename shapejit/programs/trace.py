@@ -92,8 +92,8 @@ class Traced(Tensor, traced=True):
             ops.append((RESHAPE_VIEW if copy is False else "reshape", (shape,)))
         return self.then(out, *ops)
 
-    def then(self, out: object, *ops: Op) -> Traced:
-        """What the operations make of it; they are recorded. There must be no `out`."""
+    def then(self, out: object, *ops: Op, known: DType | None = None) -> Traced:
+        """What the operations make of it, recorded; its dtype may be `known`. `out` is refused."""
         if out is not None:
             raise TraceError(
                 "out= within a traced function: give it to the program that plan() makes"
@@ -103,7 +103,7 @@ class Traced(Tensor, traced=True):
             row = OP_ROWS[name]
             seen = row.view(layout, *given)
             if row.convert is not None:
-                kind = row.convert(kind, layout.shape, *given).kind
+                kind = known or row.convert(kind, layout.shape, *given).kind
             shape = given[0] if row.reshapes else layout.shape
             layout = layout.then(seen or Layout.row_major(shape, kind.bits), (name, given))
         return Traced(kind, layout, self.trace)
@@ -117,7 +117,7 @@ class Traced(Tensor, traced=True):
     ) -> Traced:
         """Record a conversion of `operations.casts`."""
         scales = () if operands is None else scaled(operands, kind)
-        return self.then(out, (name, (*scales, *given)))
+        return self.then(out, (name, (*scales, *given)), known=kind)
 
     @property
     def buffer(self) -> Bytes:  # type: ignore[override]  # a slot of Tensor, without memory here
