@@ -33,7 +33,7 @@ _NAMES = {
     "dtypes.table": "DType dtype",
     "packings.rows": "formats",
     "packings.repacking": "repack",
-    "quantization.table": "schemes",
+    "quantization.scheme": "schemes",
     "files": "files",
     "files.file_formats": "load_file save_file",
     "errors": (

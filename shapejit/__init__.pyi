@@ -49,7 +49,7 @@ from .programs.batch import reshape_batch as reshape_batch
 from .programs.program import Program as Program, plan as plan
 from .programs.target_shapes import resolve_batch as resolve_batch
 from .programs.warming import warmup as warmup
-from .quantization.table import schemes as schemes
+from .quantization.scheme import schemes as schemes
 from .runtime.kernels import kernel_status as kernel_status
 from .runtime.result_memory import set_result_cache as set_result_cache
 from .shapes.resolver import resolve as resolve

@@ -372,3 +372,28 @@ class about:  # noqa: N801  # a context manager, which reads as one; small calls
             raise type(fault)(*given) from None
         if isinstance(fault, ShapeJitError):
             raise type(fault)(f"{self.which}: {fault}") from None
+
+
+class in_file:  # noqa: N801  # as `about`
+    """Let errors raised within be FileFormatErrors, of this file and tensor if they name none.
+
+    >>> with in_file("a.safetensors", "w"):
+    ...     raise FormatError("its dtype 'F7' is unknown")
+    Traceback (most recent call last):
+        ...
+    shapejit.errors.FileFormatError: a.safetensors: tensor 'w': its dtype 'F7' is unknown
+    """
+
+    def __init__(self, path: object, tensor: str | None = None) -> None:
+        self.path, self.tensor = path, tensor
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, fault: object, trace: object) -> None:
+        if isinstance(fault, FileFormatError):
+            path = self.path if fault.path is None else fault.path
+            tensor = self.tensor if fault.tensor is None else fault.tensor
+            raise FileFormatError(path, tensor, fault.reason) from None
+        if isinstance(fault, ShapeJitError):
+            raise FileFormatError(self.path, self.tensor, fault.text) from None

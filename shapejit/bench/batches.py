@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -31,6 +30,7 @@ from .cases import (
 )
 from .copies import SmallCopy
 from .joins import Join
+from .memcpy import cores
 
 KIB = 1024
 
@@ -202,9 +202,8 @@ while True:
 @contextmanager
 def spinning() -> Iterator[None]:
     """A context with one spinning process per core that this process may use."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     command = [sys.executable, "-S", "-c", SPIN]  # it ends with its standard input
-    running = [subprocess.Popen(command, stdin=subprocess.PIPE) for _ in range(cores or 1)]
+    running = [subprocess.Popen(command, stdin=subprocess.PIPE) for _ in range(cores())]
     try:
         yield
     finally:

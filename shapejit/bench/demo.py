@@ -29,7 +29,7 @@ from ..engine import patience
 from ..operations.casts import cast
 from ..quantization.configuration import CONFIG
 from ..quantization.declaring import declaration
-from ..quantization.table import schemes
+from ..quantization.scheme import schemes
 from ..runtime import building
 from ..runtime.system import usable_cores
 from ..runtime.workers import threads

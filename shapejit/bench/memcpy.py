@@ -164,11 +164,15 @@ def limit(threads: int) -> None:
     _most = threads
 
 
+def cores() -> int:
+    """How many cores this process may use."""
+    here = getattr(os, "sched_getaffinity", None)
+    return len(here(0)) if here else os.cpu_count() or 1
+
+
 def thread_count() -> int:
     """The threads that memcpy has, and that peers must use."""
-    here = getattr(os, "sched_getaffinity", None)
-    cores = len(here(0)) if here else os.cpu_count() or 1
-    return _most or min(cores, int(os.environ.get("NUMBA_NUM_THREADS", cores)))
+    return _most or min(cores(), int(os.environ.get("NUMBA_NUM_THREADS", cores())))
 
 
 def memcpy_of(nbytes: int, threads: int | None = None) -> Callable[[], None]:

@@ -18,8 +18,8 @@ CHECKED = 4 * 1024 * 1024  # bytes of the result that the reply's checksum cover
 UNCHECKED = -1  # the checksum of a result that is not to be compared
 
 Job = dict[str, Any]
-# What is measured, and its result where it has ours, bit for bit: None otherwise.
-Work = tuple[Callable[[], Any], Any]
+# What is measured, and returns its result.
+Work = Callable[[], Any]
 
 # Integers and floats that every peer takes, one of each width.
 _CARRIERS = {1: "uint8", 2: "int16", 4: "float32", 8: "float64", 16: "complex128"}
@@ -75,9 +75,9 @@ def _torch(job: Job) -> Work:
     base, out = _arrays(job)
     view = module.from_numpy(_view(job, base))
     if out is None:
-        return lambda: view.contiguous(), view.contiguous().numpy()
+        return lambda: view.contiguous()
     target = module.from_numpy(out)
-    return lambda: target.copy_(view), out
+    return lambda: target.copy_(view)
 
 
 def _onnxruntime(job: Job) -> Work:
@@ -91,12 +91,17 @@ def _onnxruntime(job: Job) -> Work:
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     if out is None:
-        return lambda: session.run(None, {"x": base}), session.run(None, {"x": base})[0]
+        return lambda: session.run(None, {"x": base})[0]
     binding = session.io_binding()
     binding.bind_input("x", "cpu", 0, base.dtype, base.shape, base.ctypes.data)
     binding.bind_output("y", "cpu", 0, out.dtype, out.shape, out.ctypes.data)
+
     # The binding holds addresses: whoever holds the function keeps the arrays alive.
-    return lambda _arrays=(base, out): session.run_with_iobinding(binding), out
+    def run(_base: Any = base) -> Any:
+        session.run_with_iobinding(binding)
+        return out
+
+    return run
 
 
 def _transpose_model(job: Job, dtype: Any) -> bytes:
@@ -122,7 +127,12 @@ def _openvino(job: Job) -> Work:
     request = ov.Core().compile_model(model, "CPU", settings).create_infer_request()
     request.set_input_tensor(ov.Tensor(base, shared_memory=True))
     request.set_output_tensor(ov.Tensor(out, shared_memory=True))
-    return lambda _arrays=(base, out): request.infer(), out
+
+    def run(_base: Any = base) -> Any:
+        request.infer()
+        return out
+
+    return run
 
 
 def _jax(job: Job) -> Work:
@@ -132,15 +142,20 @@ def _jax(job: Job) -> Work:
     jax.config.update("jax_enable_x64", True)
     axes, x = tuple(job["axes"]), jax.device_put(base)
     run = jax.jit(lambda x: jax.numpy.transpose(x, axes))
-    return lambda: run(x).block_until_ready(), np.asarray(run(x))
+    return lambda: run(x).block_until_ready()
 
 
 def _numpy(job: Job) -> Work:
     base, out = _arrays(job)
     view = _view(job, base)
-    if out is None:
-        return lambda: np.array(view, order="C"), np.array(view, order="C")
-    return lambda: np.copyto(out, view), out
+
+    def run() -> Any:
+        if out is None:
+            return np.array(view, order="C")
+        np.copyto(out, view)
+        return out
+
+    return run
 
 
 def numbers(job: Job) -> Any:
@@ -169,10 +184,8 @@ def _cast(job: Job) -> Work:
         return _images(job, module)
     source = module.from_numpy(numbers(job)).to(kinds[0])
     cast = module.zeros(source.shape, dtype=kinds[1])
-    # What is out of range is undefined in torch: there are negative numbers.
-    defined = job["target"] != "uint8" or job["dtype"] == "uint8"
     if list(job["axes"]) == sorted(job["axes"]):
-        return lambda: cast.copy_(source), cast if defined else None
+        return lambda: cast.copy_(source)
     turned = cast.permute(job["axes"])
     out = module.zeros(turned.shape, dtype=kinds[1])
 
@@ -180,7 +193,7 @@ def _cast(job: Job) -> Work:
         cast.copy_(source)
         return out.copy_(turned)
 
-    return run, out
+    return run
 
 
 def _images(job: Job, module: Any) -> Work:
@@ -200,7 +213,7 @@ def _images(job: Job, module: Any) -> Work:
             made.copy_(image).sub_(zero).mul_(scale)
         return out
 
-    return run, out
+    return run
 
 
 def _join(job: Job) -> Work:
@@ -211,7 +224,7 @@ def _join(job: Job) -> Work:
     parts = [part.clone() for part in whole]
     join = module.stack if job["work"] == "stack" else module.cat
     out = join(parts, job["axis"])
-    return lambda: join(parts, job["axis"], out=out), out
+    return lambda: join(parts, job["axis"], out=out)
 
 
 Makers = dict[tuple[str, str], Callable[[Job], Work]]
@@ -230,21 +243,19 @@ MAKERS: Makers = {
 PEERS = tuple(dict.fromkeys(peer for peer, _ in MAKERS))
 
 
-def _made(peer: str, job: Job) -> tuple[Callable[[], Any], int]:
+def _made(peer: str, job: Job) -> tuple[Work, int]:
     """The work of a job, done once, and the checksum of its result."""
     maker = MAKERS.get((peer, job.get("work", "copy")))
     if maker is None:
         raise UnableError(f"{peer} has no way to do this")
-    run, result = maker(job)
-    run()
-    if result is None:
+    run = maker(job)
+    result = run()
+    # What is out of range is undefined in torch: there are negative numbers.
+    if job.get("target") == "uint8" != job["dtype"]:
         return run, UNCHECKED
-    array = (
-        result
-        if isinstance(result, np.ndarray)
-        else result.view(import_module("torch").uint8).numpy()
-    )
-    return run, zlib.crc32(array.tobytes()[:CHECKED])
+    if peer == "torch":  # also of dtypes that NumPy lacks
+        result = result.view(import_module("torch").uint8).numpy()
+    return run, zlib.crc32(np.asarray(result).tobytes()[:CHECKED])
 
 
 def answer(request: Job, held: dict[str, Callable[[], Any]], peer: str) -> dict[str, Any]:

@@ -178,9 +178,9 @@ def _plain(way: str) -> bool:
     return way in ("memcpy", ONE_THREAD)
 
 
-def _ratio_text(way: str, ours: float) -> str:
-    """Our time / memcpy's time, or another library's time / ours."""
-    return ratio(ours if _plain(way) else 1 / ours)
+def _ratio_text(way: str, ours: float | None) -> str:
+    """Our time over memcpy's, or another library's time over ours; "-" for none."""
+    return ratio(ours if _plain(way) or not ours else 1 / ours)
 
 
 def _columns(ways: Sequence[str]) -> Columns:
@@ -195,11 +195,7 @@ def _columns(ways: Sequence[str]) -> Columns:
 
 
 def _over(way: str) -> Callable[[Measured], str]:
-    def cell(row: Measured) -> str:
-        found = row.over(way)
-        return "-" if found is None else _ratio_text(way, found)
-
-    return cell
+    return lambda row: _ratio_text(way, row.over(way))
 
 
 def _time(seconds: float) -> str:

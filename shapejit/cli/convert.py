@@ -14,10 +14,10 @@ from ..conversion import Report
 from ..errors import quoted, redacted_url, shown
 from . import progress
 from .command import DONE, SPEC_OPTIONS
-from .output import Columns, collapsed, grouped, print_json, print_table, times
+from .output import Columns, collapsed, counted, grouped, print_json, print_table
 
 _COLUMNS: Columns = {
-    "name": lambda row: shown(row["name"]) + times(row["count"]),
+    "name": counted,
     "scheme": "{0[scheme]}",
     "before": "{0[before]}",
     "after": "{0[after]}",

@@ -14,12 +14,12 @@ from ..files.config_files import configuration
 from ..files.places import file_system
 from ..files.stored import Stored
 from ..quantization.detection import Detected
-from ..quantization.table import schemes
+from ..quantization.scheme import schemes
 from .command import DONE
-from .output import Columns, collapsed, grouped, print_json, print_table, shape, times
+from .output import Columns, collapsed, counted, grouped, print_json, print_table, shape
 
 _COLUMNS: Columns = {
-    "name": lambda row: shown(row["name"]) + times(row["count"]),
+    "name": counted,
     "type": lambda row: row.get("type"),
     "scheme": lambda row: row.get("scheme"),
     "dtype": "{0[dtype]}",
@@ -125,7 +125,7 @@ def _onnx_nodes(found: Any) -> list[dict[str, Any]]:
 
 _AGREEMENT = {None: "unknown", False: "agree", True: "DISAGREE"}
 _NODE_COLUMNS: Columns = {
-    "node": lambda row: shown(row["name"]) + times(row["count"]),
+    "node": counted,
     "operator": "{0[version]}",
     "data": lambda row: _dims(row["source"]),
     "shape": lambda row: _dims(row["target"]),

@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..errors import escaped
+from ..errors import escaped, shown
 
 NUMBER = re.compile(r"(?<![^./])[0-9]+(?![^./])")  # a whole component of a name
 Columns = Mapping[str, str | Callable[[Any], object]]
@@ -64,6 +64,15 @@ def times(count: int) -> str:
     return f" x {count}" if count > 1 else ""
 
 
+def counted(row: Mapping[str, Any]) -> str:
+    """The name of a row of `grouped`, with its count.
+
+    >>> counted({"name": "h.#.w", "count": 3})
+    'h.#.w x 3'
+    """
+    return shown(row["name"]) + times(row["count"])
+
+
 def grouped(rows: Iterable[Mapping[str, Any]], same: Sequence[str]) -> list[dict[str, Any]]:
     """Merge rows that differ only in the numbers within their names, with their count and bytes.
 
@@ -93,11 +102,8 @@ def collapsed(texts: Iterable[str]) -> Iterator[str]:
     >>> [*collapsed(["layers.0.q is odd"])]
     ['layers.0.q is odd']
     """
-    found: dict[str, list[str]] = {}
-    for text in texts:
-        found.setdefault(NUMBER.sub("#", text), []).append(text)
-    for alike, each in found.items():
-        yield escaped(alike if len(each) > 1 else each[0]) + times(len(each))
+    for row in grouped(({"name": text} for text in texts), ()):
+        yield escaped(row["name"]) + times(row["count"])
 
 
 def ratio(value: float | None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from ..quantization.table import schemes
+from ..quantization.scheme import schemes
 from .command import DONE
 from .output import print_json
 

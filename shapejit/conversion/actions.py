@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from itertools import chain
 from math import gcd, prod
+from operator import getitem
 
 from ..arrays.tensor import Bytes, Tensor
 from ..dtypes.table import DType
@@ -43,28 +43,23 @@ def keep(r: Rule, tensors: Tensors) -> None:
 
 def rename(r: Rule, tensors: Tensors) -> None:
     """Rename tensors."""
-    made = {}
-    for name, found in tensors.matching(r):
-        with tensors.named(name, r):
-            change = tensors.changes[name]
-            made[name] = [replace(change, name=_named(found, r.values[0]))]
-    tensors.replace(r, made)
+    (template,) = r.values
+    tensors.rewrite(r, lambda change, found: [replace(change, name=_named(found, template))])
 
 
 def split(r: Rule, tensors: Tensors) -> None:
     """Split tensors along a dim."""
     axis, names = r.values
-    made = {}
-    for name, found in tensors.matching(r):
-        with tensors.named(name, r):
-            change = tensors.changes[name]
-            (at,) = normal_axes((axis,), len(change.shape), "split")
-            ends = _ends(change.shape[at], [size for _, size in names])
-            made[name] = [
-                replace(change.cut(begin, end, at), name=_named(found, template))
-                for (template, _), begin, end in zip(names, [0, *ends], ends, strict=False)
-            ]
-    tensors.replace(r, made)
+
+    def parts(change: Change, found: re.Match[str]) -> list[Change]:
+        (at,) = normal_axes((axis,), len(change.shape), "split")
+        ends = _ends(change.shape[at], [size for _, size in names])
+        return [
+            replace(change.cut(begin, end, at), name=_named(found, template))
+            for (template, _), begin, end in zip(names, [0, *ends], ends, strict=False)
+        ]
+
+    tensors.rewrite(r, parts)
 
 
 def _ends(size: int, wanted: Sequence[int | None]) -> list[int]:
@@ -91,7 +86,7 @@ def join(r: Rule, tensors: Tensors, interleaved: bool = False) -> None:
             (at,) = normal_axes((axis,), len(tensors.changes[name].shape), r.option)
             change = _together(tensors, names, _named(found, whole), at + interleaved, interleaved)
             made |= {other: [] for other in names}
-            made[name] = [change.then(_merged(at)) if interleaved else change]
+            made[name] = [change.then(_merged, at) if interleaved else change]
     tensors.replace(r, made)
 
 
@@ -128,43 +123,32 @@ def _together(tensors: Tensors, names: Sequence[str], whole: str, axis: int, new
             shape, first = map(shape_text, (other.shape, parts[0].shape))
             raise ReshapeError(f"{quoted(other.name)} has shape {shape}, not {first}")
     if new:
-        parts = [part.then(_expanded(axis)) for part in parts]
+        parts = [part.then(_expanded, axis) for part in parts]
     return Change.of(whole, Joined.of(parts, axis))
 
 
 def unstack(r: Rule, tensors: Tensors) -> None:
     """Replace tensors by one for each index of dim 0."""
-    made = {}
-    for name, found in tensors.matching(r):
-        with tensors.named(name, r):
-            change = tensors.changes[name]
-            if not change.shape:
-                raise ReshapeError("it has no dims")
-            made[name] = [
-                replace(change.then(_picked(k)), name=f"{found[1]}.{k}{found[2]}")
-                for k in range(change.shape[0])
-            ]
-    tensors.replace(r, made)
+
+    def rows(change: Change, found: re.Match[str]) -> list[Change]:
+        if not change.shape:
+            raise ReshapeError("it has no dims")
+        return [
+            replace(change.then(getitem, k), name=f"{found[1]}.{k}{found[2]}")
+            for k in range(change.shape[0])
+        ]
+
+    tensors.rewrite(r, rows)
 
 
-@cache
-def _expanded(axis: int) -> Callable[[Tensor], Tensor]:
-    """A step that adds a dim of size 1."""
-    return lambda t: t.reshape((*t.shape[:axis], 1, *t.shape[axis:]))
+def _expanded(t: Tensor, axis: int) -> Tensor:
+    """A tensor with a new dim of size 1."""
+    return t.reshape((*t.shape[:axis], 1, *t.shape[axis:]))
 
 
-@cache
-def _merged(axis: int) -> Callable[[Tensor], Tensor]:
-    """A step that merges a dim with the next one."""
-    return lambda t: t.reshape(
-        (*t.shape[:axis], t.shape[axis] * t.shape[axis + 1], *t.shape[axis + 2 :])
-    )
-
-
-@cache
-def _picked(index: int) -> Callable[[Tensor], Tensor]:
-    """A step that takes one index of dim 0."""
-    return lambda t: t[index]
+def _merged(t: Tensor, axis: int) -> Tensor:
+    """A tensor with a dim merged with the next one."""
+    return t.reshape((*t.shape[:axis], t.shape[axis] * t.shape[axis + 1], *t.shape[axis + 2 :]))
 
 
 def _named(found: re.Match[str], template: str) -> str:

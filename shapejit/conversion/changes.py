@@ -21,6 +21,7 @@ from ..programs.fuse import fused
 from ..programs.ops import Op
 from ..programs.trace import traced
 from ..shapes.layout import Layout
+from ..shapes.request import Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +32,7 @@ class Change(Planned):
     """
 
     dtype: DType
-    shape: tuple[int, ...]
+    shape: Ints
     name: str
     source: Planned
     ops: tuple[Op, ...] = ()
@@ -91,14 +92,14 @@ class Change(Planned):
             found = self.source.with_layout(stages[0]).extent
         return found
 
-    def then(self, apply: Callable[[Tensor], Tensor]) -> Change:
-        """The tensor after one more step."""
-        ops, kind, shape = _traced(apply, self.shape, self.dtype)
+    def then(self, step: Callable[..., Tensor], *arguments: object) -> Change:
+        """The tensor with one more step, a function of it and these arguments."""
+        ops, kind, shape = _traced(step, arguments, self.shape, self.dtype)
         return replace(self, ops=self.ops + ops, dtype=kind, shape=shape)
 
     def cut(self, begin: int, end: int, axis: int = 0) -> Change:
         """The tensor restricted to some indices of a dim."""
-        return self.then(_cut(begin, end, axis))
+        return self.then(_cut, begin, end, axis)
 
     def rows(self, begin: int, end: int) -> Tensor:
         """Some rows."""
@@ -158,9 +159,8 @@ def check_written(changes: Iterable[Change], found: Checkpoint, path: str) -> No
             raise FileFormatError(path, change.name, f"{reason}: nothing was published")
 
 
-@lru_cache(maxsize=1024)
-def _cut(begin: int, end: int, axis: int) -> Callable[[Tensor], Tensor]:
-    return lambda t: t[(*(slice(None),) * axis, slice(begin, end))]
+def _cut(t: Tensor, begin: int, end: int, axis: int) -> Tensor:
+    return t[(*(slice(None),) * axis, slice(begin, end))]
 
 
 @lru_cache(maxsize=1024)
@@ -171,14 +171,14 @@ def _routed(ops: tuple[Op, ...], layout: Layout, kind: DType) -> tuple[Layout, .
 
 @lru_cache(maxsize=1024)
 def _traced(
-    apply: Callable[[Tensor], Tensor], shape: tuple[int, ...], kind: DType
-) -> tuple[tuple[Op, ...], DType, tuple[int, ...]]:
+    step: Callable[..., Tensor], arguments: tuple[object, ...], shape: Ints, kind: DType
+) -> tuple[tuple[Op, ...], DType, Ints]:
     """The operations of a step, and the resulting dtype and shape."""
     seen: list[Tensor] = []
 
-    def step(tensor: Tensor) -> Tensor:
-        seen.append(apply(tensor))
+    def seen_step(tensor: Tensor) -> Tensor:
+        seen.append(step(tensor, *arguments))
         return seen[0]
 
-    ops = traced(step, shape, kind)
+    ops = traced(seen_step, shape, kind)
     return ops, seen[0].dtype, seen[0].shape

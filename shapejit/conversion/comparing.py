@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -13,12 +13,13 @@ import numpy as np
 from ..arrays.tensor import Tensor, asarray
 from ..dtypes.table import dtype
 from ..errors import DTypeError, FormatError, about, quoted, shape_text, shown
+from ..files.checkpoint import LazyMapping
 from ..files.in_memory import MemoryFile
 from ..files.planned import Planned, both, first_difference
 from ..files.stored import Stored
 from ..operations import equality
 from ..operations.casts import cast
-from ..quantization.account import Held, unaccounted
+from ..quantization.account import unaccounted
 from ..quantization.configuration import declared
 from ..quantization.detection import detected
 from ..quantization.parts import Found
@@ -46,7 +47,7 @@ class Difference:
         return f"{shown(self.name)}{list(self.index or ())}: {values}{self.reason}"
 
 
-class Weights(Mapping[str, Planned | Found]):
+class Weights(LazyMapping[Planned | Found]):
     """The tensors of a checkpoint by name; a quantised weight is one group under its own name.
 
     `tensors` and `config` are as in `schemes.detect`, `warnings` are its warnings. Other tensors
@@ -63,37 +64,17 @@ class Weights(Mapping[str, Planned | Found]):
 
     def __init__(self, tensors: Mapping[str, Any], config: Mapping[str, Any] | None = None) -> None:
         self.declared = declared(config or {})
-        self.groups = dict[str, Found]()
+        self.groups = groups = dict[str, Found]()
         found = detected(tensors, self.declared)
         self.warnings = [*found.warnings, *map(str, found.unclear)]
         self.scales = self.declared.cache_scales(tensors) if found else set[str]()
         used = {name for each in found for name in each.named.values()}
-        self._tensors = tensors
-        self._names = dict.fromkeys(name for name in tensors if name not in used)
+        names = dict.fromkeys(name for name in tensors if name not in used)
         for each in found:
             weight, codes = each.parts.weight, each.codes
-            name = codes if weight in self else weight
-            self.groups[name] = each
-            self._names[name] = None
-
-    def __getitem__(self, name: str) -> Planned | Found:
-        if name not in self:
-            raise KeyError(name)
-        return self.groups.get(name) or _planned(name, self._tensors[name])
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def held(self, names: Iterable[str]) -> dict[str, Held]:
-        """Tensors that belong to no group; those of files and conversions are not loaded."""
-        plain = ((name, _planned(name, self._tensors[name])) for name in names)
-        return {name: Held(x.dtype, x.size) for name, x in plain}
+            name = codes if weight in names else weight
+            groups[name], names[name] = each, None
+        super().__init__(names, lambda name, _: groups.get(name) or _planned(name, tensors[name]))
 
 
 def _planned(name: str, x: Any) -> Planned:
@@ -183,7 +164,8 @@ def _unaccounted(a: Weights, b: Weights) -> dict[str, str]:
         decoded = [x for name, x in one.groups.items() if name in other and name not in alike]
         if decoded or (one.declared.tells and one.declared != other.declared):
             plain = one.keys() & other.keys() - one.groups.keys() - other.groups.keys()
-            made |= unaccounted(decoded, one.held(plain), described=bool(alike))
+            held = {name: one[name] for name in plain}
+            made |= unaccounted(decoded, held, described=bool(alike))
     return made
 
 

@@ -12,12 +12,11 @@ from typing import Any
 from ..dtypes.table import dtype
 from ..errors import FormatError, quoted
 from ..quantization.parts import Found
-from ..quantization.scheme import DECODED_DTYPES
-from ..quantization.table import schemes
+from ..quantization.scheme import DECODED_DTYPES, schemes
 from .changes import Change
-from .quantizing import floats, quantise
+from .quantizing import cast_to, floats, quantise
 from .remaining import uses
-from .tensors import Rule, Tensors, each
+from .tensors import Rule, Tensors
 from .weights import Decoded, PlannedParts, converted
 
 
@@ -60,8 +59,8 @@ def _cast_plain(r: Rule, tensors: Tensors, target: str) -> bool:
     if tensors.checkpoint.format != "gguf" or tensors.detected:
         return False
     found = floats(r, tensors)
-    weights = [n for n, c in found if len(c.shape) > 1 and c.dtype.name in DECODED_DTYPES]
-    each(r, tensors, lambda t: tensors.cast(t, target), weights)
+    weights = {n: target for n, c in found if len(c.shape) > 1 and c.dtype.name in DECODED_DTYPES}
+    cast_to(r, tensors, weights)
     return bool(weights)
 
 

@@ -12,6 +12,7 @@ from ..quantization.configuration import (
     COMFY,
     CONFIG,
     QUANTIZER_CONFIG_FILES,
+    Facts,
     comfy_layers,
     declared,
     sections,
@@ -60,7 +61,7 @@ def rewritten(tensors: Tensors) -> dict[str, Any]:
     return made
 
 
-def facts_after(content: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:
+def facts_after(content: Facts, tensors: Tensors) -> dict[str, Any]:
     """The facts about the weights in a destination with this config, as `detect` takes them."""
     config, is_folder = tensors.config, tensors.checkpoint.format == "sharded"
     gone = {*config.content, *(QUANTIZER_CONFIG_FILES if tensors.became and is_folder else ())}
@@ -89,7 +90,7 @@ def metadata_after(metadata: Mapping[str, Any], tensors: Tensors) -> dict[str, A
     return made
 
 
-def described_by_config(facts: Mapping[str, Any], tensors: Tensors) -> list[str]:
+def described_by_config(facts: Facts, tensors: Tensors) -> list[str]:
     """The schemes of a destination that only the config next to it identifies."""
     if not declared({key: fact for key, fact in facts.items() if key != COMFY}).tells:
         return []

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from math import prod
-from typing import Any
 
 from .. import __version__
 from ..errors import FileFormatError, FormatError, quoted
@@ -20,7 +19,7 @@ from ..files.places import file_system, opened
 from ..files.safetensors import placed
 from ..files.sharded import PICKLES, SUFFIX, shards_named
 from ..files.writing import NewFile
-from ..quantization.configuration import CONFIG, QUANTIZER_CONFIG_FILES
+from ..quantization.configuration import CONFIG, QUANTIZER_CONFIG_FILES, Facts
 from .changes import Change, to_write
 from .destination_config import metadata_after
 from .remaining import encoded
@@ -104,7 +103,7 @@ class Folder:
 
 
 def planned_folder(
-    tensors: Tensors, source: str, path: str, config: Mapping[str, Any], max_shard: int
+    tensors: Tensors, source: str, path: str, config: Facts, max_shard: int
 ) -> Folder:
     """The planned folder `path`, made from the folder `source`, which may be the same.
 
@@ -158,9 +157,7 @@ def _check_apart(home: str, target: str, path: str) -> None:
         raise FileFormatError(path, None, f"the destination must not be a folder {which}")
 
 
-def _texts(
-    tensors: Tensors, files: Sequence[Shard], config: Mapping[str, Any], stem: str
-) -> dict[str, str]:
+def _texts(tensors: Tensors, files: Sequence[Shard], config: Facts, stem: str) -> dict[str, str]:
     """The index, if there are several files, and the config, if there is one."""
     made = dict[str, str]()
     if tensors.config.text:

@@ -19,10 +19,10 @@ from ..errors import FormatError, ReshapeError, quoted
 from ..operations.casts import cast
 from ..quantization.contradictions import FUSED_GATES
 from ..quantization.matching import group_of
-from ..quantization.scheme import Scheme
-from ..quantization.table import schemes
+from ..quantization.scheme import Scheme, schemes
+from ..shapes.request import Ints
 from .changes import Change
-from .tensors import Rule, Tensors, each
+from .tensors import Rule, Tensors
 from .weights import PartOf, PlannedParts, Whole
 
 _SAMPLE_ROWS = 128  # of a weight of zeros, which is encoded to find the shapes of parts
@@ -36,7 +36,7 @@ def quantise(r: Rule, tensors: Tensors, target: str) -> bool:
     Weights that are not quantised by default are left out, with a reason in `tensors.left_out`,
     unless the rule's regular expression matches nothing else.
     """
-    found, plans = list(floats(r, tensors)), dict[tuple[int, ...], PlannedParts]()
+    found, plans = list(floats(r, tensors)), dict[Ints, PlannedParts]()
     if not found:
         return False
     scheme, chosen, why = schemes[target], dict[str, Change](), dict[str, str]()
@@ -93,7 +93,7 @@ def _unfit(name: str, change: Change, scheme: Scheme, plans: dict[Any, PlannedPa
     return ""
 
 
-def _planned(scheme: Scheme, shape: tuple[int, ...]) -> PlannedParts:
+def _planned(scheme: Scheme, shape: Ints) -> PlannedParts:
     """The parts of a weight of this shape, found by encoding a few rows of zeros."""
     form = next(form for form in scheme.row.forms if form.rule is not None)
     sizes, at = list(shape[-2:]), 1 if form.result == "K N" else 0
@@ -106,7 +106,7 @@ def _planned(scheme: Scheme, shape: tuple[int, ...]) -> PlannedParts:
         known = {**group.known, "N": -(-rows // form.multiple) * form.multiple}
         group = replace(group, known=known, batch=shape[:-2])
 
-    def shape_of(key: str, t: Tensor) -> tuple[int, ...]:
+    def shape_of(key: str, t: Tensor) -> Ints:
         dims = group.form.part(key).dims
         return t.shape if dims == "?" else group.sizes(dims)
 
@@ -138,7 +138,8 @@ def _shared(chosen: Mapping[str, Change]) -> dict[str, Callable[[], float]]:
 
 
 def _amax(weights: Sequence[Change]) -> float:
-    return max(float(np.abs(_single(change.tensor())).max()) for change in weights)
+    singles = (cast(change.tensor(), "float32").numpy() for change in weights)
+    return max(float(np.abs(x).max()) for x in singles)
 
 
 def unquantised(tensors: Tensors) -> list[str]:
@@ -158,11 +159,6 @@ def unquantised(tensors: Tensors) -> list[str]:
     return (
         made if any(name.startswith("lm_head.") for name in tensors.changes) else [*made, "lm_head"]
     )  # of tied weights, too, it is a module
-
-
-def _single(t: Tensor) -> Any:
-    """A tensor in float32."""
-    return cast(t, "float32").numpy()
 
 
 LLAMA_CPP = "llama.cpp"
@@ -217,6 +213,13 @@ def cast_floats(r: Rule, tensors: Tensors) -> None:
         plain = policy and (len(change.shape) < 2 or left_out(name) in ("a norm", "a router"))
         return "float32" if plain else target
 
-    for kind in dict.fromkeys((target, "float32")):
-        names = [name for name, c in found if c.dtype.name != kind == wanted(name, c)]
-        each(r, tensors, partial(tensors.cast, name=kind), names)
+    cast_to(r, tensors, {name: wanted(name, change) for name, change in found})
+
+
+def cast_to(r: Rule, tensors: Tensors, kinds: Mapping[str, str]) -> None:
+    """Cast tensors to other dtypes, by name."""
+    for name, kind in kinds.items():
+        change = tensors.changes[name]
+        if change.dtype.name != kind:
+            with tensors.named(name, r):
+                tensors.changes[name] = change.then(tensors.cast, kind)

@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import FormatError, quoted
 from ..files.planned import Planned
 from ..files.stored import Stored
-from ..quantization.account import Held, unaccounted
+from ..quantization.account import unaccounted
 from ..quantization.configuration import declared
 from ..quantization.detection import detected
 from ..quantization.naming import names_from
@@ -69,7 +69,7 @@ def check(tensors: Tensors) -> None:
     own = {name for weight in kept for name in weight.named.values()} | tensors.kept
     described = tensors.config.declared.tells
     held = {
-        name: Held(change.dtype, prod(change.shape))
+        name: change
         for name, found in uses(tensors).items()
         for change in found
         if name not in own and not _is_meant(change, described)

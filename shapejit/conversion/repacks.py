@@ -15,6 +15,7 @@ from ..operations.codes import memory
 from ..packings.packing import Packing
 from ..packings.repacking import repack
 from ..packings.rows import formats
+from ..shapes.request import Ints
 from .changes import Change
 from .tensors import Rule, Tensors
 from .weights import PartOf
@@ -27,9 +28,9 @@ class Repacked(Planned):
     """The codes of a tensor in another packing format; `elements` is their shape."""
 
     dtype: DType
-    shape: tuple[int, ...]
+    shape: Ints
     base: Change
-    elements: tuple[int, ...]
+    elements: Ints
     codes: DType
     formats: tuple[str, str]
 
@@ -65,20 +66,21 @@ def repacked(r: Rule, tensors: Tensors) -> None:
     """Convert the codes of each tensor to another format, in an array of its dtype and shape."""
     kind, *names = r.values
     given, wanted = map(formats.__getitem__, names)
-    for name, _ in tensors.matching(r):
-        with tensors.named(name, r):
-            base, codes = tensors.changes[name], dtype(kind)
-            for leaf in base.leaves:
-                if isinstance(leaf, PartOf):  # which the config will describe
-                    raise FormatError(f"an earlier rule stored its weight as {leaf.whole.scheme}")
-            elements = _elements(given, base, codes)
-            stored = wanted.stored_rows(given.rows_of(elements), codes, None)
-            unit, both = dtype(stored.unit), (given.name, wanted.name)
-            made = Repacked(unit, stored.shape, base, elements, codes, both)
-            tensors.changes[name] = Change.of(name, made)
+    codes, both = dtype(kind), (given.name, wanted.name)
+
+    def made(base: Change, _: object) -> list[Change]:
+        for leaf in base.leaves:
+            if isinstance(leaf, PartOf):  # which the config will describe
+                raise FormatError(f"an earlier rule stored its weight as {leaf.whole.scheme}")
+        elements = _elements(given, base, codes)
+        stored = wanted.stored_rows(given.rows_of(elements), codes, None)
+        codes_there = Repacked(dtype(stored.unit), stored.shape, base, elements, codes, both)
+        return [Change.of(base.name, codes_there)]
+
+    tensors.rewrite(r, made)
 
 
-def _elements(row: Packing, stored: Change, codes: DType) -> tuple[int, ...]:
+def _elements(row: Packing, stored: Change, codes: DType) -> Ints:
     """The shape of codes that a format stores in an array of this shape."""
     shape = stored.shape
     for axis, size in enumerate(shape):

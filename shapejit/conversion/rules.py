@@ -9,20 +9,20 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
+from ..arrays.tensor import Tensor
 from ..dtypes.table import dtype
 from ..errors import (
     DTypeError,
-    FileFormatError,
     FormatError,
     ReshapeError,
     about,
     did_you_mean,
+    in_file,
     quoted,
 )
 from ..files.paths import Path, file_name
 from ..files.places import small_file
-from ..quantization.scheme import DECODED_DTYPES
-from ..quantization.table import schemes
+from ..quantization.scheme import DECODED_DTYPES, schemes
 from .actions import exclude, join, keep, rename, select, split, stack, unstack
 from .decoding import to
 from .quantizing import LLAMA_CPP, cast_floats
@@ -169,13 +169,13 @@ RULES: dict[str, RuleKind] = {
     "keep": RuleKind("REGEX", "copy these tensors, even if their format is unknown; --dtype and "
                      "--to SCHEME skip them, wherever this rule stands", keep),
     "reshape": RuleKind("REGEX=SHAPE", "change the shape; --spec defines what 0 and -1 mean",
-                        lambda r, tensors: each(r, tensors, lambda t: tensors.reshape(t, r.values)),
+                        lambda r, tensors: each(r, tensors, tensors.reshape, r.values),
                         _ints),
     "permute": RuleKind("REGEX=AXES", "permute the dims: dim i becomes the source's dim AXES[i]",
-                        lambda r, tensors: each(r, tensors, lambda t: t.permute_dims(r.values)),
+                        lambda r, tensors: each(r, tensors, Tensor.permute_dims, r.values),
                         _ints),
     "cast": RuleKind("REGEX=DTYPE", "cast to a dtype, such as bfloat16 or BF16",
-                     lambda r, tensors: each(r, tensors, lambda t: tensors.cast(t, *r.values)),
+                     lambda r, tensors: each(r, tensors, tensors.cast, *r.values),
                      _dtype),
     "dtype": RuleKind("[REGEX=]TYPE", "cast floats to bf16, f16 or f32, except parts of quantised "
                       "weights; llama.cpp:TYPE casts vectors, norms and routers to f32",
@@ -252,19 +252,16 @@ def read_rules(path: Path) -> list[Rule]:
     """
     name = file_name(path)
     data = small_file(name, _MOST)
-    try:
-        found = tomllib.loads(data.decode())
-    except (ValueError, RecursionError) as fault:
-        raise FileFormatError(name, None, f"it is not TOML: {fault}") from None
-    tables = found.pop("rule", [])
-    if found or not isinstance(tables, list):
-        reason = f"expected tables [[rule]], found {quoted(next(iter(found), 'rule'))}"
-        raise FileFormatError(name, None, reason)
-    for table in tables:
-        if not isinstance(table, dict) or len(table) != 1:
-            reason = "a table [[rule]] has one key, the kind of the rule"
-            raise FileFormatError(name, None, reason)
-    try:
+    with in_file(name):
+        try:
+            found = tomllib.loads(data.decode())
+        except (ValueError, RecursionError) as fault:
+            raise FormatError(f"it is not TOML: {fault}") from None
+        tables = found.pop("rule", [])
+        if found or not isinstance(tables, list):
+            where = quoted(next(iter(found), "rule"))
+            raise FormatError(f"expected tables [[rule]], found {where}")
+        for table in tables:
+            if not isinstance(table, dict) or len(table) != 1:
+                raise FormatError("a table [[rule]] has one key, the kind of the rule")
         return rules_of(tables)
-    except (ReshapeError, DTypeError, FormatError) as fault:
-        raise FileFormatError(name, None, str(fault)) from None

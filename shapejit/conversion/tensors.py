@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,6 +18,7 @@ from ..operations.casts import cast as cast_to
 from ..quantization.detection import Detected, detected
 from ..quantization.parts import Found, WeightNode
 from ..runtime.ndarrays import MOST_DIMS
+from ..shapes.request import Ints
 from .changes import Change
 
 
@@ -104,6 +105,14 @@ class Tensors:
             raise ReshapeError(f"{self.path}: no tensor has a name that {r} matches{whole}")
         return found
 
+    def rewrite(self, r: Rule, make: Callable[[Change, re.Match[str]], list[Change]]) -> None:
+        """Replace each tensor that a rule matches by those that `make` returns."""
+        made = {}
+        for name, found in self.matching(r):
+            with self.named(name, r):
+                made[name] = make(self.changes[name], found)
+        self.replace(r, made)
+
     def replace(self, r: Rule, made: Mapping[str, list[Change]]) -> None:
         """Replace tensors by others. Raises ReshapeError if two would have the same name."""
         changes = dict[str, Change]()
@@ -114,7 +123,7 @@ class Tensors:
                 changes[new.name] = new
         self.changes = changes
 
-    def reshape(self, t: Tensor, shape: tuple[int, ...]) -> Tensor:
+    def reshape(self, t: Tensor, shape: Ints) -> Tensor:
         """A tensor in another shape, as the specification defines it."""
         made = self.dialect(t, shape)
         if made.ndim > MOST_DIMS:
@@ -143,19 +152,12 @@ class Tensors:
             raise type(fault)(f"{where}: {reason} ({r})") from None
 
 
-def each(
-    r: Rule,
-    tensors: Tensors,
-    apply: Callable[[Tensor], Tensor],
-    names: Iterable[str] | None = None,
-) -> None:
-    """Add a step to each tensor that a rule matches, or to the tensors `names`."""
-    for name in [name for name, _ in tensors.matching(r)] if names is None else names:
-        with tensors.named(name, r):
-            tensors.changes[name] = tensors.changes[name].then(apply)
+def each(r: Rule, tensors: Tensors, step: Callable[..., Tensor], *arguments: object) -> None:
+    """Add a step to each tensor that a rule matches (see `Change.then`)."""
+    tensors.rewrite(r, lambda change, _: [change.then(step, *arguments)])
 
 
-Dialect = Callable[[Tensor, tuple[int, ...]], Tensor]
+Dialect = Callable[[Tensor, Ints], Tensor]
 
 
 class Spec(NamedTuple):
@@ -197,7 +199,7 @@ def dialect(spec: str = "array", *, special_zero: bool = False, allowzero: bool 
             raise ReshapeError(f"--{option} is not an attribute of --spec {spec}")
     given = {own.flag: flags[own.flag]} if own.flag else {}
 
-    def reshape(t: Tensor, shape: tuple[int, ...]) -> Tensor:
+    def reshape(t: Tensor, shape: Ints) -> Tensor:
         made: Tensor = getattr(import_module(own.module, __package__), own.function)(
             t, shape=shape, **given
         )

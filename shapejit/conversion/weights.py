@@ -18,8 +18,9 @@ from ..files.stored import Stored
 from ..quantization.bands import APART, Slice, bands, cut
 from ..quantization.naming import part_name
 from ..quantization.parts import Found
-from ..quantization.table import schemes
+from ..quantization.scheme import schemes
 from ..quantization.transcoding import UNPACKED, transcode
+from ..shapes.request import Ints
 from .changes import Change
 
 BAND = 1 << 22  # elements that are decoded at a time, if the scheme allows it
@@ -68,7 +69,7 @@ class Decoded(Planned):
     """A quantised weight, decoded to floats."""
 
     dtype: DType
-    shape: tuple[int, ...]
+    shape: Ints
     weight: Found
 
     @staticmethod
@@ -151,13 +152,11 @@ def converted(weight: Found, scheme: str) -> Whole:
 class PlannedParts(NamedTuple):
     """The dtypes and shapes of the parts that a weight will have, and its settings."""
 
-    parts: Mapping[str, tuple[DType, tuple[int, ...]]]
+    parts: Mapping[str, tuple[DType, Ints]]
     settings: Mapping[str, Any]
 
     @staticmethod
-    def like(
-        sample: Mapping[str, Tensor], shape: Callable[[str, Tensor], tuple[int, ...]]
-    ) -> PlannedParts:
+    def like(sample: Mapping[str, Tensor], shape: Callable[[str, Tensor], Ints]) -> PlannedParts:
         """Parts like those of a sample, with shapes returned by a function of key and part."""
         settings = {"zero_points": "weight_zero_point" in sample, **getattr(sample, "settings", {})}
         settings.pop("K", None)
@@ -170,12 +169,8 @@ class PlannedParts(NamedTuple):
             part = PartOf(kind, shape, whole, key, self.settings)
             change = Change.of(part_name(row, name, key), part)
             alone = not shape and row.arrays and not whole.origin
-            made.append(change.then(_in_array) if alone else change)
+            made.append(change.then(Tensor.reshape, (1,)) if alone else change)
         return made
-
-
-def _in_array(t: Tensor) -> Tensor:
-    return t.reshape((1,))
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,7 +178,7 @@ class PartOf(Planned):
     """One part of a Whole; `settings` are those of the weight in its scheme."""
 
     dtype: DType
-    shape: tuple[int, ...]
+    shape: Ints
     whole: Whole
     key: str
     settings: Mapping[str, Any]

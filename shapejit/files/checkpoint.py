@@ -8,7 +8,7 @@ from math import prod
 from typing import Any, TypeVar
 
 from ..arrays.tensor import Tensor
-from ..errors import FileFormatError, quoted, shape_text, shown
+from ..errors import FileFormatError, FormatError, quoted, shape_text, shown
 from ..quantization.parts import WeightNode
 from ..runtime.ndarrays import MOST_DIMS
 from ..shapes.arithmetic import MAX_SIZE
@@ -99,22 +99,22 @@ class Checkpoint:
         return LazyMapping(self.members, make, self.path, self.weight_nodes)
 
 
-def size_in_bits(path: str, name: str, shape: Sequence[int], bits: int) -> int:
+def size_in_bits(shape: Sequence[int], bits: int) -> int:
     """The bits of elements of `bits` each in this shape, of sizes that are not negative.
 
-    Raises FileFormatError for more than 64 dims, and if int64 cannot count them, even if another
-    size is 0.
+    Raises FormatError for more than 64 dims and for what int64 cannot count,
+    whether or not another size is 0.
     """
     if len(shape) > MOST_DIMS:
-        raise FileFormatError(path, name, f"its shape has {len(shape)} dims, more than {MOST_DIMS}")
+        raise FormatError(f"its shape has {len(shape)} dims, more than {MOST_DIMS}")
     if prod(size for size in shape if size > 0) * bits > MAX_SIZE:
         reason = f"the non-zero sizes of its shape {shape_text(shape)} overflow int64 (in bits)"
-        raise FileFormatError(path, name, reason)
+        raise FormatError(reason)
     return prod(shape) * bits
 
 
-def check_apart(path: str, spans: Iterable[tuple[str, int, int]], gaps: bool = True) -> None:
-    """Raise FileFormatError if the bytes [begin, end) of two tensors overlap.
+def check_apart(spans: Iterable[tuple[str, int, int]], gaps: bool = True) -> None:
+    """Raise FileFormatError (see `in_file`) where the bytes [begin, end) of two tensors overlap.
 
     Also for bytes between them that belong to no tensor, unless `gaps` are allowed.
     """
@@ -122,10 +122,10 @@ def check_apart(path: str, spans: Iterable[tuple[str, int, int]], gaps: bool = T
     for name, begin, end in sorted(spans, key=lambda span: span[1:]):
         if begin < at:
             reason = f"its data overlap those of tensor {quoted(before)}"
-            raise FileFormatError(path, name, reason)
+            raise FileFormatError(None, name, reason)
         if begin > at and not gaps:
             reason = f"{begin - at} bytes before its data belong to no tensor"
-            raise FileFormatError(path, name, reason)
+            raise FileFormatError(None, name, reason)
         at, before = end, name
 
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from ..errors import FileFormatError
-from ..quantization.configuration import COMFY, CONFIG, QUANTIZER_CONFIG_FILES, Declared, declared
+from ..quantization.configuration import (
+    COMFY,
+    CONFIG,
+    QUANTIZER_CONFIG_FILES,
+    Declared,
+    Facts,
+    declared,
+)
 from .checkpoint import Checkpoint
 from .places import file_system, small_file
 
@@ -25,8 +31,8 @@ class Config:
     there is none), `beside` are the files of quantisers beside it.
     """
 
-    facts: Mapping[str, Any]
-    content: Mapping[str, Any]
+    facts: Facts
+    content: Facts
     text: str = ""
     beside: tuple[str, ...] = ()
 
@@ -35,7 +41,7 @@ class Config:
         """The declarations about weights."""
         return declared(self.facts)
 
-    def text_of(self, content: Mapping[str, Any]) -> str:
+    def text_of(self, content: Facts) -> str:
         """The text of the config with this content; the original text if that is the same."""
         return self.text if content == self.content else json.dumps(content, indent=2) + "\n"
 

@@ -24,18 +24,24 @@ from .writing import New, NewFile, Progress
 
 
 class FileFormat(NamedTuple):
-    """A file format: its suffixes, a test of a file's first bytes, and whether it is written.
+    """A file format: its suffixes, the first bytes of its files, and whether it is written.
 
-    `name` is also that of its module. `more` are additional arguments of its `write`: `source`, a
-    Checkpoint whose content other than tensors is kept, and `types`, the format's own names of
-    element types.
+    `name` is also that of its module; of files of other programs, it says what they are, for
+    errors. `more` are additional arguments of its `write`: `source`, a Checkpoint whose content
+    other than tensors is kept, and `types`, the format's own names of element types. `test` tells
+    its files if not by how they begin.
     """
 
     name: str
     suffixes: tuple[str, ...]
-    begins: Callable[[bytes], bool]
-    writes: bool
+    heads: tuple[bytes, ...] = ()
+    writes: bool = False
     more: tuple[str, ...] = ()
+    test: Callable[[bytes], bool] = lambda _: False
+
+    def begins(self, head: bytes) -> bool:
+        """Whether a file with these first bytes is one."""
+        return head.startswith(self.heads) or self.test(head)
 
     @property
     def module(self) -> Any:
@@ -43,49 +49,39 @@ class FileFormat(NamedTuple):
         return import_module(f".{self.name}", __package__)
 
 
+# fmt: off
 FORMATS = (
-    FileFormat("sharded", (".safetensors.index.json",), lambda _: False, False),
+    FileFormat("sharded", (".safetensors.index.json",)),
     # The size of a header of at most 100 MB, then a JSON object.
-    FileFormat("safetensors", (".safetensors",), lambda b: b[4:9] == b"\0\0\0\0{", True),
-    FileFormat("npy", (".npy",), lambda b: b.startswith(b"\x93NUMPY"), True),
-    FileFormat("pytorch", (".bin", ".pt", ".pth", ".ckpt"), pytorch_begins, False),
-    FileFormat("npz", (".npz",), lambda b: b.startswith((b"PK\x03\x04", b"PK\x05\x06")), True),
-    FileFormat("gguf", (".gguf",), lambda b: b.startswith(b"GGUF"), True, ("source", "types")),
-    FileFormat("onnx", (".onnx",), lambda _: False, True, ("source",)),
+    FileFormat("safetensors", (".safetensors",), writes=True,
+               test=lambda head: head[4:9] == b"\0\0\0\0{"),
+    FileFormat("npy", (".npy",), (b"\x93NUMPY",), writes=True),
+    FileFormat("pytorch", (".bin", ".pt", ".pth", ".ckpt"), test=pytorch_begins),
+    FileFormat("npz", (".npz",), (b"PK\x03\x04", b"PK\x05\x06"), writes=True),
+    FileFormat("gguf", (".gguf",), (b"GGUF",), writes=True, more=("source", "types")),
+    FileFormat("onnx", (".onnx",), writes=True, more=("source",)),
 )
+# fmt: on
 _SAFETENSORS = FORMATS[1]
-
-
-class _Other(NamedTuple):
-    """Files of other programs: their first bytes or suffixes, and a description for errors."""
-
-    heads: tuple[bytes, ...]
-    suffixes: tuple[str, ...]
-    what: str
-
-    def begins(self, head: bytes) -> bool:
-        """Whether a file with these first bytes is one."""
-        return head.startswith(self.heads)
-
 
 _PICKLES = tuple(bytes((0x80, protocol)) for protocol in range(2, 6))
 _UNSUPPORTED = (
-    _Other(_PICKLES, (".pkl",), "a pickle (of PyTorch before 1.6? torch.save writes it anew)"),
-    _Other((b"\x89HDF\r\n\x1a\n",), (".h5", ".hdf5"), "HDF5 (Keras?)"),
-    _Other((b"\x1f\x8b",), (".gz",), "gzip"),
-    _Other((b"\x28\xb5\x2f\xfd",), (".zst",), "Zstandard"),
-    _Other((b"\xfd7zXZ\x00",), (".xz",), "xz"),
-    _Other((b"BZh",), (".bz2",), "bzip2"),
-    _Other((), (".tar",), "a tar archive"),
-    _Other((b"lmgg", b"fmgg", b"tjgg", b"algg"), (".ggml",), "GGML, from before GGUF"),
-    _Other((b"PAR1",), (".parquet",), "Parquet"),
-    _Other((b"<?xml",), (".xml",), "XML (an OpenVINO IR?)"),
-    _Other((), (".tflite",), "TensorFlow Lite"),
-    _Other((), (".pb",), "a graph of TensorFlow"),
-    _Other((), (".msgpack",), "MessagePack (Flax?)"),
-    _Other((), (".json",), "JSON (the name of an index ends in .safetensors.index.json)"),
-    _Other((b"version https://",), (), "a pointer of Git LFS (`git lfs pull` gets the file)"),
-    _Other((b"<!DOCTYPE", b"<!doctype", b"<html"), (), "an HTML page"),
+    FileFormat("a pickle (of PyTorch before 1.6? torch.save writes it anew)", (".pkl",), _PICKLES),
+    FileFormat("HDF5 (Keras?)", (".h5", ".hdf5"), (b"\x89HDF\r\n\x1a\n",)),
+    FileFormat("gzip", (".gz",), (b"\x1f\x8b",)),
+    FileFormat("Zstandard", (".zst",), (b"\x28\xb5\x2f\xfd",)),
+    FileFormat("xz", (".xz",), (b"\xfd7zXZ\x00",)),
+    FileFormat("bzip2", (".bz2",), (b"BZh",)),
+    FileFormat("a tar archive", (".tar",)),
+    FileFormat("GGML, from before GGUF", (".ggml",), (b"lmgg", b"fmgg", b"tjgg", b"algg")),
+    FileFormat("Parquet", (".parquet",), (b"PAR1",)),
+    FileFormat("XML (an OpenVINO IR?)", (".xml",), (b"<?xml",)),
+    FileFormat("TensorFlow Lite", (".tflite",)),
+    FileFormat("a graph of TensorFlow", (".pb",)),
+    FileFormat("MessagePack (Flax?)", (".msgpack",)),
+    FileFormat("JSON (the name of an index ends in .safetensors.index.json)", (".json",)),
+    FileFormat("a pointer of Git LFS (`git lfs pull` gets the file)", (), (b"version https://",)),
+    FileFormat("an HTML page", (), (b"<!DOCTYPE", b"<!doctype", b"<html")),
 )
 
 
@@ -275,15 +271,14 @@ def writer(path: Path) -> FileFormat:
     """
     name = file_name(path)
     row = _of_suffix(name) or _SAFETENSORS
-    if isinstance(row, FileFormat) and row.writes:
+    if row.writes:
         return row
-    what = row.what if isinstance(row, _Other) else row.name
     known = ", ".join(suffix for row in FORMATS if row.writes for suffix in row.suffixes)
-    reason = f"files of this suffix ({what}) cannot be written; these can: {known}"
+    reason = f"files of this suffix ({row.name}) cannot be written; these can: {known}"
     raise FileFormatError(name, None, reason)
 
 
-def _of_suffix(name: str) -> FileFormat | _Other | None:
+def _of_suffix(name: str) -> FileFormat | None:
     """The format of files with this name."""
     base = file_system(name).base(name).lower()
     return next((row for row in (*FORMATS, *_UNSUPPORTED) if base.endswith(row.suffixes)), None)
@@ -296,11 +291,14 @@ def _recognised(name: str) -> tuple[FileFormat, File | None]:
     file = system.open(name)
     head = bytes(file.head)
     found = next((row for row in (*FORMATS, *_UNSUPPORTED) if row.begins(head)), _of_suffix(name))
-    if isinstance(found, FileFormat):
+    if found is None:
+        reason = (
+            f"neither its first bytes {shown(repr(head[:16]))} nor its suffix identify a format"
+        )
+    elif found in FORMATS:
         return found, file
-    reason = f"neither its first bytes {shown(repr(head[:16]))} nor its suffix identify a format"
-    if found is not None:
-        reason = f"it looks like {found.what}"
+    else:
+        reason = f"it looks like {found.name}"
     raise FileFormatError(name, None, f"{reason}; {_known()}")
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,8 +13,7 @@ from ..arrays.tensor import Bytes, is_array
 from ..errors import FileFormatError
 from ..runtime.ndarrays import is_a
 from .open_files import File
-from .places import FileSystem
-from .temporary import Check
+from .places import HERE, FileSystem
 from .writing import InOrder
 
 
@@ -49,43 +49,31 @@ class MemoryFile(File):
         return self._memory[begin:end]
 
 
-class _MemoryFileSystem(FileSystem):
-    """The file system of in-memory files, each of which knows only its own content."""
-
-    in_order = True
-
-    def open(self, name: str, *, follow: bool = True) -> File:
-        """The bytes, to be read."""
-        content = _content(name)
-        if not is_a(content, np.ndarray):
-            raise FileFormatError(name, None, "it is open for writing only")
-        return MemoryFile(name, content)
-
-    def replacing(
-        self, name: str, size: int | None = None, check: Check | None = None
-    ) -> AbstractContextManager[Any]:
-        """The file object, from its current position."""
-        return nullcontext(InOrder(_content(name).write))
-
-    def join(self, folder: str, name: str) -> str:
-        """A name in a folder that does not exist: writing it raises FileFormatError."""
-        return InMemory(name)
-
-    def is_folder(self, name: str) -> bool:
-        """False: bytes are no folder."""
-        return False
-
-    def exists(self, name: str) -> bool:
-        """False: there are no other files."""
-        return False
-
-    def inside(self, folder: str, location: str, tensor: str | None) -> str:
-        """Raise FileFormatError: bytes are in no folder."""
-        reason = "its data are in another file, which bytes in memory cannot name"
-        raise FileFormatError(folder, tensor, reason)
+def _opened(name: str, *, follow: bool = True) -> File:
+    """The bytes, to be read."""
+    content = _content(name)
+    if not is_a(content, np.ndarray):
+        raise FileFormatError(name, None, "it is open for writing only")
+    return MemoryFile(name, content)
 
 
-_IN_MEMORY = _MemoryFileSystem()
+def _not_inside(folder: str, location: str, tensor: str | None) -> str:
+    """Raise FileFormatError: bytes are in no folder."""
+    reason = "its data are in another file, which bytes in memory cannot name"
+    raise FileFormatError(folder, tensor, reason)
+
+
+# That of names in memory, which knows only their own content: joined ones name nothing.
+_IN_MEMORY = replace(
+    HERE,
+    open=_opened,
+    replacing=lambda name, *_: nullcontext(InOrder(_content(name).write)),
+    join=lambda folder, name: InMemory(name),
+    is_folder=lambda _: False,
+    exists=lambda _: False,
+    inside=_not_inside,
+    in_order=True,
+)
 
 
 def _content(name: str) -> Any:

@@ -19,8 +19,9 @@ from numpy.lib import format as numpy_format
 from ..arrays.tensor import Bytes, Tensor
 from ..dtypes import table
 from ..dtypes.table import DType
-from ..errors import FileFormatError, quoted, shortened
+from ..errors import FileFormatError, FormatError, in_file, quoted, shortened
 from ..shapes.layout import Layout
+from ..shapes.request import Ints
 from .checkpoint import Checkpoint, size_in_bits
 from .open_files import File, stream
 from .paths import Path, file_name
@@ -78,29 +79,26 @@ def member(file: File, name: str, begin: int, size: int, source: IO[bytes]) -> S
 
     `source` is read from their first byte on.
     """
-    head = _Head(source, size)
-    shape, fortran, descr = _header(file.path, name, head)
-    kind = _BY_DESCR.get(descr)
-    if kind is None:
-        raise FileFormatError(file.path, name, _unknown(descr))
-    if not all(type(length) is int and length >= 0 for length in shape):
-        raise FileFormatError(file.path, name, f"its shape {quoted(repr(shape), 60)} is invalid")
-    item = 8 * _item(kind)
-    need = size_in_bits(file.path, name, shape, item) // 8
-    if need != head.left:
-        reason = f"its elements are {need} bytes, but {head.left} follow its header"
-        raise FileFormatError(file.path, name, reason)
-    layout = _layout(shape, kind.bits, item, fortran)
-    return Stored(file, name, begin + size - head.left, kind, layout)
+    with in_file(file.path, name):
+        head = _Head(source, size)
+        shape, fortran, descr = _header(head)
+        kind = _BY_DESCR.get(descr)
+        if kind is None:
+            raise FormatError(_unknown(descr))
+        if not all(type(length) is int and length >= 0 for length in shape):
+            raise FormatError(f"its shape {quoted(repr(shape), 60)} is invalid")
+        item = 8 * _item(kind)
+        need = size_in_bits(shape, item) // 8
+        if need != head.left:
+            raise FormatError(f"its elements are {need} bytes, but {head.left} follow its header")
+        layout = _layout(shape, kind.bits, item, fortran)
+        return Stored(file, name, begin + size - head.left, kind, layout)
 
 
-def _layout(shape: tuple[int, ...], bits: int, item: int, fortran: bool) -> Layout:
+def _layout(shape: Ints, bits: int, item: int, fortran: bool) -> Layout:
     """Elements of `bits` each, `item` bits apart, in row-major or in column-major order."""
-    order = list(range(len(shape)))[:: 1 if fortran else -1]
-    strides, step = [0] * len(shape), item
-    for i in order:
-        strides[i], step = step, step * max(shape[i], 1)
-    return Layout.of(shape, strides, 0, bits)
+    step = -1 if fortran else 1
+    return Layout.of(shape, Layout.row_major(shape[::step], item).strides[::step], 0, bits)
 
 
 class _Head:
@@ -120,19 +118,19 @@ class _Head:
         return found
 
 
-def _header(path: str, name: str, head: _Head) -> tuple[tuple[int, ...], bool, Any]:
+def _header(head: _Head) -> tuple[Ints, bool, Any]:
     """The shape, whether it is in column-major order, and the dtype."""
     try:
         version = numpy_format.read_magic(head)
         read = _READERS.get(version)
         if read is None:
             raise ValueError("version {}.{} of the format is unknown".format(*version))
-        found: tuple[tuple[int, ...], bool, Any] = read(head)
-    except FileFormatError as fault:
-        raise FileFormatError(path, name, fault.reason) from None
+        found: tuple[Ints, bool, Any] = read(head)
+    except FileFormatError:  # of the file
+        raise
     except _FAULTS as fault:
         reason = f"its header is not one of an NPY array: {shortened(str(fault), 200)}"
-        raise FileFormatError(path, name, reason) from None
+        raise FormatError(reason) from None
     return found
 
 

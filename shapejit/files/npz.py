@@ -18,7 +18,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 import numpy as np
 
 from ..arrays.tensor import Bytes
-from ..errors import FileFormatError, quoted
+from ..errors import FileFormatError, in_file, quoted
 from . import npy
 from .checkpoint import Checkpoint, check_apart, is_text
 from .open_files import File, stream
@@ -119,7 +119,8 @@ def read(path: Path) -> Checkpoint:
             else:
                 inflated = _Inflated(archive, info, path, name)
                 members[name] = npy.member(inflated, name, 0, info.file_size, head)
-    check_apart(path, spans)
+    with in_file(path):
+        check_apart(spans)
     return Checkpoint(path, "npz", members, None)
 
 
@@ -166,7 +167,8 @@ def write(
     name, given = file_name(path), list(tensors)
     if metadata:
         raise FileFormatError(name, None, "an NPZ file has no metadata")
-    names_of(name, given, _fits, "cannot be a name in a ZIP")
+    with in_file(name):
+        names_of(given, _fits, "cannot be a name in a ZIP")
     least = sum(map(npy.nbytes, given))
     with replacing(name, least, check) as target, ExitStack() as stack:
         file: Any = target

@@ -7,8 +7,9 @@ Local files are read and written by their paths. Only names with `://` go throug
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -22,78 +23,69 @@ from .urls import is_url
 from .writing import NewFile, Progress, write_all, written
 
 
+@dataclass(frozen=True)
 class FileSystem:
-    """Operations on files and folders by name: those of this machine. Subclasses are remote."""
+    """Functions on files and folders by name: a row for this machine, for URLs, and for memory.
 
-    in_order = False  # whether files must be written in order
+    `open` opens a file for reading; with `follow=False` it raises OSError for a link. `replacing`
+    is a context with the target for a new file, which gets this name at the end. `remove` removes a
+    file, if it is there, `fresh` forgets cached listings, so that files of other processes are
+    seen. `is_folder` and `exists` tell whether there is a folder, or anything, of a name. `listed`
+    are the files and folders in a folder; it raises OSError if that cannot be listed. `files` are
+    those in a folder and its subfolders by relative name, without hidden folders; it raises
+    FileFormatError for what is no regular file, or leads out of the folder.
 
-    def open(self, name: str, *, follow: bool = True) -> File:
-        """Open a file for reading. Raises OSError for a link unless `follow`."""
-        return OpenFile(name, follow=follow)
+    `join` names a file in a folder, `inside` the one at a location in it for a tensor, and raises
+    FileFormatError if that is outside. `parent` is the folder of a file (empty for the current
+    one), `base` the last component of a name, `real` the canonical name of a folder, `relative` the
+    name of a file relative to a folder. `in_order`: files must be written in order.
+    """
 
-    def replacing(
-        self, name: str, size: int | None = None, check: Check | None = None
-    ) -> AbstractContextManager[Any]:
-        """A context with the target for a new file, which gets this name at the end."""
-        return temporary.replacing(name, size, check)
-
-    def remove(self, name: str) -> None:
-        """Remove a file, if it is there."""
-        with suppress(FileNotFoundError):
-            os.unlink(name)
-
-    def fresh(self, name: str) -> None:
-        """Forget cached listings, to see files of other processes; local ones are never cached."""
-
-    def is_folder(self, name: str) -> bool:
-        """Whether there is a folder of this name."""
-        return os.path.isdir(name)
-
-    def exists(self, name: str) -> bool:
-        """Whether there is a file, a folder or a link of this name."""
-        return os.path.lexists(name)
-
-    def listed(self, folder: str) -> list[str]:
-        """The files and folders in a folder. Raises OSError if it cannot be listed."""
-        return os.listdir(folder)
-
-    def files(self, folder: str) -> dict[str, str]:
-        """The files in a folder and its subfolders by relative name, without hidden folders.
-
-        Raises FileFormatError for entries that are no regular files, or links out of the folder.
-        """
-        made = {name: paths.inside(folder, name, None) for name in paths.files_in(folder, False)}
-        for name, path in made.items():
-            if not os.path.isfile(path):
-                raise FileFormatError(os.path.join(folder, name), None, "it is not a regular file")
-        return made
-
-    def join(self, folder: str, name: str) -> str:
-        """The name of a file in a folder."""
-        return os.path.join(folder, name)
-
-    def parent(self, name: str) -> str:
-        """The folder of a file; empty for the current one."""
-        return os.path.dirname(name)
-
-    def base(self, name: str) -> str:
-        """The last component of a name."""
-        return os.path.basename(name)
-
-    def inside(self, folder: str, location: str, tensor: str | None) -> str:
-        """The file at `location` in a folder. Raises FileFormatError if it is outside."""
-        return paths.inside(folder, location, tensor)
-
-    def real(self, name: str) -> str:
-        """The canonical name of a folder."""
-        return os.path.realpath(name)
-
-    def relative(self, name: str, folder: str) -> str:
-        """The name of a file relative to a folder."""
-        return os.path.relpath(name, folder)
+    open: Callable[..., File]
+    replacing: Callable[[str, int | None, Check | None], AbstractContextManager[Any]]
+    remove: Callable[[str], None]
+    is_folder: Callable[[str], bool]
+    exists: Callable[[str], bool]
+    listed: Callable[[str], list[str]]
+    files: Callable[[str], dict[str, str]]
+    join: Callable[[str, str], str]
+    parent: Callable[[str], str]
+    base: Callable[[str], str]
+    inside: Callable[[str, str, str | None], str]
+    real: Callable[[str], str]
+    relative: Callable[[str, str], str]
+    fresh: Callable[[str], None] = lambda _: None
+    in_order: bool = False
 
 
-_HERE = FileSystem()
+def _remove(name: str) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(name)
+
+
+def _files(folder: str) -> dict[str, str]:
+    made = {name: paths.inside(folder, name, None) for name in paths.files_in(folder, False)}
+    for name, path in made.items():
+        if not os.path.isfile(path):
+            raise FileFormatError(os.path.join(folder, name), None, "it is not a regular file")
+    return made
+
+
+HERE = FileSystem(
+    open=OpenFile,
+    replacing=temporary.replacing,
+    remove=_remove,
+    is_folder=os.path.isdir,
+    exists=os.path.lexists,
+    listed=os.listdir,
+    files=_files,
+    join=os.path.join,
+    parent=os.path.dirname,
+    base=os.path.basename,
+    inside=paths.inside,
+    real=os.path.realpath,
+    relative=os.path.relpath,
+)
 
 
 def file_system(name: Path) -> FileSystem:
@@ -108,7 +100,7 @@ def file_system(name: Path) -> FileSystem:
     if in_memory is not None:
         return in_memory
     if not is_url(file_name(name)):
-        return _HERE
+        return HERE
     made: FileSystem = import_module(".remote", __package__).ELSEWHERE
     return made
 

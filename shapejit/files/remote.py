@@ -13,7 +13,7 @@ import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from threading import Lock
 from typing import Any, TypeVar
@@ -31,7 +31,7 @@ except ImportError as missing:
     ) from missing
 
 from ..arrays.tensor import Bytes
-from ..errors import FileFormatError, ShapeJitError, redacted, redacted_url, shortened
+from ..errors import FileFormatError, ShapeJitError, in_file, redacted, redacted_url, shortened
 from . import urls
 from .ahead import awaited, read_parts
 from .open_files import CHANGED, File
@@ -246,10 +246,8 @@ class RemoteFile(File):
             raise FileFormatError(self.path, tensor, f"it ends after {self.size} bytes")
         if self._process != os.getpid():  # threads of file systems do not survive a fork
             self._connect(self._handle)
-        try:
+        with in_file(self.path, tensor):
             yield
-        except FileFormatError as fault:
-            raise FileFormatError(fault.path, tensor, fault.reason) from None
 
     def _fetch(self, begin: int, end: int) -> bytes:
         """The bytes [begin, end), exactly."""
@@ -293,90 +291,69 @@ class RemoteFile(File):
             raise FileFormatError(self.path, None, CHANGED)
 
 
-class _Elsewhere(FileSystem):
-    """The file system of remote machines, which only list files, and take whole ones."""
+def _opened(name: str, *, follow: bool = True) -> File:
+    """The file that somebody has open already, if it is still the same."""
+    made = RemoteFile(name)
+    known = "," in made.version
+    return _open.setdefault((name, made.version), made) if known else made
 
-    in_order = True
 
-    def open(self, name: str, *, follow: bool = True) -> File:
-        """The open file, if it is still the same."""
-        made = RemoteFile(name)
-        known = "," in made.version
-        return _open.setdefault((name, made.version), made) if known else made
+def _fresh(name: str) -> None:
+    """Forget what a file system has said of a file, or of a folder and what is in it."""
+    system, place = _resolved(name)
+    system.invalidate_cache(place)
 
-    def inside(self, folder: str, location: str, tensor: str | None) -> str:
-        """The URL of a file in a folder."""
-        return urls.inside(folder, location, tensor)
 
-    def fresh(self, name: str) -> None:
-        """Forget what a file system has said of a file, or of a folder and what is in it."""
-        system, place = _resolved(name)
-        system.invalidate_cache(place)
+def _is_folder(name: str) -> bool:
+    """Whether it ends with a slash, or a file system says so: web servers never do."""
+    found = Url.of(name).names_folder or _info(name).get("type") == "directory"
+    if found:
+        with suppress(OSError):  # file systems keep it, to answer what is asked of its files
+            _listed(name)
+    return found
 
-    def replacing(
-        self, name: str, size: int | None = None, check: Check | None = None
-    ) -> AbstractContextManager[Any]:
-        """A new file, which is sent in order."""
-        return _uploading(name, size, check)
 
-    def is_folder(self, name: str) -> bool:
-        """Whether it ends with a slash, or the file system says so: web servers never do."""
-        found = Url.of(name).names_folder or _info(name).get("type") == "directory"
-        if found:
-            with suppress(OSError):  # file systems keep it, to answer what is asked of its files
-                self.listed(name)
-        return found
+def _exists(name: str) -> bool:
+    return bool(_info(name))
 
-    def exists(self, name: str) -> bool:
-        """Whether there is a file or a folder of this name."""
-        return bool(_info(name))
 
-    def listed(self, folder: str) -> list[str]:
-        """The files and folders in a folder; empty if it does not exist."""
-        try:
-            found = _asked(folder, "ls", detail=False)
-        except FileNotFoundError:
-            return []
-        return [name.rstrip("/").rpartition("/")[2] for name in found]
+def _listed(folder: str) -> list[str]:
+    """The files and folders in a folder; empty if it does not exist."""
+    try:
+        found = _asked(folder, "ls", detail=False)
+    except FileNotFoundError:
+        return []
+    return [name.rstrip("/").rpartition("/")[2] for name in found]
 
-    def files(self, folder: str) -> dict[str, str]:
-        """What a listing has, folders in it included; FileFormatError for what leads out of it."""
-        try:
-            found = _asked(folder, "find")
-        except FileNotFoundError:
-            return {}
-        home = f"{_resolved(folder)[1].rstrip('/')}/"
-        names = [name.removeprefix(home) for name in found if name.startswith(home)]
-        shown = [name for name in names if not any(p.startswith(".") for p in name.split("/")[:-1])]
-        return {name: urls.inside(folder, name, None) for name in shown}
 
-    def join(self, folder: str, name: str) -> str:
-        """The URL of a file in a folder."""
-        return str(Url.of(folder).joined(name))
+def _files(folder: str) -> dict[str, str]:
+    """What a listing has, folders in it included; FileFormatError for what leads out of it."""
+    try:
+        found = _asked(folder, "find")
+    except FileNotFoundError:
+        return {}
+    home = f"{_resolved(folder)[1].rstrip('/')}/"
+    names = [name.removeprefix(home) for name in found if name.startswith(home)]
+    shown = [name for name in names if not any(p.startswith(".") for p in name.split("/")[:-1])]
+    return {name: urls.inside(folder, name, None) for name in shown}
 
-    def parent(self, name: str) -> str:
-        """The folder of a file."""
-        return str(Url.of(name).parent)
 
-    def base(self, name: str) -> str:
-        """The last component of the path."""
-        return Url.of(name).base
+def _real(name: str) -> str:
+    """The URL without a slash at its end."""
+    url = Url.of(name)
+    return str(url._replace(path=url.path.rstrip("/")))
 
-    def real(self, name: str) -> str:
-        """The URL without a slash at its end."""
-        url = Url.of(name)
-        return str(url._replace(path=url.path.rstrip("/")))
 
-    def relative(self, name: str, folder: str) -> str:
-        """The path of a file without that of its folder."""
-        home = Url.of(folder).path.rstrip("/")
-        return Url.of(name).path.removeprefix(f"{home}/")
+def _relative(name: str, folder: str) -> str:
+    """The path of a file without that of its folder."""
+    home = Url.of(folder).path.rstrip("/")
+    return Url.of(name).path.removeprefix(f"{home}/")
 
-    def remove(self, name: str) -> None:
-        """Remove a file, if it is there."""
-        if self.exists(name):  # some file systems fail where there is none, each in its way
-            with suppress(FileNotFoundError):  # by a call whose answer was lost
-                _asked(name, "rm_file")
+
+def _remove(name: str) -> None:
+    if _exists(name):  # some file systems fail where there is none, each in its way
+        with suppress(FileNotFoundError):  # by a call whose answer was lost
+            _asked(name, "rm_file")
 
 
 _BLOCK = 1 << 23  # bytes that are sent at a time
@@ -385,9 +362,7 @@ _MAX_BLOCKS = 9_000  # of a file; S3 takes 10 000
 
 
 @contextmanager
-def _uploading(
-    url: str, size: int | None = None, check: Check | None = None
-) -> Iterator[io.RawIOBase]:
+def _uploading(url: str, size: int | None, check: Check | None) -> Iterator[io.RawIOBase]:
     """A context with a file to write in order, which finally becomes the file at `url`.
 
     It is sent in blocks, one of which is in memory. `size` is the size of the file, if known. On
@@ -426,4 +401,21 @@ def _uploading(
         raise
 
 
-ELSEWHERE = _Elsewhere()
+# Other machines only tell what they hold, and take whole files.
+ELSEWHERE = FileSystem(
+    open=_opened,
+    replacing=_uploading,
+    remove=_remove,
+    is_folder=_is_folder,
+    exists=_exists,
+    listed=_listed,
+    files=_files,
+    join=lambda folder, name: str(Url.of(folder).joined(name)),
+    parent=lambda name: str(Url.of(name).parent),
+    base=lambda name: Url.of(name).base,
+    inside=urls.inside,
+    real=_real,
+    relative=_relative,
+    fresh=_fresh,
+    in_order=True,
+)

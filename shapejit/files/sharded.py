@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import FileFormatError, quoted
+from ..errors import FileFormatError, in_file, quoted
 from . import pytorch, safetensors
 from .checkpoint import Checkpoint, LazyMapping, together
 from .paths import Path, file_name
@@ -156,11 +156,12 @@ def _shard(index: str, location: str, found: str, tensors: list[str]) -> Checkpo
 def _index(path: str) -> tuple[dict[str, Any] | None, dict[str, str]]:
     """The metadata, and the shard of each tensor."""
     # Objects stay tuples of pairs, so that duplicate keys are found.
-    value = parsed(path, small_file(path, _MAX_INDEX), "it", object_pairs_hook=tuple)
-    fields = json_object(path, None, value, "the index")
-    shards = json_object(path, None, fields.get("weight_map"), "its weight_map")
-    for tensor, location in shards.items():
-        if not isinstance(location, str):
-            raise FileFormatError(path, tensor, "its shard is not the name of a file")
-    metadata = fields.get("metadata")
-    return None if metadata is None else json_object(path, None, metadata, "its metadata"), shards
+    with in_file(path):
+        value = parsed(small_file(path, _MAX_INDEX), "it", object_pairs_hook=tuple)
+        fields = json_object(value, "the index")
+        shards = json_object(fields.get("weight_map"), "its weight_map")
+        for tensor, location in shards.items():
+            if not isinstance(location, str):
+                raise FileFormatError(path, tensor, "its shard is not the name of a file")
+        metadata = fields.get("metadata")
+        return None if metadata is None else json_object(metadata, "its metadata"), shards

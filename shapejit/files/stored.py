@@ -9,6 +9,7 @@ from typing import NamedTuple
 from ..arrays.tensor import Bytes, Tensor
 from ..dtypes.table import DType
 from ..shapes.layout import Layout
+from ..shapes.request import Ints
 from .open_files import File, OpenFile
 from .pieces import filled, new_memory, parts, pieces
 from .planned import Planned
@@ -39,12 +40,12 @@ class Stored(Planned):
     tensor_type: FileType | None = None
 
     @staticmethod
-    def row_major(file: File, name: str, begin: int, kind: DType, shape: tuple[int, ...]) -> Stored:
+    def row_major(file: File, name: str, begin: int, kind: DType, shape: Ints) -> Stored:
         """A whole tensor, from byte `begin` of a file."""
         return Stored(file, name, begin, kind, Layout.row_major(shape, kind.bits))
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Ints:
         """The shape of the view."""
         return self.layout.shape
 

@@ -95,14 +95,15 @@ class NewFile(NamedTuple):
     size: int
 
 
-def names_of(
-    path: str, tensors: Iterable[New], fits: Callable[[str], bool], unfit: str
-) -> set[str]:
-    """The names of tensors. Raises FileFormatError for duplicate and unsuitable names."""
+def names_of(tensors: Iterable[New], fits: Callable[[str], bool], unfit: str) -> set[str]:
+    """The names of tensors.
+
+    Raises FileFormatError (see `in_file`) for equal ones, and those that do not fit.
+    """
     names = set[str]()
     for name, *_ in tensors:
         if name in names or not fits(name):
-            raise FileFormatError(path, name, "occurs twice" if name in names else unfit)
+            raise FileFormatError(None, name, "occurs twice" if name in names else unfit)
         names.add(name)
     return names
 

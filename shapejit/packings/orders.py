@@ -30,6 +30,7 @@ from typing import NamedTuple
 from ..errors import FormatError, shape_text
 from ..shapes.dims import merged
 from ..shapes.layout import Layout
+from ..shapes.request import Ints
 
 _DIM_OR_GROUP = re.compile(r"\([^)]*\)|[a-z]\w*")
 _FACTOR = re.compile(r"([a-z])(\d*)")
@@ -57,7 +58,7 @@ class BitPlane(NamedTuple):
 class Words(NamedTuple):
     """The permutation of the units of a stored array, in `shape`, to the order of its elements."""
 
-    shape: tuple[int, ...]
+    shape: Ints
     axes: tuple[int, ...]
 
 
@@ -72,7 +73,7 @@ class PlaneLayout(NamedTuple):
     low: int
     dims: tuple[tuple[Factor, ...], ...]
     offset: int
-    stored: tuple[int, ...]
+    stored: Ints
     words: Words | None
 
     @property

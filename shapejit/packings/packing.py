@@ -16,7 +16,7 @@ from ..dtypes.table import DType, fixed_width
 from ..errors import FormatError, shape_text
 from ..runtime.ndarrays import is_a
 from ..shapes.layout import Layout, checked_shape
-from ..shapes.request import integers
+from ..shapes.request import Ints, integers
 from .orders import BitPlane, PlaneLayout, Words, plane_layout
 
 MAX_BLOCK_ELEMENTS = 4096  # elements that a block may have, whatever the dims
@@ -26,7 +26,7 @@ class Check(NamedTuple):
     """A test vector: `codes`, and the bytes that the format stores them in (hex)."""
 
     dtype: str
-    shape: tuple[int, ...]
+    shape: Ints
     codes: Sequence[int]
     stored: str
     block_size: int | None = None
@@ -44,15 +44,15 @@ class StoredLayout:
     """
 
     unit: np.dtype[Any]
-    shape: tuple[int, ...]
-    logical: tuple[int, ...]
+    shape: Ints
+    logical: Ints
     parts: tuple[PlaneLayout, ...]
     bits: int
     bias: int
     pitch: int
     gaps: bool
     words: Words | None
-    turned: tuple[int, ...] = ()
+    turned: Ints = ()
 
     @property
     def nbytes(self) -> int:
@@ -145,7 +145,7 @@ class Packing:
         sizes = checked_shape(shape, "shape", self.name)
         return self.stored_rows(self.rows_of(sizes), fixed_width(dtype), block_size)
 
-    def rows_of(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+    def rows_of(self, shape: Ints) -> Ints:
         """The dims of a tensor, (out, in) last."""
         if not self.inputs_first:
             return shape
@@ -153,15 +153,13 @@ class Packing:
             raise FormatError(f"{self.name} has 2 dims or more, not {shape_text(shape)}")
         return (*shape[:-2], shape[-1], shape[-2])
 
-    def stored_rows(
-        self, rows: tuple[int, ...], kind: DType, block_size: int | None
-    ) -> StoredLayout:
+    def stored_rows(self, rows: Ints, kind: DType, block_size: int | None) -> StoredLayout:
         """`stored` of a tensor with (out, in) last."""
         if self.blocks:
             block_size = _checked_block(self.name, block_size, rows)
         return _stored(self, rows, kind, block_size)
 
-    def memory(self, buffer: Any, stored: StoredLayout, shape: tuple[int, ...]) -> Bytes:
+    def memory(self, buffer: Any, stored: StoredLayout, shape: Ints) -> Bytes:
         """The bytes of a stored array of a tensor of `shape`, in place.
 
         Raises FormatError for a wrong dtype or size, and for an array of several dims that are
@@ -200,7 +198,7 @@ def _bytes(t: Tensor) -> Bytes:
     return t.buffer[t.offset // 8 :][: t.nbytes]
 
 
-def _checked_block(name: str, block_size: object, rows: tuple[int, ...]) -> int:
+def _checked_block(name: str, block_size: object, rows: Ints) -> int:
     if block_size is None:
         raise FormatError(f"{name} needs block_size, the elements per block along the inputs")
     (size,) = integers((block_size,), "block_size", name)
@@ -210,9 +208,7 @@ def _checked_block(name: str, block_size: object, rows: tuple[int, ...]) -> int:
 
 
 @lru_cache(maxsize=256)
-def _stored(
-    row: Packing, rows: tuple[int, ...], kind: DType, block_size: int | None
-) -> StoredLayout:
+def _stored(row: Packing, rows: Ints, kind: DType, block_size: int | None) -> StoredLayout:
     """See `Packing.stored_rows`."""
     if row.bits and kind.bits not in row.bits:
         widths = ", ".join(map(str, row.bits))

@@ -26,6 +26,7 @@ from ..operations import views
 from ..runtime.launches import address_of
 from ..shapes.dims import common
 from ..shapes.layout import Layout, checked_shape, in_target_order
+from ..shapes.request import Ints
 from .orders import BY_BIT, PlaneLayout
 from .packing import Packing, StoredLayout
 from .rows import formats
@@ -91,9 +92,7 @@ def repack(
     return made if out is None else out
 
 
-def _turns(
-    given: Packing, wanted: Packing, layout: str | None, shape: tuple[int, ...]
-) -> tuple[bool, bool]:
+def _turns(given: Packing, wanted: Packing, layout: str | None, shape: Ints) -> tuple[bool, bool]:
     """Whether each of two formats holds (in, out) because of `layout`."""
     if layout is None:
         return False, False
@@ -109,12 +108,12 @@ def _turns(
     return first and not given.layout, first and not wanted.layout
 
 
-def _swapped(shape: tuple[int, ...]) -> tuple[int, ...]:
+def _swapped(shape: Ints) -> Ints:
     return (*shape[:-2], shape[-1], shape[-2])
 
 
 def _move(
-    memory: Bytes, src: StoredLayout, into: Bytes, dst: StoredLayout, rows: tuple[int, ...],
+    memory: Bytes, src: StoredLayout, into: Bytes, dst: StoredLayout, rows: Ints,
     kind: DType, target: str, clear: bool = False,
 ) -> None:  # fmt: skip
     """Repack the codes of a stored array; whether to `clear` the target's padding first."""
@@ -192,7 +191,7 @@ def _copy(
     routes.run(route, [8 * address_of(memory)], [8 * address_of(into)])
 
 
-def codes_of(memory: Bytes, src: StoredLayout, rows: tuple[int, ...]) -> NDArray[np.uint8]:
+def codes_of(memory: Bytes, src: StoredLayout, rows: Ints) -> NDArray[np.uint8]:
     """The codes of a stored tensor, a byte each, in the shape of its elements."""
     if src.words:
         units = memory.view(src.unit).reshape(src.words.shape).transpose(src.words.axes)

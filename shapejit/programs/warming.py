@@ -23,7 +23,7 @@ from ..operations.codes import pack
 from ..operations.equality import array_equal
 from ..operations.joining import concat, stack
 from ..operations.views import ascontiguous
-from ..quantization.table import schemes
+from ..quantization.scheme import schemes
 from ..runtime import building, kernels, workers
 from ..runtime.kernel_names import Call, Name
 from ..runtime.system import usable_cores

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any
 
-from ..dtypes.table import DType
 from ..errors import quoted
 from .naming import names_from, parted
 from .parts import Found
@@ -51,31 +50,23 @@ IRRELEVANT = {
 }
 
 
-class Held(NamedTuple):
-    """A tensor that is copied: its dtype, and the number of its elements."""
-
-    dtype: DType
-    size: int
-
-
-def holds_codes(name: str, x: Held) -> bool:
+def holds_codes(name: str, x: Any) -> bool:
     """Whether a tensor looks like codes or their scales: low-bit floats, or packed integers.
 
-    >>> from ..dtypes import dtype
-    >>> holds_codes("experts.W_q", Held(dtype("uint8"), 64))
-    True
-    >>> holds_codes("h.0.attn.bias", Held(dtype("uint8"), 64))
-    False
+    >>> from ..arrays.tensor import Tensor
+    >>> x = Tensor.frombuffer(bytes(64), "uint8", (64,))
+    >>> holds_codes("experts.W_q", x), holds_codes("h.0.attn.bias", x)
+    (True, False)
     """
     if x.dtype.kind == "float":
-        return x.dtype.bits <= 8 and x.size > 0
+        return bool(x.dtype.bits <= 8 and x.size)
     if x.dtype.kind != "integer" or x.dtype.bits > _CODE_BITS or x.size <= 1:
         return False
     return not _BUFFERS.fullmatch(name)
 
 
 def unaccounted(
-    decoded: Iterable[Found], held: Mapping[str, Held], *, described: bool
+    decoded: Iterable[Found], held: Mapping[str, Any], *, described: bool
 ) -> dict[str, str]:
     """Tensors that depend on a quantised weight or a config that is gone, each with the reason.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -91,22 +91,16 @@ def nested_absmax(group: Group) -> Array:
     return np.asarray(made.reshape(-1)[: codes.size])
 
 
-def read_by_gguf(name: str) -> Callable[[Group], Array]:
-    """A decoder of a GGUF type to float32, by the gguf package."""
-
-    def read(group: Group) -> Array:
-        try:
-            gguf = import_module("gguf")
-        except ImportError:
-            raise FormatError(
-                f"{group.scheme} is decoded by the package gguf: install it"
-            ) from None
-        kind = gguf.GGMLQuantizationType[name]
-        with np.errstate(all="ignore"):
-            made = gguf.quants.dequantize(group.tensors["weight"].numpy(), kind)
-        return np.ascontiguousarray(made, np.float32)
-
-    return read
+def read_by_gguf(name: str, group: Group) -> Array:
+    """The numbers of a GGUF type, decoded by the gguf package to float32."""
+    try:
+        gguf = import_module("gguf")
+    except ImportError:
+        raise FormatError(f"{group.scheme} is decoded by the package gguf: install it") from None
+    kind = gguf.GGMLQuantizationType[name]
+    with np.errstate(all="ignore"):
+        made = gguf.quants.dequantize(group.tensors["weight"].numpy(), kind)
+    return np.ascontiguousarray(made, np.float32)
 
 
 def times_row_scale(group: Group) -> Array:
@@ -136,45 +130,37 @@ def one(group: Group) -> Array:
     return np.ones((*group.batch, 1, 1), np.float32)
 
 
-def comfy_format(name: str) -> Callable[[Mapping[str, Tensor]], Known]:
-    """A check that ComfyUI's `comfy_quant`, if present, names this format."""
-
-    def check(tensors: Mapping[str, Tensor]) -> Known:
-        if "comfy_quant" in tensors:
-            given = json_of(tensors["comfy_quant"], "comfy_quant").get("format")
-            if given != name:
-                raise FormatError(f"comfy_quant says {given!r}, not {name!r}")
-        return {}
-
-    return check
+def comfy_format(name: str, tensors: Mapping[str, Tensor]) -> Known:
+    """Nothing. Raises FormatError if ComfyUI's `comfy_quant` names another format."""
+    if "comfy_quant" in tensors:
+        given = json_of(tensors["comfy_quant"], "comfy_quant").get("format")
+        if given != name:
+            raise FormatError(f"comfy_quant says {given!r}, not {name!r}")
+    return {}
 
 
-def comfy_quant(name: str) -> Callable[[Group], dict[str, Any]]:
-    """A writer of ComfyUI's `comfy_quant`."""
-    return lambda group: {"comfy_quant": _bytes({"format": name})}
+def comfy_quant(name: str, _: Group) -> Known:
+    """ComfyUI's `comfy_quant`."""
+    return {"comfy_quant": _bytes({"format": name})}
 
 
-def sizes_of_weight(group: Group) -> dict[str, Any]:
+def sizes_of_weight(group: Group) -> Known:
     """A writer of compressed-tensors' `weight_shape`."""
     return {"weight_shape": np.array(group.stored_shape[-2:], np.int64)}
 
 
-def groups_of_inputs(group: Group) -> dict[str, Any]:
+def groups_of_inputs(group: Group) -> Known:
     """A writer of GPTQ's `g_idx`, with groups in the order of the inputs."""
     return {"g_idx": (np.arange(group.known["K"]) // group.known["g"]).astype(np.int32)}
 
 
-def quant_parts(name: str) -> Callable[[Group], dict[str, Any]]:
-    """A writer of bitsandbytes' table and JSON."""
-
-    def write(group: Group) -> dict[str, Any]:
-        state = {"quant_type": name, "blocksize": group.known["g"], "dtype": "float32"}
-        return {
-            "weight.quant_map": np.array(group.values, np.float32),
-            f"weight.quant_state.bitsandbytes__{name}": _bytes({**state, "shape": group.shape}),
-        }
-
-    return write
+def quant_parts(name: str, group: Group) -> Known:
+    """bitsandbytes' table and JSON."""
+    state = {"quant_type": name, "blocksize": group.known["g"], "dtype": "float32"}
+    return {
+        "weight.quant_map": np.array(group.values, np.float32),
+        f"weight.quant_state.bitsandbytes__{name}": _bytes({**state, "shape": group.shape}),
+    }
 
 
 def _bytes(made: Mapping[str, Any]) -> Any:

@@ -9,12 +9,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from ..errors import quoted, shortened
 from ..runtime.ndarrays import is_mapping
-from .configuration import KEYS, QUANTIZER_CONFIG_FILES, TOP_LEVEL, Declared, groups_of, parts
+from .configuration import (
+    KEYS,
+    QUANTIZER_CONFIG_FILES,
+    TOP_LEVEL,
+    Declared,
+    Facts,
+    groups_of,
+    parts,
+)
 from .rows import ROWS
 
 # Keys that do not change a stored weight, or repeat facts of its tensors.
@@ -132,7 +140,7 @@ def malformed(said: Declared) -> list[str]:
     ]
 
 
-def _described(said: Declared) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _described(said: Declared) -> Iterator[tuple[str, Facts]]:
     """The descriptions of weights and where they are, those of groups, too."""
     for where, section in said.sections.items():
         yield where, section

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..runtime.ndarrays import is_a, is_mapping
 
+Facts = Mapping[str, Any]  # an object of JSON
 # The keys of the quantisation sections of a config, or of the config of a part of the model.
 KEYS = ("quantization_config", "compression_config", "quantization")
 # The config of a model, and the config files of quantisers next to it (AutoAWQ's, AutoGPTQ's,
@@ -44,13 +45,13 @@ class Declared:
     settings of their own. `sections` are all descriptions of weights, by where they are.
     """
 
-    sections: Mapping[str, Mapping[str, Any]] = field(compare=False)
+    sections: Mapping[str, Facts] = field(compare=False)
     words: frozenset[str]
     layouts: Mapping[str, frozenset[str]]
-    settings: tuple[Mapping[str, Any], ...]
-    modules: Mapping[str, Mapping[str, Any]]
+    settings: tuple[Facts, ...]
+    modules: Mapping[str, Facts]
 
-    def settings_of(self, prefix: str) -> Iterator[Mapping[str, Any]]:
+    def settings_of(self, prefix: str) -> Iterator[Facts]:
         """The possible settings of a weight; a module's own replace the general ones."""
         own = self.modules.get(prefix, {})
         yield from ({**settings, **own} for settings in self.settings)
@@ -102,10 +103,10 @@ class Declared:
         return {name for name in names if name.rpartition(".")[2] in _CACHE_SCALES}
 
 
-Part = tuple[tuple[str, ...], Mapping[str, Any]]
+Part = tuple[tuple[str, ...], Facts]
 
 
-def sections(config: Mapping[str, Any]) -> dict[tuple[str, ...], Mapping[str, Any]]:
+def sections(config: Facts) -> dict[tuple[str, ...], Facts]:
     """The quantisation sections of a config, at any depth, by their path of keys.
 
     The configs of parts of the model, at any depth, have sections of their own.
@@ -119,7 +120,7 @@ def sections(config: Mapping[str, Any]) -> dict[tuple[str, ...], Mapping[str, An
     return {path: section for path, section in made if is_mapping(section)}
 
 
-def parts(config: Mapping[str, Any]) -> Iterator[Part]:
+def parts(config: Facts) -> Iterator[Part]:
     """A config, and those of the model's components at any depth, by their path of keys.
 
     >>> [path for path, _ in parts({"a_config": {"b_config": {}}})]
@@ -141,7 +142,7 @@ def is_part(key: object, value: object) -> bool:
     return is_mapping(value) and key not in KEYS and str(key).endswith(_PARTS)
 
 
-def completed(section: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+def completed(section: Facts, config: Facts) -> dict[str, Any]:
     """A section completed by settings and layouts that only the files of quantisers have.
 
     >>> beside = {"quantize_config.json": {"bits": 4, "checkpoint_format": "gptq_v2"}}
@@ -156,10 +157,10 @@ def completed(section: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str
     return made
 
 
-def declared(config: Mapping[str, Any]) -> Declared:
+def declared(config: Facts) -> Declared:
     """The facts in config.json, in the files of quantisers beside it, or in ComfyUI's metadata."""
-    words, modules = set[str](), dict[str, Mapping[str, Any]]()
-    settings, layouts = list[Mapping[str, Any]](), dict[str, set[str]]()
+    words, modules = set[str](), dict[str, Facts]()
+    settings, layouts = list[Facts](), dict[str, set[str]]()
     found = _descriptions(config)
     for where, section in found.items():
         producer = section.get("producer")
@@ -191,7 +192,7 @@ def declared(config: Mapping[str, Any]) -> Declared:
     return Declared(found, frozenset(words), texts, tuple(settings) or ({},), modules)
 
 
-def _descriptions(config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def _descriptions(config: Facts) -> dict[str, Facts]:
     """All descriptions of weights by where they are, the config itself last.
 
     These are its sections, and the files of quantisers.
@@ -204,7 +205,7 @@ def _descriptions(config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {where: each for where, each in found.items() if is_mapping(each)} | {TOP_LEVEL: config}
 
 
-def groups_of(section: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def groups_of(section: Facts) -> dict[str, Facts]:
     """The groups of compressed-tensors in a section, by name.
 
     >>> groups_of({"config_groups": {"group_0": {"weights": {}}, "other": 1}})
@@ -215,7 +216,7 @@ def groups_of(section: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {name: group for name, group in given if is_mapping(group)}
 
 
-def _settings(section: Mapping[str, Any]) -> dict[str, Any]:
+def _settings(section: Facts) -> dict[str, Any]:
     """The settings in one object; sizes below 1 and None mean one group for all."""
     made = dict[str, Any]()
     for name, keys in _SETTINGS.items():
@@ -227,7 +228,7 @@ def _settings(section: Mapping[str, Any]) -> dict[str, Any]:
     return made
 
 
-def comfy_layers(config: Mapping[str, Any]) -> Mapping[str, Any]:
+def comfy_layers(config: Facts) -> Facts:
     """The formats of layers in ComfyUI's metadata."""
     given = config.get(COMFY)
     if is_a(given, str):

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from ..errors import FormatError
 from ..runtime.ndarrays import is_a
-from .configuration import CONFIG, KEYS, LEFT_OUT, completed, is_part, sections
+from .configuration import CONFIG, KEYS, LEFT_OUT, Facts, completed, is_part, sections
 
 _DTYPE_KEYS = ("torch_dtype", "dtype")
 # The configs of parts of the model that have the model's dtype.
 _NESTED = ("text_config", "language_config", "llm_config", "thinker_config")
 _COMPRESSED = "compressed-tensors"
 
-Settings = Mapping[str, Any]
+Settings = Facts
 
 
-def _compressed(
-    format_: str, weights: Mapping[str, Any], activations: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
+def _compressed(format_: str, weights: Facts, activations: Facts | None = None) -> dict[str, Any]:
     group = {"targets": ["Linear"], "weights": {"symmetric": True, "dynamic": False, **weights}}
     if activations is not None:
         group["input_activations"] = {"symmetric": True, "dynamic": True, **activations}
@@ -73,7 +71,7 @@ _ROWS: dict[str, tuple[str, str, Callable[[Settings], dict[str, Any]]]] = {
 
 
 def declaration(
-    scheme: str, settings: Settings, config: Mapping[str, Any], modules: Collection[str] = ()
+    scheme: str, settings: Settings, config: Facts, modules: Collection[str] = ()
 ) -> dict[str, Any]:
     """A config with its quantisation section replaced by that of weights in `scheme`.
 
@@ -99,7 +97,7 @@ def declaration(
     return {**without(config), key: {**said, names: skipped} if skipped and names else said}
 
 
-def without(config: Mapping[str, Any]) -> dict[str, Any]:
+def without(config: Facts) -> dict[str, Any]:
     """A config without its quantisation sections.
 
     >>> without({"a": 1, "text_config": {"b": 2, "quantization_config": {}}})
@@ -112,9 +110,7 @@ def without(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def left_out(
-    config: Mapping[str, Any], modules: Sequence[str], facts: Mapping[str, Any]
-) -> dict[str, Any]:
+def left_out(config: Facts, modules: Sequence[str], facts: Facts) -> dict[str, Any]:
     """A config that lists more modules as not quantised, and includes the files of quantisers.
 
     `facts` are those of `configuration`, with the files of quantisers.
@@ -133,7 +129,7 @@ def left_out(
     return made
 
 
-def of_dtype(config: Mapping[str, Any], name: str) -> dict[str, Any]:
+def of_dtype(config: Facts, name: str) -> dict[str, Any]:
     """A config with another dtype of the model, if it has one.
 
     >>> of_dtype({"dtype": "float16", "text_config": {"torch_dtype": "float16"}}, "bfloat16")
@@ -145,7 +141,7 @@ def of_dtype(config: Mapping[str, Any], name: str) -> dict[str, Any]:
     return made | {key: of_dtype(each, name) for key, each in nested.items()}
 
 
-def _put(config: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
+def _put(config: Facts, path: Sequence[str], value: Any) -> dict[str, Any]:
     """A config with another value at the path of keys."""
     first, *rest = path
     return {**config, first: _put(config[first], rest, value) if rest else value}

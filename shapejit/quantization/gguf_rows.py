@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ..packings.orders import BitPlane
@@ -57,7 +58,7 @@ def _by_gguf(name: str, size: int, nbytes: int) -> SchemeRow:
     """A type whose codes are points of grids: the gguf package decodes it."""
     row = _row(f"gguf:{name}", size, nbytes, "float32", "", (), zero=None)
     (form,) = row.forms
-    codes = Numbers("weight", "N K", "float32", read=read_by_gguf(name.upper()))
+    codes = Numbers("weight", "N K", "float32", read=partial(read_by_gguf, name.upper()))
     scale = Numbers("weight", "N/N K/K", "float32", read=one)
     return replace(row, forms=(replace(form, codes=codes, scales=(scale,)),), library="gguf")
 

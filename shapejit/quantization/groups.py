@@ -19,6 +19,7 @@ from ..packings.orders import PlaneLayout
 from ..packings.packing import Packing, StoredLayout
 from ..packings.repacking import codes_of
 from ..packings.rows import formats
+from ..shapes.request import Ints
 from . import sizes
 from .forms import Form, Numbers
 
@@ -56,16 +57,16 @@ class Group:
     form: Form
     tensors: Mapping[str, Tensor]
     known: Mapping[str, int]
-    batch: tuple[int, ...]
-    result: tuple[int, ...] | None = None
+    batch: Ints
+    result: Ints | None = None
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Ints:
         """The shape of the decoded weight."""
         return self.sizes(self.form.result) if self.result is None else self.result
 
     @property
-    def stored_shape(self) -> tuple[int, ...]:
+    def stored_shape(self) -> Ints:
         """The shape of the weight as it is stored: (out, in) last, or flat."""
         return self.sizes(" ".join(self.form.axes))
 
@@ -108,7 +109,7 @@ class Group:
         return sum(plane.bits for plane in planes) or self.bits(numbers)
 
     @property
-    def blocks(self) -> tuple[int, ...]:
+    def blocks(self) -> Ints:
         """The elements per scale along the axes, at most all."""
         step = sizes.steps(self.form.scales[0].dims, self.known)
         return tuple(min(step[axis], max(1, self.known[axis])) for axis in self.form.axes)
@@ -150,7 +151,7 @@ class Group:
         kind = self.kind(self.form.codes)
         return self.form.codes.table or ("integer" if self.integers else kind.name)
 
-    def sizes(self, dims: str) -> tuple[int, ...]:
+    def sizes(self, dims: str) -> Ints:
         """The sizes of dims, stacked experts first."""
         found = (sizes.value(size, self.known) for size in dims.split())
         return (*self.batch, *(size for size in found if size is not None))
@@ -239,7 +240,7 @@ class Group:
         return numbers.format
 
 
-def _begin(t: Tensor, shape: tuple[int, ...]) -> Tensor:
+def _begin(t: Tensor, shape: Ints) -> Tensor:
     """The first elements along each dim, if there are more than in `shape`."""
     longer = t.ndim == len(shape) and all(n >= m for n, m in zip(t.shape, shape, strict=True))
     return t[tuple(slice(size) for size in shape)] if longer and t.shape != shape else t

@@ -12,13 +12,11 @@ from ..arrays.tensor import Tensor, asarray
 from ..errors import DTypeError, FormatError, quoted, shape_text
 from ..runtime.ndarrays import is_mapping
 from ..shapes.layout import checked_shape
-from ..shapes.request import integers
+from ..shapes.request import Ints, integers
 from . import sizes
 from .forms import Form, Part, SchemeRow
 from .groups import Group, any_of, fault
 from .naming import beginnings, companions
-
-Shape = tuple[int, ...]
 
 _LETTERS = {"N": " rows", "K": " columns", "b": " bits"}  # of the weight, of a code
 _SHARED = re.compile(
@@ -101,9 +99,9 @@ def fitted(
 
 @lru_cache(maxsize=256)  # the weights of a checkpoint have few shapes
 def _sizes(
-    scheme: str, form: Form, shapes: tuple[tuple[str, Shape], ...],
+    scheme: str, form: Form, shapes: tuple[tuple[str, Ints], ...],
     settings: tuple[tuple[str, int], ...],
-) -> tuple[Mapping[str, int], Shape]:  # fmt: skip
+) -> tuple[Mapping[str, int], Ints]:  # fmt: skip
     """The sizes that fit all parts, and the dims of stacked experts before them."""
     dims = {part.key: part.dims.split() for part in form.parts if part.dims != "?"}
     shaped = {name: (shape, dims[name]) for name, shape in shapes if name in dims}

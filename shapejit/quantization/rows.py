@@ -6,6 +6,7 @@ N are a weight's output features, K its inputs; b bits per code, g elements per 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ..dtypes.table import dtype
@@ -96,7 +97,7 @@ def _bnb(name: str, table: tuple[float, ...]) -> SchemeRow:
         f"bnb:{name}", "bitsandbytes", "bitsandbytes, functional.py, dequantize_4bit", (
         Form((*parts, Part(absmax, "float32", "n/g")), codes, (scale,), result="n",
              tells=computed.quant_state, rule=rules.by_table, chosen={"g": 64},
-             writes=computed.quant_parts(name)),
+             writes=partial(computed.quant_parts, name)),
         Form((*parts, *nested), codes, (scale._replace(read=computed.nested_absmax),), result="n",
              tells=computed.quant_state),
     ))  # fmt: skip
@@ -122,7 +123,7 @@ ROWS = (
     SchemeRow("fp8:tensor", "fp8 compressed-tensors modelopt comfyui tensor",
         "nvidia-modelopt, torch/quantization/qtensor/fp8_tensor.py, FP8QTensor.dequantize", (
         _fp8(Part("weight_scale|qscale_weight", _F32_FIRST, ""), "N/N K/K", rounds="scales",
-             tells=computed.comfy_format("float8_e4m3fn"), rule=rules.by_absmax),
+             tells=partial(computed.comfy_format, "float8_e4m3fn"), rule=rules.by_absmax),
         _fp8(Part("weight_scale_inv", _F32_FIRST, "1", flat=True), "N/N K/K"),
         _fused(Part("weight_scale", _F32_FIRST, ""), "N/N K/K", rounds="scales")), arrays=True),
     SchemeRow("int8:compressed-tensors", "compressed-tensors",
@@ -184,8 +185,9 @@ ROWS = (
               Part("weight_scale_2", "float32", ""), _INPUT, _COMFY),
              Numbers("weight", "N K", _E2M1, "torchao:tinygemm"),
              (Numbers("weight_scale", "N K/16", _E4M3, "nvfp4:scale-swizzle"),
-              Numbers("weight_scale_2", "")), rounds="scales", tells=computed.comfy_format("nvfp4"),
-             rule=rules.by_two_levels, multiple=16, writes=computed.comfy_quant("nvfp4")),)),
+              Numbers("weight_scale_2", "")), rounds="scales",
+             tells=partial(computed.comfy_format, "nvfp4"), rule=rules.by_two_levels, multiple=16,
+             writes=partial(computed.comfy_quant, "nvfp4")),)),
     SchemeRow("int4:compressed-tensors", "compressed-tensors",
         "compressed-tensors, compressors, PackedQuantizationCompressor", (
         Form((Part("weight_packed", _INT32, "N K*b/32"),

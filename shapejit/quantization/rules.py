@@ -19,6 +19,7 @@ from ..dtypes.table import dtype
 from ..kernels import encodings
 from ..operations.casts import cast
 from ..operations.views import ascontiguous
+from ..shapes.request import Ints
 from .content import Content
 from .groups import Group
 
@@ -36,7 +37,7 @@ class Blocks:
     magnitudes; the dims of elements have size 1 there. `factor` is that of all scales.
     """
 
-    def __init__(self, x: Values, blocks: tuple[int, ...], factor: Any = ONE) -> None:
+    def __init__(self, x: Values, blocks: Ints, factor: Any = ONE) -> None:
         pads = [(0, -n % size) for n, size in zip(x.shape, blocks, strict=True)]
         whole = np.pad(x, pads) if any(after for _, after in pads) else x
         cut = [(n // size, size) for n, size in zip(whole.shape, blocks, strict=True)]
@@ -336,9 +337,7 @@ def encoded(group: Group, x: Values, wanted: Wanted) -> Content:
     return Content(group, codes, scale, factor, zeros, offset)
 
 
-def _encoded(
-    x: Values, blocks: tuple[int, ...], rule: EncodingRule, wanted: Wanted, factor: Any
-) -> Coded:
+def _encoded(x: Values, blocks: Ints, rule: EncodingRule, wanted: Wanted, factor: Any) -> Coded:
     """Some rows encoded by a rule: codes in their shape, and numbers for each block."""
     cut = Blocks(x, blocks, factor)
     made = rule.by_numpy(cut, wanted)

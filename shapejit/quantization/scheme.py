@@ -1,23 +1,25 @@
-"""Scheme, a value of the public table `schemes`: decodes, encodes and converts one weight."""
+"""The public table of schemes; a Scheme decodes, encodes and converts one weight."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from ..arrays.tensor import Tensor
 from ..dtypes.table import dtype
 from ..errors import FormatError
+from ..packings.named_rows import NamedRows
 from ..runtime.ndarrays import is_a
 from . import decoding
 from .bands import cut
+from .detection import detect
 from .encoding import encode
 from .forms import SchemeRow
 from .groups import Group, fault
 from .matching import group_of, sizes_of
-from .rows import BY_NAME
+from .rows import BY_NAME, ROWS
 from .transcoding import transcode
 from .writing import is_written
 
@@ -181,3 +183,28 @@ class Scheme:
         if made.name not in DECODED_DTYPES:
             raise fault(self.name, f"decodes to {', '.join(DECODED_DTYPES)}, not {made}")
         return made
+
+
+# The project that writes such weights, what decodes them, whether they can be encoded or converted.
+_COLUMNS: dict[str, Callable[[Scheme], str]] = {
+    "project": lambda scheme: scheme.project,
+    "decode": lambda scheme: f"library {scheme.library}" if scheme.library else "kernel",
+    "encode": lambda scheme: "yes" if scheme.encodes else "-",
+    "convert": lambda scheme: "yes" if scheme.converts else "-",
+}
+
+
+class Schemes(NamedRows[Scheme]):
+    """The schemes by name: a read-only mapping.
+
+    >>> schemes["fp8:block"]
+    shapejit.schemes['fp8:block']
+    """
+
+    def __init__(self) -> None:
+        super().__init__("scheme", map(Scheme, ROWS), _COLUMNS)
+
+    detect = staticmethod(detect)
+
+
+schemes = Schemes()

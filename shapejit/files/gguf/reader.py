@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
 from ...dtypes.table import DType, dtype
-from ...errors import DTypeError, FileFormatError, quoted, shape_text
+from ...errors import DTypeError, FileFormatError, FormatError, in_file, quoted, shape_text
 from ...shapes.layout import Layout
 from ..checkpoint import Checkpoint, check_apart, size_in_bits, together
 from ..open_files import File, stream
@@ -77,16 +77,13 @@ class _Cursor:
         self.file, self.at = file, 0
         self._stream = stream(file)
 
-    def fault(self, reason: str, tensor: str | None = None) -> FileFormatError:
-        return FileFormatError(self.file.path, tensor, reason)
-
     def take(self, count: int) -> bytes:
         """The next `count` bytes."""
         left = self.file.size - self.at
         if count > left:
-            raise self.fault(f"{count} bytes are expected at byte {self.at}, but {left} follow")
+            raise FormatError(f"{count} bytes are expected at byte {self.at}, but {left} follow")
         if self.at + count > _MAX_HEADER:
-            raise self.fault(f"its header has more than {_MAX_HEADER} bytes")
+            raise FormatError(f"its header has more than {_MAX_HEADER} bytes")
         self.at += count
         return self._stream.read(count)
 
@@ -97,7 +94,7 @@ class _Cursor:
         """A count of items of at least `least` bytes each, which must fit into the file."""
         found: int = self.number("Q")
         if found * least > self.file.size - self.at:
-            raise self.fault(f"{found} {what} cannot be in {self.file.size - self.at} bytes")
+            raise FormatError(f"{found} {what} cannot be in {self.file.size - self.at} bytes")
         return found
 
     def text(self) -> str:
@@ -105,7 +102,7 @@ class _Cursor:
         try:
             return raw.decode()
         except UnicodeDecodeError:
-            raise self.fault(f"the text that ends at byte {self.at} is not UTF-8") from None
+            raise FormatError(f"the text that ends at byte {self.at} is not UTF-8") from None
 
     def value(self, code: str, nesting: int = 0) -> Any:
         """A value of the metadata; an array is a list."""
@@ -114,7 +111,7 @@ class _Cursor:
         if code != "array":
             return self.number(code)
         if nesting == _MAX_ARRAY_NESTING:
-            raise self.fault(f"arrays are nested more than {_MAX_ARRAY_NESTING} times")
+            raise FormatError(f"arrays are nested more than {_MAX_ARRAY_NESTING} times")
         item = self.code()
         least = _MIN_BYTES.get(item) or struct.calcsize(f"<{item}")
         count = self.count("values", least)
@@ -125,7 +122,7 @@ class _Cursor:
     def code(self) -> str:
         found: int = self.number("I")
         if found >= len(VALUES):
-            raise self.fault(f"the type {found} of a value is unknown")
+            raise FormatError(f"the type {found} of a value is unknown")
         return VALUES[found]
 
 
@@ -140,27 +137,29 @@ def _read_one(path: Path) -> Checkpoint:
     """
     name = file_name(path)
     cursor = _Cursor(opened(name))
-    tensors, pairs = _counts(cursor)
     metadata: dict[str, Any] = {}
     ranges: dict[str, tuple[int, int]] = {}
-    for _ in range(pairs):
-        begin, key = cursor.at, cursor.text()
-        if key in metadata:
-            raise cursor.fault(f"{quoted(key)} occurs twice in its metadata")
-        metadata[key] = cursor.value(cursor.code())
-        ranges[key] = begin, cursor.at
     infos = dict[str, _Info]()
-    for _ in range(tensors):
-        tensor, info = _info(cursor)
-        if tensor in infos:
-            raise cursor.fault("two tensors have this name", tensor)
-        infos[tensor] = info
-    alignment = alignment_of(name, metadata)
-    start = -(-cursor.at // alignment) * alignment
+    with in_file(name):
+        tensors, pairs = _counts(cursor)
+        for _ in range(pairs):
+            begin, key = cursor.at, cursor.text()
+            if key in metadata:
+                raise FormatError(f"{quoted(key)} occurs twice in its metadata")
+            metadata[key] = cursor.value(cursor.code())
+            ranges[key] = begin, cursor.at
+        for _ in range(tensors):
+            tensor, info = _info(cursor)
+            if tensor in infos:
+                raise FileFormatError(None, tensor, "two tensors have this name")
+            infos[tensor] = info
+        alignment = alignment_of(metadata)
+        start = -(-cursor.at // alignment) * alignment
+        members = _members(cursor.file, infos, start, alignment)
     return Checkpoint(
         path=name,
         format="gguf",
-        members=_members(cursor, infos, start, alignment),
+        members=members,
         metadata=metadata,
         start=start,
         types={tensor: known.name for tensor, (known, *_) in infos.items()},
@@ -168,23 +167,22 @@ def _read_one(path: Path) -> Checkpoint:
     )
 
 
-def alignment_of(path: str, metadata: Mapping[str, Any]) -> int:
+def alignment_of(metadata: Mapping[str, Any]) -> int:
     """The alignment of each tensor in bytes."""
     alignment = metadata.get(ALIGNMENT, 32)
     if type(alignment) is not int or alignment < 1 or alignment & (alignment - 1):
-        reason = f"its {ALIGNMENT} {quoted(repr(alignment))} is not a power of two"
-        raise FileFormatError(path, None, reason)
+        raise FormatError(f"its {ALIGNMENT} {quoted(repr(alignment))} is not a power of two")
     return alignment
 
 
 def _counts(cursor: _Cursor) -> tuple[int, int]:
     """The numbers of tensors and of metadata."""
     if cursor.file.size < 24 or cursor.take(4) != MAGIC:
-        raise cursor.fault("it does not begin as a GGUF file")
+        raise FormatError("it does not begin as a GGUF file")
     version = cursor.number("I")
     if version not in _VERSIONS:
         what = "is big-endian" if version & 0xFFFF == 0 else f"has version {version}"
-        raise cursor.fault(f"it {what}; versions 2 and 3 are read, little-endian")
+        raise FormatError(f"it {what}; versions 2 and 3 are read, little-endian")
     return cursor.count("tensors", 24), cursor.count("metadata", 13)
 
 
@@ -193,34 +191,35 @@ def _info(cursor: _Cursor) -> tuple[str, _Info]:
     name = cursor.text()
     rank = cursor.number("I")
     if rank > MAX_DIMS:
-        raise cursor.fault(f"it has {rank} dims, more than {MAX_DIMS}", name)
+        raise FileFormatError(None, name, f"it has {rank} dims, more than {MAX_DIMS}")
     dims = [cursor.number("Q") for _ in range(rank)][::-1]
     code, offset = cursor.number("I"), cursor.number("Q")
     known = TENSOR_TYPES.get(code)
     if known is None:
-        raise cursor.fault(f"its type {code} is unknown", name)
+        raise FileFormatError(None, name, f"its type {code} is unknown")
     if known.block:
         if not dims or dims[-1] % known.block:  # a block is within a row
             reason = f"rows of {known.name} are blocks of {known.block}: shape "
-            raise cursor.fault(f"{reason}{shape_text(dims)} is none", name)
+            raise FileFormatError(None, name, f"{reason}{shape_text(dims)} is none")
         dims[-1] = dims[-1] // known.block * known.nbytes
     return name, (known, tuple(dims), offset)
 
 
 def _members(
-    cursor: _Cursor, infos: Mapping[str, _Info], start: int, alignment: int
+    file: File, infos: Mapping[str, _Info], start: int, alignment: int
 ) -> dict[str, Stored]:
     """The tensors in the order of the header, checked not to overlap."""
-    file, found = cursor.file, {}
+    found = dict[str, Stored]()
     for name, (known, shape, offset) in infos.items():
-        nbytes = size_in_bits(file.path, name, shape, known.dtype.bits) // 8
-        if offset % alignment or start + offset + nbytes > max(file.size, start):
-            reason = f"its {nbytes} bytes from byte {offset} of the data are not in the file"
-            raise cursor.fault(f"{reason}, or not aligned to {alignment}", name)
+        with in_file(None, name):
+            nbytes = size_in_bits(shape, known.dtype.bits) // 8
+            if offset % alignment or start + offset + nbytes > max(file.size, start):
+                reason = f"its {nbytes} bytes from byte {offset} of the data are not in the file"
+                raise FormatError(f"{reason}, or not aligned to {alignment}")
         layout = Layout.row_major(shape, known.dtype.bits)
         tensor_type = FileType(known.name)
         found[name] = Stored(file, name, start + offset, known.dtype, layout, tensor_type)
-    check_apart(file.path, ((name, m.begin, m.begin + m.nbytes) for name, m in found.items()))
+    check_apart(((name, m.begin, m.begin + m.nbytes) for name, m in found.items()))
     return found
 
 

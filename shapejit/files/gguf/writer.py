@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import DTypeError, FileFormatError, quoted, shape_text
+from ...errors import DTypeError, FileFormatError, FormatError, in_file, quoted, shape_text
 from ..checkpoint import Checkpoint, is_text
 from ..writing import New, NewFile, names_of
 from .reader import MAGIC, MAX_DIMS, TENSOR_TYPES, VALUES, Header, alignment_of
@@ -46,23 +46,25 @@ def placed(
     known = source if source is not None and source.format == "gguf" else None
     kept = {} if known is None else known.metadata or {}
     metadata = kept if metadata is None else metadata
-    alignment = alignment_of(path, metadata)
     types_by_name = dict(types or {})
     long = f"cannot be a name in GGUF: text of at most {_MAX_NAME} bytes"
-    for other in types_by_name.keys() - names_of(path, given, _fits, long):
-        raise FileFormatError(path, other, "is named by types=, but is not among the tensors")
     had = {} if known is None else known.types
-    for new in given:
-        if new.dtype.name == "uint8" and new.name in had:
-            types_by_name.setdefault(new.name, had[new.name])
-    offsets = [0, *accumulate(-(-new.nbytes // alignment) * alignment for new in given)]
-    head = [MAGIC, struct.pack("<IQQ", _VERSION, len(given), len(metadata))]
-    head += [
-        _pair(path, key, value, None if known is None or kept.get(key) is not value else known.own)
-        for key, value in metadata.items()
-    ]
-    for new, offset in zip(given, offsets, strict=False):
-        head.append(_info(path, new, types_by_name.get(new.name), offset))
+    with in_file(path):
+        alignment = alignment_of(metadata)
+        for other in types_by_name.keys() - names_of(given, _fits, long):
+            raise FileFormatError(path, other, "is named by types=, but is not among the tensors")
+        for new in given:
+            if new.dtype.name == "uint8" and new.name in had:
+                types_by_name.setdefault(new.name, had[new.name])
+        offsets = [0, *accumulate(-(-new.nbytes // alignment) * alignment for new in given)]
+        head = [MAGIC, struct.pack("<IQQ", _VERSION, len(given), len(metadata))]
+        head += [
+            _pair(key, value, None if known is None or kept.get(key) is not value else known.own)
+            for key, value in metadata.items()
+        ]
+        for new, offset in zip(given, offsets, strict=False):
+            with in_file(path, new.name):
+                head.append(_info(new, types_by_name.get(new.name), offset))
     first = b"".join(head)
     first += bytes(-len(first) % alignment)
     starts = [len(first) + offset for offset in offsets]
@@ -74,41 +76,40 @@ def _fits(name: str) -> bool:
     return is_text(name) and len(name.encode()) <= _MAX_NAME
 
 
-def _info(path: str, new: New, type_name: str | None, offset: int) -> bytes:
+def _info(new: New, type_name: str | None, offset: int) -> bytes:
     """The entry of a tensor in the header; its type is the given one, or else that of its dtype."""
     shape, type_name = list(new.shape), type_name or new.dtype.gguf
     if type_name is None:
         hint = ": types= must name the type of its blocks" if new.dtype.name == "uint8" else ""
-        raise FileFormatError(path, new.name, f"GGUF has no type for {new.dtype}{hint}")
+        raise FormatError(f"GGUF has no type for {new.dtype}{hint}")
     found = next((row for row in TENSOR_TYPES.values() if row.name == type_name), None)
     if found is None:
-        raise FileFormatError(path, new.name, f"the type {quoted(type_name)} is unknown")
+        raise FormatError(f"the type {quoted(type_name)} is unknown")
     if found.dtype is not new.dtype:
-        reason = f"{type_name} is stored as {found.dtype}, not {new.dtype}"
-        raise FileFormatError(path, new.name, reason)
+        raise FormatError(f"{type_name} is stored as {found.dtype}, not {new.dtype}")
     if found.block:
         if not shape or shape[-1] % found.nbytes:
             reason = f"rows of {type_name} are blocks of {found.nbytes} bytes: shape "
-            raise FileFormatError(path, new.name, f"{reason}{shape_text(shape)} is none")
+            raise FormatError(f"{reason}{shape_text(shape)} is none")
         shape[-1] = shape[-1] // found.nbytes * found.block
     if len(shape) > MAX_DIMS:
-        raise FileFormatError(path, new.name, f"it has {len(shape)} dims, more than {MAX_DIMS}")
+        raise FormatError(f"it has {len(shape)} dims, more than {MAX_DIMS}")
     dims = struct.pack(f"<I{len(shape)}Q", len(shape), *reversed(shape))
     return _text(new.name) + dims + struct.pack("<IQ", found.code, offset)
 
 
-def _pair(path: str, key: str, value: Any, known: Header | None) -> bytes:
+def _pair(key: str, value: Any, known: Header | None) -> bytes:
     """The bytes of a key and its value: those of the source, or new ones."""
     if known is not None and key in known.pairs:
         begin, end = known.pairs[key]
         return bytes(known.file.bytes(begin, end - begin))
     if not is_text(key) or len(key.encode()) > _MAX_KEY:
-        raise FileFormatError(path, None, f"{quoted(repr(key))} cannot be a key of metadata")
+        raise FormatError(f"{quoted(repr(key))} cannot be a key of metadata")
     try:
         code, raw = _packed([value])
     except DTypeError:
         reason = f"GGUF has no type for {quoted(repr(value))}, the value of {quoted(key)}"
-        raise FileFormatError(path, None, reason) from None
+        raise FormatError(reason) from None
     return _text(key) + struct.pack("<I", VALUES.index(code)) + raw
 
 

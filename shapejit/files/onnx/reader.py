@@ -7,8 +7,7 @@ from typing import NamedTuple
 from google.protobuf.message import DecodeError
 from onnx import ModelProto, TensorProto
 
-from ...arrays.tensor import Tensor
-from ...errors import DTypeError, FileFormatError, FormatError, ReshapeError
+from ...errors import FileFormatError, FormatError, in_file
 from ..checkpoint import Checkpoint, is_text, size_in_bits
 from ..in_memory import MemoryFile
 from ..open_files import File
@@ -16,7 +15,7 @@ from ..paths import Path, file_name
 from ..places import file_system, opened
 from ..stored import Stored
 from .graphs import GraphTensor, held
-from .tensors import described, external, from_tensorproto
+from .tensors import described, external, typed
 from .weights import weight_nodes
 from .wire import Place, skeleton
 
@@ -59,13 +58,10 @@ def read(path: Path) -> Checkpoint:
             raise FileFormatError(name, None, f"the name {each.own!r} is not UTF-8")
         if each.name in members:
             raise FileFormatError(name, each.name, "two tensors have this name")
-        try:
+        with in_file(name, each.name):
             members[each.name] = _stored(each, file, files)
-            if each.proto.data_location == TensorProto.EXTERNAL:
-                outside.add(each.name)
-        except (DTypeError, FormatError, ReshapeError) as fault:
-            reason = str(fault).removeprefix(f"tensor {each.proto.name!r}: ")
-            raise FileFormatError(name, each.name, reason) from None
+        if each.proto.data_location == TensorProto.EXTERNAL:
+            outside.add(each.name)
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     if not all(is_text(word) for pair in metadata.items() for word in pair):
         raise FileFormatError(name, None, "its metadata are not UTF-8")
@@ -81,7 +77,7 @@ def read(path: Path) -> Checkpoint:
 
 def _stored(each: GraphTensor, file: File, files: dict[str, File]) -> Stored:
     kind, shape, field = described(each.proto)
-    nbytes = -(-size_in_bits(file.path, each.name, shape, kind.bits) // 8)
+    nbytes = -(-size_in_bits(shape, kind.bits) // 8)
     if field == "external_data":
         system = file_system(file.path)
         folder = system.parent(file.path)
@@ -91,9 +87,7 @@ def _stored(each: GraphTensor, file: File, files: dict[str, File]) -> Stored:
         begin, found_bytes = Place.of(each.proto.raw_data)
         if found_bytes != nbytes:
             reason = f"its elements of {kind} are {nbytes} bytes, but its raw_data has"
-            raise FileFormatError(file.path, each.name, f"{reason} {found_bytes}")
+            raise FormatError(f"{reason} {found_bytes}")
         return Stored.row_major(file, each.name, begin, kind, shape)
-    tensor = from_tensorproto(each.proto)
-    assert isinstance(tensor, Tensor)
-    memory = MemoryFile(file.path, tensor.buffer[:nbytes])
+    memory = MemoryFile(file.path, typed(each.proto, field, kind, shape).buffer[:nbytes])
     return Stored.row_major(memory, each.name, 0, kind, shape)

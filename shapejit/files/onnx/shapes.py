@@ -14,7 +14,7 @@ from onnx.shape_inference import InferenceError, infer_shapes
 from ...dialects import onednn, onnx as dialect, openvino
 from ...dialects.onnx.versions import NEWEST
 from ...errors import ShapeJitError
-from ...shapes.request import Request
+from ...shapes.request import Ints, Request
 from ...shapes.resolver import resolve
 from ..checkpoint import Checkpoint
 from ..open_files import File
@@ -45,9 +45,9 @@ class ReshapeNode:
     name: str
     version: str
     source: Dims | None
-    target: tuple[int, ...] | None
+    target: Ints | None
     allowzero: Any
-    outcomes: Mapping[str, tuple[int, ...] | str]
+    outcomes: Mapping[str, Ints | str]
     inferred: Dims | None
 
     @property
@@ -120,7 +120,7 @@ def _reshape(
     name: str, node: NodeProto, opset: int, source: Dims | None, target: Any, inferred: Dims | None
 ) -> ReshapeNode:
     """A node, given the shape of its data, and its second input, where they are known."""
-    outcomes = dict[str, tuple[int, ...] | str]()
+    outcomes = dict[str, Ints | str]()
     if opset > NEWEST:
         version = f"onnx.Reshape, opset {opset}"
         return ReshapeNode(name, version, source, target, 0, outcomes, inferred)
@@ -158,7 +158,7 @@ def _value(attribute: AttributeProto) -> Any:
     return AttributeProto.AttributeType.Name(attribute.type)
 
 
-def _constant(proto: TensorProto | None) -> tuple[int, ...] | None:
+def _constant(proto: TensorProto | None) -> Ints | None:
     """The elements of a constant shape."""
     if proto is None:
         return None

@@ -23,16 +23,18 @@ from ...errors import (
     FormatError,
     ReshapeError,
     elements,
+    in_file,
     shape_text,
 )
 from ...operations.codes import pack
 from ...operations.views import dtype_of
 from ...runtime.ndarrays import is_a, plain
 from ...shapes.layout import checked_shape
+from ...shapes.request import Ints
 from ..checkpoint import is_text
 from ..open_files import File
 from ..paths import Path
-from ..places import FileSystem
+from ..places import HERE, FileSystem
 
 # The field of each dtype's elements if they are not in raw_data; int32_data for all others.
 _TYPED_FIELDS = {
@@ -91,15 +93,15 @@ def _tensor(proto: TensorProto, base_dir: Path | None) -> Tensor | NDArray[Any]:
         return _texts(proto, shape, count)
     if field == "external_data":
         need = kind.nbytes(count)
-        file, begin = external(proto, FileSystem(), base_dir, need, proto.name, {})
+        file, begin = external(proto, HERE, base_dir, need, proto.name, {})
         memory = file.part(begin, begin + need, proto.name)
         return Tensor.frombuffer(memory, kind, shape)
     if field == "raw_data":
         return Tensor.frombuffer(bytes_of(proto.raw_data), kind, shape)
-    return _typed(getattr(proto, field), field, kind, shape, count)
+    return typed(proto, field, kind, shape)
 
 
-def described(proto: TensorProto) -> tuple[DType, tuple[int, ...], str]:
+def described(proto: TensorProto) -> tuple[DType, Ints, str]:
     """The dtype, the shape, and the name of the field that holds the elements.
 
     Raises DTypeError, FormatError or ReshapeError for a proto that violates onnx.proto.
@@ -130,8 +132,9 @@ def _field(proto: TensorProto, kind: DType, count: int) -> str:
     return used[0] if used else own
 
 
-def _typed(values: Any, field: str, kind: DType, shape: tuple[int, ...], count: int) -> Tensor:
+def typed(proto: TensorProto, field: str, kind: DType, shape: Ints) -> Tensor:
     """The numbers of a repeated field as a Tensor."""
+    values, count = getattr(proto, field), prod(shape)
     # An int32 holds two 4-bit elements, four 2-bit ones or one of 6 bits; a complex is two floats.
     one_each = kind.bits == 6
     per_entry = kind.nbytes(count) if kind.packed and not one_each else count
@@ -156,7 +159,7 @@ def _typed(values: Any, field: str, kind: DType, shape: tuple[int, ...], count: 
     return Tensor.frombuffer(numbers, kind, shape)
 
 
-def _texts(proto: TensorProto, shape: tuple[int, ...], count: int) -> NDArray[Any]:
+def _texts(proto: TensorProto, shape: Ints, count: int) -> NDArray[Any]:
     if len(proto.string_data) != count:
         raise FormatError(
             f"{elements(count)} in shape {shape_text(shape)} need as many entries of string_data, "
@@ -203,12 +206,10 @@ def external(
         reason = f"its elements of shape {shape} are {need} bytes, but its length is {length}"
         raise FileFormatError(path, name, reason)
     found, begin = place.inside(os.fspath(folder), location, name), offset or 0
-    try:
-        if found not in known:
+    if found not in known:
+        with in_file(found, name):
             # `inside` has followed all links: what is one now was put there since.
             known[found] = place.open(found, follow=False)
-    except FileFormatError as fault:
-        raise FileFormatError(fault.path, name, fault.reason) from None
     size = known[found].size
     if begin + need > size:
         reason = f"its {need} bytes from byte {begin} on end beyond the file's {size}"

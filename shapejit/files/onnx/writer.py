@@ -14,8 +14,7 @@ from onnx.shape_inference import InferenceError
 
 from ...arrays.tensor import Tensor
 from ...dtypes.table import dtype
-from ...errors import FileFormatError
-from ...shapes.layout import Layout
+from ...errors import FileFormatError, FormatError, in_file
 from ..checkpoint import Checkpoint, is_text
 from ..open_files import File
 from ..paths import Path, file_name
@@ -61,9 +60,10 @@ def write(
         raise FileFormatError(name, None, _NO_GRAPH)
     own: Model = source.own
     given = list(tensors)
-    model, known = _replaced(name, source, given)
-    if metadata is not None and dict(metadata) != (source.metadata or {}):
-        _set_metadata(name, model, metadata)
+    with in_file(name):
+        model, known = _replaced(source, given)
+        if metadata is not None and dict(metadata) != (source.metadata or {}):
+            _set_metadata(model, metadata)
     large = sum(new.nbytes for new in given) + model.ByteSize() > MAX_MESSAGE
     least = LEAST_OUTSIDE if large else math.inf
     outside = [new for new in given if new.name in own.external or new.nbytes >= least]
@@ -88,19 +88,19 @@ def write(
 
 
 def _replaced(
-    path: str, source: Checkpoint, given: Sequence[New]
+    source: Checkpoint, given: Sequence[New]
 ) -> tuple[ModelProto, dict[str, GraphTensor]]:
     """The model with the dtypes, the shapes and the places of new tensors, and its tensors."""
     model = ModelProto()
     model.CopyFrom(source.own.proto)
     known = {each.name: each for each in held(model) if each.name in source.members}
-    names = names_of(path, given, known.__contains__, "it is not in the graph of the source")
+    names = names_of(given, known.__contains__, "it is not in the graph of the source")
     for name in known:
         if name not in names:
-            raise FileFormatError(path, name, "is in the graph, but missing among the tensors")
-    changed = [_retyped(path, known[new.name], new) for new in given]
+            raise FileFormatError(None, name, "is in the graph, but missing among the tensors")
+    changed = [_retyped(known[new.name], new) for new in given]
     if any(changed):
-        _infer(path, model, source.own.file)
+        _infer(model, source.own.file)
     for i, new in enumerate(given):
         proto = known[new.name].proto
         _clear(proto)
@@ -108,18 +108,18 @@ def _replaced(
     for proto in protos(model):
         if proto.data_location == TensorProto.EXTERNAL:
             reason = "it has external data, which only initialisers and Constants may have here"
-            raise FileFormatError(path, proto.name, reason)
+            raise FileFormatError(None, proto.name, reason)
     return model, known
 
 
-def _retyped(path: str, each: GraphTensor, new: New) -> bool:
+def _retyped(each: GraphTensor, new: New) -> bool:
     """Update the dtype and shape of a tensor, and of the input whose default it is.
 
     Up to IR version 3 every initialiser is the default of an input.
     """
     proto, code = each.proto, new.dtype.onnx
     if code is None:
-        raise FileFormatError(path, new.name, f"ONNX has no dtype for {new.dtype}")
+        raise FileFormatError(None, new.name, f"ONNX has no dtype for {new.dtype}")
     if (code, new.shape) == (proto.data_type, tuple(proto.dims)):
         return False
     _clear(proto)
@@ -139,7 +139,7 @@ def _clear(proto: TensorProto) -> None:
         proto.ClearField(field)
 
 
-def _infer(path: str, model: ModelProto, file: File) -> None:
+def _infer(model: ModelProto, file: File) -> None:
     """Check new dtypes and shapes, and update those of intermediate results."""
     had = {value.name for value in model.graph.value_info}
     for _, graph, _ in graphs(model):
@@ -155,13 +155,13 @@ def _infer(path: str, model: ModelProto, file: File) -> None:
             f"the graph does not allow these dtypes and shapes: {fault}; nodes, inputs and outputs "
             "stay as they are: change them with onnx first"
         )
-        raise FileFormatError(path, None, reason)
+        raise FormatError(reason)
     model.graph.value_info.extend(v for v in made.graph.value_info if v.name in had)
 
 
-def _set_metadata(path: str, model: ModelProto, metadata: Mapping[str, str]) -> None:
+def _set_metadata(model: ModelProto, metadata: Mapping[str, str]) -> None:
     if not all(is_text(word) for pair in metadata.items() for word in pair):
-        raise FileFormatError(path, None, "metadata must be text")
+        raise FormatError("metadata must be text")
     del model.metadata_props[:]
     for key, value in metadata.items():
         model.metadata_props.add(key=key, value=value)
@@ -217,9 +217,8 @@ def _placed(
         elif part.begin < 0:
             new = given[-1 - part.begin]
         else:
-            layout = Layout.row_major((part.nbytes,), _UINT8.bits)
-            kept = Stored(file, "", part.begin, _UINT8, layout)
-            new = New("", _UINT8, layout.shape, kept.pieces, kept.extent)
+            kept = Stored.row_major(file, "", part.begin, _UINT8, (part.nbytes,))
+            new = New("", _UINT8, kept.shape, kept.pieces, kept.extent)
         yield new, at
         at += new.nbytes
 

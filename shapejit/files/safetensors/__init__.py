@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import accumulate
 
-from ...errors import FileFormatError
+from ...errors import FormatError, in_file
 from ..checkpoint import Checkpoint, LazyMapping
 from ..paths import Path, file_name
 from ..places import opened
@@ -30,12 +30,12 @@ def read(path: Path) -> Checkpoint:
     """
     name = file_name(path)
     file = opened(name)
-    if file.size < header.LENGTH:
-        reason = f"it ends after {file.size} bytes, within the header's length"
-        raise FileFormatError(name, None, reason)
-    start = header.data_start(name, file.bytes(0, header.LENGTH), file.size)
-    metadata, entries = header.decode(name, file.bytes(header.LENGTH, start - header.LENGTH))
-    header.check_cover(name, entries, file.size - start)
+    with in_file(name):
+        if file.size < header.LENGTH:
+            raise FormatError(f"it ends after {file.size} bytes, within the header's length")
+        start = header.data_start(file.bytes(0, header.LENGTH), file.size)
+        metadata, entries = header.decode(file.bytes(header.LENGTH, start - header.LENGTH))
+        header.check_cover(entries, file.size - start)
 
     def stored(name: str, entry: TensorEntry) -> Stored:
         return Stored.row_major(file, name, start + entry.begin, entry.dtype, entry.shape)
@@ -61,7 +61,8 @@ def placed(path: str, tensors: Iterable[New], metadata: Mapping[str, str] | None
     """
     given = list(tensors)
     ordered = sorted(given, key=lambda t: -max(t.dtype.bits // 8, 1))
-    first = header.encode(path, ordered, metadata)
+    with in_file(path):
+        first = header.encode(ordered, metadata)
     ends = [*accumulate((t.nbytes for t in ordered), initial=len(first))]
     starts = {t.name: at for t, at in zip(ordered, ends, strict=False)}
     # In the given order: tensors that share a source are computed once.

@@ -15,8 +15,17 @@ from reprlib import Repr
 from typing import Any, NamedTuple
 
 from ...dtypes.table import DType, dtype
-from ...errors import DTypeError, FileFormatError, elements, quoted, shape_text
+from ...errors import (
+    DTypeError,
+    FileFormatError,
+    FormatError,
+    elements,
+    in_file,
+    quoted,
+    shape_text,
+)
 from ...shapes.arithmetic import MAX_SIZE
+from ...shapes.request import Ints
 from ..checkpoint import check_apart, is_text, size_in_bits
 from ..writing import New, names_of
 
@@ -54,7 +63,7 @@ class TensorEntry(NamedTuple):
     """One tensor of the header; offsets in bytes from the end of the header."""
 
     dtype: DType
-    shape: tuple[int, ...]
+    shape: Ints
     begin: int
     end: int
 
@@ -78,165 +87,157 @@ def _integer(token: str) -> int | _NotASize:
 _NUMBERS = {"parse_int": _integer, "parse_float": _NotASize, "parse_constant": _NotASize}
 
 
-def data_start(path: str, length: bytearray, size: int) -> int:
+def data_start(length: bytearray, size: int) -> int:
     """The byte where the header of a file of `size` bytes ends and the data begin."""
     announced = int.from_bytes(length, "little")
     reason = f"its header length is {announced} bytes"
     if announced > _MAX_HEADER:
-        raise FileFormatError(path, None, f"{reason}; the format allows {_MAX_HEADER}")
+        raise FormatError(f"{reason}; the format allows {_MAX_HEADER}")
     if announced > size - LENGTH:
-        raise FileFormatError(path, None, f"{reason}, but only {size - LENGTH} follow")
+        raise FormatError(f"{reason}, but only {size - LENGTH} follow")
     return LENGTH + announced
 
 
-def decode(path: str, raw: bytearray) -> tuple[dict[str, str] | None, dict[str, TensorEntry]]:
+def decode(raw: bytearray) -> tuple[dict[str, str] | None, dict[str, TensorEntry]]:
     """The metadata and the entries, each entry checked."""
     if not raw.startswith(b"{"):
-        raise FileFormatError(path, None, "its header does not begin with '{'")
+        raise FormatError("its header does not begin with '{'")
     numbers: dict[str, Any] = _NUMBERS
     if len(raw) > _UNCHECKED_BYTES:
         if _OUTLINE.fullmatch(raw) is None:
             reason = f"its header of {len(raw)} bytes does not list tensors"
-            raise FileFormatError(path, None, f"{reason}, or is nested too deeply")
+            raise FormatError(f"{reason}, or is nested too deeply")
         numbers = {}  # all are sizes
-    shapes = dict[tuple[int, ...], tuple[int, ...]]()
+    shapes = dict[Ints, Ints]()
 
     def compact(pairs: list[tuple[str, Any]]) -> TensorEntry | tuple[tuple[str, Any], ...]:
         """A valid entry, as soon as it is parsed; other values are kept for errors."""
         fields = dict(pairs)
         if len(pairs) == len(fields) and fields.keys() == _ENTRY_FIELDS:
-            with suppress(FileFormatError):
-                entry = _entry(path, "", fields)
+            with suppress(FormatError):
+                entry = _entry(fields)
                 return entry._replace(shape=shapes.setdefault(entry.shape, entry.shape))
         return tuple(pairs)
 
-    pairs = parsed(path, raw, "its header", object_pairs_hook=compact, **numbers)
+    pairs = parsed(raw, "its header", object_pairs_hook=compact, **numbers)
     if isinstance(pairs, TensorEntry):
-        raise FileFormatError(path, None, "its header is a tensor's entry without a name")
-    entries = json_object(path, None, pairs, "its header")
-    metadata = _metadata_value(path, entries.pop(_METADATA, None))
+        raise FormatError("its header is a tensor's entry without a name")
+    entries = json_object(pairs, "its header")
+    metadata = _metadata_value(entries.pop(_METADATA, None))
     for name, value in entries.items():
-        _check_text(path, name)
+        _check_text(name)
         if not isinstance(value, TensorEntry):
-            entries[name] = _entry(path, name, json_object(path, name, value, "its entry"))
+            with in_file(None, name):
+                entries[name] = _entry(json_object(value, "its entry"))
     return metadata, entries
 
 
-def parsed(path: str, raw: bytes | bytearray, what: str, **hooks: Any) -> Any:
-    """Parse a JSON value. Raises FileFormatError, which names it as `what`."""
+def parsed(raw: bytes | bytearray, what: str, **hooks: Any) -> Any:
+    """Parse a JSON value. Raises FormatError, which names it as `what`."""
     try:
         return json.loads(raw.decode(), **hooks)
     except UnicodeDecodeError as fault:
-        raise FileFormatError(path, None, f"{what} is not UTF-8 (byte {fault.start})") from None
+        raise FormatError(f"{what} is not UTF-8 (byte {fault.start})") from None
     except ValueError as fault:
-        raise FileFormatError(path, None, f"{what} is not JSON: {fault}") from None
+        raise FormatError(f"{what} is not JSON: {fault}") from None
     except RecursionError:
-        raise FileFormatError(path, None, f"{what} is not JSON: nested too deeply") from None
+        raise FormatError(f"{what} is not JSON: nested too deeply") from None
 
 
-def json_object(path: str, tensor: str | None, value: Any, what: str) -> dict[str, Any]:
+def json_object(value: Any, what: str) -> dict[str, Any]:
     """A JSON object, parsed as a tuple of pairs with different keys."""
     if type(value) is not tuple:
-        reason = f"{what} is not a JSON object but {_quoted_value(value)}"
-        raise FileFormatError(path, tensor, reason)
+        raise FormatError(f"{what} is not a JSON object but {_quoted_value(value)}")
     found = dict[str, Any]()
     for key, item in value:
         if key in found:
-            raise FileFormatError(path, tensor, f"{quoted(key)} occurs twice in {what}")
+            raise FormatError(f"{quoted(key)} occurs twice in {what}")
         found[key] = item
     return found
 
 
-def _check_text(path: str, word: str) -> None:
-    """Raise FileFormatError for lone surrogates, which JSON's \\u allows."""
+def _check_text(word: str) -> None:
+    """FormatError for the lone surrogates that JSON's \\u allows."""
     if not is_text(word):
-        reason = f"its header holds {quoted(word)}, which is not Unicode text"
-        raise FileFormatError(path, None, reason)
+        raise FormatError(f"its header holds {quoted(word)}, which is not Unicode text")
 
 
-def _metadata_value(path: str, value: Any) -> dict[str, str] | None:
+def _metadata_value(value: Any) -> dict[str, str] | None:
     """Metadata as a parsed JSON value; null means that there are none."""
     if value is None:
         return None
-    found = json_object(path, None, value, _METADATA)
+    found = json_object(value, _METADATA)
     for key, item in found.items():
         if not isinstance(item, str):
             reason = f"{quoted(key)} in {_METADATA} must be text, not {_quoted_value(item)}"
-            raise FileFormatError(path, None, reason)
-        _check_text(path, key)
-        _check_text(path, item)
+            raise FormatError(reason)
+        _check_text(key)
+        _check_text(item)
     return found
 
 
-def _entry(path: str, name: str, fields: Mapping[str, Any]) -> TensorEntry:
+def _entry(fields: Mapping[str, Any]) -> TensorEntry:
     """One tensor's entry, from the parsed JSON values."""
     if fields.keys() != _ENTRY_FIELDS:
         missing = sorted(_ENTRY_FIELDS - fields.keys())
         odd = "lacks" if missing else "has"
         field = quoted(missing[0] if missing else min(fields.keys() - _ENTRY_FIELDS))
-        reason = f"its entry {odd} {field}; it holds dtype, shape and data_offsets"
-        raise FileFormatError(path, name, reason)
-    shape = _sizes(path, name, fields["shape"], "shape")
+        raise FormatError(f"its entry {odd} {field}; it holds dtype, shape and data_offsets")
+    shape = _sizes(fields["shape"], "shape")
     try:
         kind = dtype(fields["dtype"], vocabulary="safetensors")
     except DTypeError:
-        reason = f"its dtype {_quoted_value(fields['dtype'])} is unknown"
-        raise FileFormatError(path, name, reason) from None
-    need = _nbytes(path, name, kind, shape)
-    offsets = _sizes(path, name, fields["data_offsets"], "data_offsets")
+        raise FormatError(f"its dtype {_quoted_value(fields['dtype'])} is unknown") from None
+    need = _nbytes(kind, shape)
+    offsets = _sizes(fields["data_offsets"], "data_offsets")
     if len(offsets) != 2 or offsets[0] > offsets[1]:
         reason = f"its data_offsets {_quoted_value(list(offsets))} are not a pair [begin, end]"
-        raise FileFormatError(path, name, reason)
+        raise FormatError(reason)
     begin, end = offsets
     if end - begin != need:
-        raise FileFormatError(
-            path,
-            name,
+        raise FormatError(
             f"{elements(prod(shape))} of {kind} in shape {shape_text(shape)} are {need} bytes, "
             f"but its data_offsets [{begin}, {end}] hold {end - begin}",
         )
     return TensorEntry(kind, shape, begin, end)
 
 
-def _sizes(path: str, name: str, value: Any, what: str) -> tuple[int, ...]:
+def _sizes(value: Any, what: str) -> Ints:
     """A JSON array of sizes: ints of int64 that are not negative."""
     if not isinstance(value, list):
-        reason = f"its {what} is not a JSON array but {_quoted_value(value)}"
-        raise FileFormatError(path, name, reason)
+        raise FormatError(f"its {what} is not a JSON array but {_quoted_value(value)}")
     for i, item in enumerate(value):
         if type(item) is not int:
-            reason = f"its {what} holds {_quoted_value(item)} at {i}, which is not a size"
-            raise FileFormatError(path, name, reason)
+            raise FormatError(f"its {what} holds {_quoted_value(item)} at {i}, which is not a size")
     return tuple(value)
 
 
-def _nbytes(path: str, name: str, kind: DType, shape: Sequence[int]) -> int:
+def _nbytes(kind: DType, shape: Sequence[int]) -> int:
     """Bytes of the packed elements: whole ones, within what int64 counts in bits."""
-    bits = size_in_bits(path, name, shape, kind.bits)
+    bits = size_in_bits(shape, kind.bits)
     if bits % 8:
         count = elements(prod(shape))
-        reason = f"{count} of {kind} are {bits} bits: safetensors holds whole bytes only"
-        raise FileFormatError(path, name, reason)
+        raise FormatError(f"{count} of {kind} are {bits} bits: safetensors holds whole bytes only")
     return bits // 8
 
 
-def check_cover(path: str, entries: dict[str, TensorEntry], size: int) -> None:
+def check_cover(entries: dict[str, TensorEntry], size: int) -> None:
     """Check that tensors cover each of the `size` bytes of the data section once."""
     for name, entry in entries.items():
         if entry.end > size:
             reason = f"its data end at byte {entry.end}, but the file has {size} bytes of data"
-            raise FileFormatError(path, name, reason)
-    check_apart(path, ((name, e.begin, e.end) for name, e in entries.items()), gaps=False)
+            raise FileFormatError(None, name, reason)
+    check_apart(((name, e.begin, e.end) for name, e in entries.items()), gaps=False)
     end = max((entry.end for entry in entries.values()), default=0)
     if end < size:
-        raise FileFormatError(path, None, f"{size - end} bytes at its end belong to no tensor")
+        raise FormatError(f"{size - end} bytes at its end belong to no tensor")
 
 
 def _fits(name: str) -> bool:
     return name != _METADATA and is_text(name)
 
 
-def encode(path: str, tensors: Sequence[New], metadata: Mapping[str, str] | None) -> bytes:
+def encode(tensors: Sequence[New], metadata: Mapping[str, str] | None) -> bytes:
     """The header of tensors in this order, with its length before it.
 
     It is padded with spaces to a multiple of eight bytes.
@@ -245,20 +246,19 @@ def encode(path: str, tensors: Sequence[New], metadata: Mapping[str, str] | None
     if metadata is not None:
         for word in (*metadata.keys(), *metadata.values()):
             if not is_text(word):
-                reason = f"metadata must be text, not {_quoted_value(word)}"
-                raise FileFormatError(path, None, reason)
+                raise FormatError(f"metadata must be text, not {_quoted_value(word)}")
         members[_METADATA] = dict(metadata)
     at = 0
-    names_of(path, tensors, _fits, "cannot be a name in safetensors")
+    names_of(tensors, _fits, "cannot be a name in safetensors")
     for name, kind, shape, *_ in tensors:
-        if kind.safetensors is None:
-            reason = f"safetensors has no dtype for {kind}; save it as .npz"
-            raise FileFormatError(path, name, reason)
-        offsets = [at, at := at + _nbytes(path, name, kind, shape)]
+        with in_file(None, name):
+            if kind.safetensors is None:
+                raise FormatError(f"safetensors has no dtype for {kind}; save it as .npz")
+            offsets = [at, at := at + _nbytes(kind, shape)]
         members[name] = {"dtype": kind.safetensors, "shape": shape, "data_offsets": offsets}
     raw = json.dumps(members, ensure_ascii=False, separators=(",", ":")).encode()
     raw += b" " * (-len(raw) % LENGTH)
     if len(raw) > _MAX_HEADER:
         reason = f"its header would have {len(raw)} bytes; the format allows {_MAX_HEADER}"
-        raise FileFormatError(path, None, reason)
+        raise FormatError(reason)
     return len(raw).to_bytes(LENGTH, "little") + raw
