@@ -656,8 +656,8 @@ def interrupted(name):
 parts = [np.arange(6, dtype="f4").reshape(2, 3)] * 3
 with patience.force_kernels():
     sj.concat(parts)  # its kernels are compiled
-fast_joins.run, fast_joins.KIND.ready = fast_joins._not_yet, False
-fast_joins._scratch[fast_joins.JOIN_MOVER] = 0
+fast_joins.run, fast_joins.KIND.ready = fast_joins.by_numpy, False
+fast_joins.SCRATCH[fast_joins.JOIN_MOVER] = 0
 fast_joins.address = interrupted
 with patience.force_kernels():
     try:

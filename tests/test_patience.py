@@ -81,7 +81,7 @@ float64 float16, float64 float32, bfloat16 float32, bfloat16 float64, int16 floa
 @pytest.mark.parametrize(("source", "target"), [pair.split() for pair in ASSIGNED.split(",")])
 def test_what_assignment_converts_is_what_kernels_compute(source, target):
     made = cast_conversion(sj.dtype(source), sj.dtype(target))
-    move, kind = numpy_fallback.assignment(made), sj.dtype(source).numpy
+    move, kind = numpy_fallback.arithmetic(made).do, sj.dtype(source).numpy
     wide = 8 * kind.itemsize
     rng = np.random.default_rng(0)
     codes = rng.integers(0, 1 << wide, 1 << 18, f"u{kind.itemsize}", endpoint=False)

@@ -271,17 +271,11 @@ def _runs_meet(
 ) -> bool:
     """Whether a run meets a range of bytes; ranges are disjoint and ascend."""
     end = begin + nbits + sum(stride * (size - 1) for stride, size in loops)
-    first = int(ends.searchsorted(begin >> 3, "right"))
-    last = int(starts.searchsorted((end + 7) >> 3)) - 1
-    if last < first:
+    if starts.searchsorted((end + 7) >> 3) <= ends.searchsorted(begin >> 3, "right"):
         return False
     if not loops:
         return True
     (stride, size), *inner = loops
-    own = end - begin - stride * (size - 1)  # bits that one step spans
-    low = max(0, (8 * int(starts[first]) - begin - own) // stride)
-    size = min(size, (8 * int(ends[last]) - begin) // stride + 1) - low
-    begin += low * stride
     if size * prod([n for _, n in inner]) > RUNS:
         half = size // 2
         return any(
@@ -290,7 +284,7 @@ def _runs_meet(
             if n
         )
     runs = np.array([begin])
-    for step, n in ((stride, size), *inner):
+    for step, n in loops:
         runs = np.add.outer(runs, step * np.arange(n)).reshape(-1)
     met = ends.searchsorted(runs >> 3, "right") < starts.searchsorted((runs + nbits + 7) >> 3)
     return bool(met.any())

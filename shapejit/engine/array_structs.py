@@ -51,14 +51,18 @@ LOCATE = Call("maps.locate", ("o", "o", "i", *"aaat"), "i", held=True)
 RESOLVE_ALL = Call("shapes.resolve_all", ("o", *"aaaaai", *"ataat"), "i", held=True)
 
 MATCH = Call("shapes.match", ("o", "o", *"aaaaa"), "", held=True)
+JOIN = Call("small_joins.join", ("o", "o", "o", "i", "a", "o"), "o", held=True)
+PAIR_SLOT = Call("small_joins.pair_slot", ("i", "i"), "i", held=True)
 
 # Kernels that are used together are one kind of work.
 SMALL_NAMES = (PLAN_WHOLE, COPY_PLANNED, RUN_ROUTE, RUN_FOUND, SLOT_OF, PLANE_MOVER)
-_BATCHES = (RESOLVE_ALL, SURVEY, MATCH)
-_MAPS = (READ_ALIKE, LOCATE)
-_USED_TOGETHER: dict[Call | Function, tuple[Call | Function, ...]] = {
-    name: group for group in (SMALL_NAMES, _BATCHES, _MAPS) for name in group
-}
+_GROUPS: tuple[tuple[Call | Function, ...], ...] = (
+    SMALL_NAMES,
+    (JOIN, PAIR_SLOT, PLANE_MOVER),
+    (RESOLVE_ALL, SURVEY, MATCH),
+    (READ_ALIKE, LOCATE),
+)
+_USED_TOGETHER = {name: group for group in _GROUPS for name in group if name != PLANE_MOVER}
 
 
 @cache

@@ -89,16 +89,16 @@ class CheckedCall:
                 return None
             way = known.way
             if not isinstance(way, Work):
-                if way.ready:
+                kind = way.kind
+                if (kind.ready or kind.taken >= kind.next_look) and way.ready:
                     return None
                 start = perf_counter()
                 if known.move:
                     known.move(x, made)
-                elif way.instead:
+                else:
                     begin = 8 * address_of(x) + self.source
                     way.instead([begin], [8 * address_of(made)], known.operands)
-                if way.kind:
-                    way.kind.taken += perf_counter() - start
+                kind.taken += perf_counter() - start
             elif way.kind.ready:
                 source = 8 * address_of(x) + self.source + way.source
                 begin = 8 * address_of(made) + way.target

@@ -6,11 +6,10 @@ decides how the copy runs. NumPy converts until kernels are ready, see `patience
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import product
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -20,12 +19,11 @@ from ..arrays.tensor import Tensor
 from ..dtypes.table import DType, fixed_width
 from ..errors import DTypeError
 from ..kernels.numbers import Conversion, Number
-from ..planning import thresholds
 from ..planning.cast_plans import Scales
 from ..runtime.launches import address_of
 from ..shapes.layout import Layout
 from .addresses import byte_of, layout_of
-from .numpy_fallback import SILENT, assignment, scaled_in_place
+from .numpy_fallback import mover
 from .routes import Done, casts, run
 
 AnyArray = NDArray[Any] | Tensor
@@ -82,6 +80,11 @@ class Operands:
     blocks: tuple[int, ...]
     given: tuple[Any, ...] = ()
 
+    @property
+    def floats(self) -> tuple[NDArray[Any], ...]:
+        """The scale, and the zero point if there is one."""
+        return (self.scale,) if self.zero is None else (self.scale, self.zero)
+
     def parts(self, *layouts: Layout) -> Iterator[list[Layout]]:
         """Layouts of one shape, cut into parts in which all blocks are whole, and those of scales.
 
@@ -102,16 +105,15 @@ class Operands:
             ]
             sizes = [size for pair in pairs for size in pair]
             found = [_narrowed(x, part).reshape(sizes) for x in layouts]
-            for array in (self.scale, self.zero):
-                if array is not None:
-                    own = layout_of(array)
-                    if array.ndim:
-                        begins = (
-                            begin // block for (begin, _), block in zip(part, blocks, strict=True)
-                        )
-                        own = _narrowed(own, list(zip(begins, sizes[::2], strict=True)))
-                        own = own.expand_dims(range(1, len(sizes), 2))
-                    found.append(own.broadcast_to(sizes))
+            for array in self.floats:
+                own = layout_of(array)
+                if array.ndim:
+                    begins = (
+                        begin // block for (begin, _), block in zip(part, blocks, strict=True)
+                    )
+                    own = _narrowed(own, list(zip(begins, sizes[::2], strict=True)))
+                    own = own.expand_dims(range(1, len(sizes), 2))
+                found.append(own.broadcast_to(sizes))
             yield found
 
     def layouts(self, shape: Sequence[int]) -> list[Layout] | None:
@@ -149,63 +151,20 @@ def convert(
     if fixed_width(source.dtype).kind == "complex":
         layout, whole = parts_of(layout), parts_of(whole)
     parts = [[layout, whole]] if operands is None else list(operands.parts(layout, whole))
+    given = () if operands is None else operands.floats
     plain = isinstance(source, np.ndarray) and isinstance(target, np.ndarray) and len(parts) == 1
-    move = _by_arrays(conversion, operands, source.shape) if plain else None
+    move = mover(conversion, source.shape, given) if plain else None
     instead = move and partial(move, source, target)
     for seen, into, *others in parts:
         scales, at = None, [0, 0]
-        if operands is not None:
+        if given:
             scales = Scales(conversion.arithmetic, *(x.at(0) for x in others))
-            given = [a for a in (operands.scale, operands.zero) if a is not None]
             for k, (array, own) in enumerate(zip(given, others, strict=True)):
                 at[k] = address_of(array) + own.offset // 8
         route = casts(seen, into.bits, into, scales, 1, conversion, fresh)
         begins = at[0], at[1]
         way = run(route, [begin], [to], fresh, begins, instead)
     return Done(way, move, begins) if len(parts) == 1 else None
-
-
-def _by_arrays(
-    conversion: Conversion, operands: Operands | None, shape: tuple[int, ...]
-) -> Callable[[Any, Any], object] | None:
-    """A function that converts an ndarray by NumPy's own arithmetic; None if there is none.
-
-    If it scales, there is one scale per index of some dims, or one for all.
-    """
-    if operands is None:
-        return assignment(conversion)
-    if not all(n in (1, size) for n, size in zip(operands.scale.shape, shape, strict=False)):
-        return None
-    if scaled_in_place(conversion):
-        return lambda x, made: SILENT.copy().run(_scale, x, made, operands)
-    source, target, bits = conversion.source, conversion.target, conversion.arithmetic
-    floats = (source.kind, source.bits) == ("float", bits)
-    whole = target.kind in ("int", "uint") and 8 <= target.bits < bits - 8  # floats have both ends
-    small = len(shape) > 0 and prod(shape) < thresholds.SCALARS_BELOW  # it makes several such
-    if conversion.step == "quantize" and floats and whole and small:
-        return lambda x, made: SILENT.copy().run(_quantize, x, made, operands)
-    return None
-
-
-def _scale(x: Any, made: Any, operands: Operands) -> None:
-    """Scale integers in the memory of the result."""
-    if operands.zero is None:
-        np.multiply(x, operands.scale, made, dtype=made.dtype, casting="unsafe")
-        return
-    np.subtract(x, operands.zero, made, dtype=made.dtype, casting="unsafe")
-    made *= operands.scale
-
-
-def _quantize(x: Any, made: Any, operands: Operands) -> None:
-    """Floats converted to integers: see `numerics.scaled` and `numerics.clamped`."""
-    values, zeros = x / operands.scale, operands.conversion.zeros
-    if zeros == "float":
-        values += operands.zero
-    np.rint(values, values)
-    if zeros == "integer":
-        values += operands.zero
-    values[np.isnan(values)] = 0
-    made[...] = np.clip(values, *operands.conversion.target.range)
 
 
 def _narrowed(layout: Layout, part: Sequence[tuple[int, int]]) -> Any:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from functools import lru_cache, partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from ..runtime.launches import address_of
 from . import array_structs
 from .addresses import bit_address_of, byte_of, layout_of
 from .calls import keep
-from .patience import forced
+from .patience import NEVER, forced
 from .routes import COPY_WHOLE, FOUND, NUMPY, Done, Route, compiled, copies, run
 from .small_calls import KNOWN, Routes, small_route
 
@@ -60,7 +61,7 @@ def _copy_array(
     asked: object,
     known: Routes,
 ) -> None:
-    met = _was_met(key or (x.dtype, x.shape, x.strides))
+    met = was_met(key or (x.dtype, x.shape, x.strides))
     route = choose(x, met or forced())
     way = None
     if route is COPY_WHOLE and route.ready:
@@ -80,17 +81,11 @@ def _copy_array(
             known.put(x, asked, small)
 
 
-class _Met:
-    """A mark in the cache of Routes: an array of this kind was copied before."""
-
-    weight = 128
+_MET = SimpleNamespace(weight=128)  # in the cache of Routes: such an array was copied before
 
 
-_MET = _Met()
-
-
-def _was_met(kind: object) -> bool:
-    """Whether an array of this kind was copied before; only then is a Route worth keeping."""
+def was_met(kind: object) -> bool:
+    """Whether this was asked before: only kinds of arrays that are met again are worth a Route."""
     mark = "met", hash(kind)
     known = mark in FOUND
     if not known:
@@ -123,7 +118,7 @@ def choose(x: NDArray[Any], met: bool, region: NDArray[Any] | None = None) -> Ro
         return COPY_WHOLE
     route = copies(layout_of(x))
     whole = whole and nbytes <= thresholds.NO_PLAN_MAX_BYTES
-    return COPY_WHOLE if whole and not (route.kind and route.slower_whole) else route
+    return COPY_WHOLE if whole and (route.kind is NEVER or not route.slower_whole) else route
 
 
 def assign(x: NDArray[Any], target: NDArray[Any]) -> None:

@@ -12,105 +12,89 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..dtypes.promotion import AnyDtype, beyond_numpy, promoted
 from ..errors import DTypeError
-from ..kernels.constants import MAX_RANK
 from ..kernels.object_layouts import JOIN_MOST, JOIN_MOVER, JOIN_PAIRS, JOIN_SHORT, JOIN_WORDS
 from ..kernels.small_plans import PLANE_MOVER
 from ..planning import thresholds
-from ..runtime.kernel_names import Call
 from ..runtime.kernels import address, called
-from ..runtime.ndarrays import concatenate, may_share_memory
+from ..runtime.ndarrays import concatenate, may_share_memory, stack
 from ..runtime.system import PerProcess
 from . import array_structs
+from .array_structs import JOIN, PAIR_SLOT
 from .copying import is_numpys
 from .small_calls import TABLE
 
-JOIN = Call("small_joins.join", ("o", "o", "o", "i", "a", "o"), "o", held=True)
-PAIR_SLOT = Call("small_joins.pair_slot", ("i", "i"), "i", held=True)
-_KERNELS = JOIN, PAIR_SLOT, PLANE_MOVER
 KIND = array_structs.work_of(JOIN)
 
-_dtype_of = attrgetter("dtype")
-_scratch = np.zeros(JOIN_WORDS, np.int64)
+_DTYPE = attrgetter("dtype")
+SCRATCH = np.zeros(JOIN_WORDS, np.int64)  # the last arguments of `run` are this and TABLE
 # Bytes that one thread joins, in all and in short runs: more are streamed, or rearranged by a Plan.
 # It holds the GIL, for about 1 ms at most.
-_scratch[JOIN_MOST] = thresholds.RUNS_STREAM_FROM - 1
-_scratch[JOIN_SHORT] = thresholds.PLAN_ON_FIRST_USE_FROM - 1
+SCRATCH[JOIN_MOST] = thresholds.RUNS_STREAM_FROM - 1
+SCRATCH[JOIN_SHORT] = thresholds.PLAN_ON_FIRST_USE_FROM - 1
 _pairs: dict[int, tuple[np.dtype[Any], ...]] = {}  # whose addresses are in it, by their slots
 _changing = PerProcess(RLock)
-STATE = _scratch, TABLE  # the last arguments of `run`
 
 
-def join(tensors: Any, out: Any, axis: Any, new: bool, *_: Any) -> Any:
-    """Join ndarrays along a `new` dim or one of theirs; None if this module cannot join them.
+def by_numpy(parts: Any, out: Any, axis: Any, new: bool, *_: Any) -> Any:
+    """Join small ndarrays by NumPy, if no kernel does; None for others, and if anything is wrong.
 
-    A kernel joins arrays of one dtype, and of two dtypes that NumPy casts as `cast` does; NumPy
-    joins small ones of other dtypes, and all while the kernel is not ready. Returns None for
-    invalid arguments, too.
+    It is `run` until the kernel is ready, for which it looks.
     """
-    if type(tensors) not in (list, tuple) or type(axis) is not int or abs(axis) > MAX_RANK:
+    ready = KIND.ready
+    if not ready and KIND.taken >= KIND.next_look and _becomes_ready():
+        return run(parts, out, axis, new, SCRATCH, TABLE)
+    if type(parts) is not tuple or [*map(type, parts)].count(np.ndarray) < len(parts) or not parts:
         return None
-    parts = tuple(tensors)
-    if run is not _not_yet or (KIND.taken >= KIND.next_look and _becomes_ready()):
-        made = called(JOIN)(parts, out, axis, new, *STATE)
-        return _by_numpy(parts, axis, new, out) if made is None else made
-    start = perf_counter()
-    made = _by_numpy(parts, axis, new, out)
-    if made is not None:
-        KIND.taken += perf_counter() - start
-    return made
+    if type(axis) is not int or parts[0].nbytes * len(parts) >= thresholds.RUNS_STREAM_FROM:
+        return None
+    join, start = stack if new else concatenate, perf_counter()
+    alike = not ready and out is None and parts[0].dtype is parts[-1].dtype
+    try:
+        try:  # NumPy compares dtypes in a tenth of the time, but fills some of an `out` before
+            made = join(parts, axis, None, casting="no") if alike else None
+        except TypeError:  # another one between them
+            made = None
+        if made is None:
+            kind = _kind_of(parts, ready)
+            if kind is None or not (out is None or _may_fill(out, kind, parts)):
+                return None
+            made = join(parts, axis, out, dtype=None if out is not None else kind, casting="unsafe")
+    except (ValueError, IndexError, OverflowError):  # other shapes, or too many dims
+        return None
+    KIND.taken += perf_counter() - start
+    return made if made.flags.c_contiguous else made.copy()
 
 
-def _not_yet(*_: Any) -> None:
-    """Join nothing, while the kernel is not ready."""
-
-
-run: Callable[..., Any] = _not_yet  # until the kernel is ready, which takes tuples only
+# Joins a tuple of ndarrays along a dim of theirs, or a new one; None if that takes another way, and
+# for whatever is wrong. The kernel takes those of one dtype, or of two that NumPy casts as `cast`.
+run: Callable[..., Any] = by_numpy
 
 
 def _becomes_ready() -> bool:
     """Whether the kernel is ready now."""
     global run
-    if not array_structs.verified() or not KIND.kernels_ready(lambda: _KERNELS):
+    found = array_structs.kernel(JOIN)
+    if found is None:
         return False
-    _scratch[JOIN_MOVER] = address(PLANE_MOVER)
-    run = called(JOIN)  # last: other threads may call it at once
+    SCRATCH[JOIN_MOVER] = address(PLANE_MOVER)
+    run = found  # last: other threads may call it at once
     return True
 
 
-def _by_numpy(
-    parts: tuple[Any, ...], axis: int, new: bool, out: Any, may_be_alike: bool = True
-) -> Any:
-    """Small ndarrays joined by NumPy; None for others, and for invalid arguments."""
-    if not parts or [*map(type, parts)].count(np.ndarray) < len(parts):
-        return None
-    some = parts[0].nbytes + parts[-1].nbytes
-    if not some or some * len(parts) >= 2 * thresholds.RUNS_STREAM_FROM:
-        return None
-    # NumPy finds other dtypes in a tenth of the time, but has filled some of `out` then.
-    kind, casting = parts[0].dtype, "no"
-    middle, last = parts[len(parts) // 2].dtype, parts[-1].dtype
-    alike = may_be_alike and middle is kind and last is kind
-    if KIND.ready or out is not None or not alike:
-        kinds = tuple(dict.fromkeys(map(_dtype_of, parts)))
-        if len(kinds) > 1:
-            kind, casting = _numpy_dtype(kinds), "unsafe"
-            if KIND.ready and kind is not None and len(kinds) == 2 and not is_numpys(kind):
-                _keep_pair(*kinds, kind)
-        elif KIND.ready and not is_numpys(kind):
-            return None  # what the kernel does not join is large, or wrong
-    if kind is None or not (out is None or _may_fill(out, kind, parts)):
-        return None
-    join: Any = np.stack if new else concatenate
-    try:  # a fifth of the time of `suppress`
-        made = join(parts, axis, out, dtype=kind if out is None else None, casting=casting)
-    except TypeError:  # another dtype between them
-        return _by_numpy(parts, axis, new, out, False) if casting == "no" else None
-    except (ValueError, IndexError):  # other shapes, or too many dims
-        return None
-    return made if made.flags.c_contiguous else made.copy()
+def _kind_of(parts: tuple[NDArray[Any], ...], ready: bool) -> np.dtype[Any] | None:
+    """The dtype of the join; None if NumPy does not make it, or the kernel would, were it small."""
+    kinds = tuple(dict.fromkeys(map(_DTYPE, parts)))
+    kind = kinds[0] if len(kinds) == 1 else _numpy_dtype(kinds)
+    if ready and kind is not None and not is_numpys(kind):
+        if len(kinds) == 1:
+            return None
+        if len(kinds) == 2:
+            _keep_pair(*kinds, kind)
+    return kind
 
 
 def _keep_pair(*kinds: np.dtype[Any]) -> None:
@@ -119,9 +103,9 @@ def _keep_pair(*kinds: np.dtype[Any]) -> None:
     slot = called(PAIR_SLOT)(one, other)
     begin = JOIN_PAIRS + 3 * slot
     with _changing.value:
-        _scratch[begin] = 0  # the kernel finds no dtype that is freed now
+        SCRATCH[begin] = 0  # the kernel finds no dtype that is freed now
         _pairs[slot] = kinds
-        _scratch[begin : begin + 3] = addresses
+        SCRATCH[begin : begin + 3] = addresses
 
 
 def _may_fill(out: Any, kind: np.dtype[Any], parts: tuple[Any, ...]) -> bool:

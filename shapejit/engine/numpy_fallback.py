@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import Context
-from functools import lru_cache
-from math import gcd
-from typing import Any
+from functools import lru_cache, partial
+from math import gcd, prod
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..arrays.elements import Codes, Read, Write, assign, read, reader, whole, write, writer
 from ..kernels.numbers import Conversion, Number
 from ..kernels.plain_conversions import converted
+from ..planning import thresholds
 from ..runtime.launches import Addresses
 from ..shapes.dims import merged
 from ..shapes.layout import Layout
@@ -79,34 +80,23 @@ def convert(
 ) -> None:
     """Convert the elements; `operands` are the addresses and Layouts of scales and zero points."""
     numbers = [(at, layout) for at, layout in operands if layout is not None]
-    floats = f"f{conversion.arithmetic // 8}"
-    pair, move = _by_assignment(conversion), assignment(conversion)
-    scaled = scaled_in_place(conversion)
+    floats, own = f"f{conversion.arithmetic // 8}", arithmetic(conversion)
     layouts = seen, into, *(layout for _, layout in numbers)
     for source, target in _pairs(sources, targets):
         found, most = _ordered(layouts, (source & 7, target & 7), False)
-        for src, dst, *others in _parts(found, into.size if scaled else most):
-            in_order = pair and all(map(_is_in_order, (source, target), (src, dst)))
-            if pair and move and in_order:
-                made = read(target, dst).view(pair[1])
-                move(read(source, src).view(pair[0]).reshape(made.shape), made)
-                continue
+        in_place = own is not None and own.in_place and bool(numbers)
+        for src, dst, *others in _parts(found, into.size if in_place else most):
             scales: list[Any] = [
                 read(at, layout).view(floats).reshape(dst.shape)
                 for (at, _), layout in zip(numbers, others, strict=True)
             ]
-            scale, zero = (*scales, None, None)[:2]
-            if scaled and whole(source, src) and whole(target, dst):
-                # In place: a third of the time of a pass for each step.
-                made = read(target, dst).view(floats)
-                assign(made, read(source, src).view(scaled).reshape(dst.shape))
-                with np.errstate(all="ignore"):
-                    if zero is not None:
-                        made -= zero
-                    made *= scale
+            bytewise = whole(source, src) and whole(target, dst)
+            if own and bytewise and (scales or (_in_order(src) and _in_order(dst))):
+                made = read(target, dst).view(own.target)
+                own.do(read(source, src).view(own.source).reshape(made.shape), made, *scales)
                 continue
             codes = np.ascontiguousarray(read(source, src)).reshape(dst.shape)
-            write(converted(codes, conversion, scale, zero), target, dst)
+            write(converted(codes, conversion, *scales), target, dst)
 
 
 def _pairs(sources: Where, targets: Where) -> Iterator[tuple[int, int]]:
@@ -129,49 +119,104 @@ def _ordered(
     return found, found[0].size if plain else MOST
 
 
+class Arithmetic(NamedTuple):
+    """How NumPy's own arithmetic converts an array of `source` into one of `target`, both dtypes.
+
+    `do` takes both arrays, and a scale and a zero point that it broadcasts, if there are any. What
+    is not done `in_place`, in the memory of the result, makes several arrays as large as that.
+    """
+
+    source: str
+    target: str
+    do: Callable[..., None]
+    in_place: bool = True
+
+
 @lru_cache(maxsize=64)
-def assignment(made: Conversion) -> Callable[[Codes, Codes], None] | None:
-    """A function that converts elements by assigning arrays; None if there is none."""
-    pair = _by_assignment(made)
-    if pair is None:
+def arithmetic(made: Conversion) -> Arithmetic | None:
+    """The Arithmetic of a conversion, with the bits of `converted`; None if there is none."""
+    source, target = pair = _dtype_of(made.source), _dtype_of(made.target)
+    floats, codes = f"f{made.arithmetic // 8}", source[:1] in ("i", "u")
+    if not source or not target:
         return None
-    silent = pair[0][0] in "iu" or pair == ("bfloat16", "f4")  # never warns
-
-    def move(x: Codes, target: Codes) -> None:
-        if silent:
-            assign(target, x)
-            return
-        SILENT.copy().run(assign, target, x)
-        if "f2" in pair:  # whose NaNs NumPy gives a payload
-            wrong = np.isnan(x if pair[1] == "f2" else target)
-            if wrong.any():
-                codes = x[wrong].view(f"u{x.itemsize}")
-                fixed = converted(codes, made).astype(f"u{target.itemsize}")
-                target[wrong] = fixed.view(target.dtype)
-
-    return move
-
-
-@lru_cache(maxsize=64)
-def _by_assignment(made: Conversion) -> tuple[str, str] | None:
-    """The dtypes whose assignment does this conversion, except NaNs of float16; else None."""
-    source, target = (_dtype_of(number) for number in (made.source, made.target))
-    if made.step != "cast" or made.bias or not source or not target:
+    if made.step == "dequantize" and codes and made.zeros != "offset" and target == floats:
+        return Arithmetic(source, target, _silent(_scale))
+    whole = target[0] in "iu" and made.target.bits < made.arithmetic - 8  # floats have both ends
+    if made.step == "quantize" and source == floats and whole:
+        return Arithmetic(source, target, _silent(partial(_quantize, made)), in_place=False)
+    if made.step != "cast" or made.bias:
         return None
-    whole_numbers = made.source.kind != "float"
-    if "f2" in (source, target):
-        return (source, target) if {source, target} <= {"f2", "f4", "f8"} else None
-    if target[0] == "b":
-        return (source, target) if source == "f4" else None
-    return (source, target) if target[0] == "f" or whole_numbers else None
+    if "f2" in pair:
+        exact = {*pair} <= {"f2", "f4", "f8"}
+        return Arithmetic(source, target, _silent(partial(_cast_halves, made))) if exact else None
+    if (source == "f4") if target[0] == "b" else (codes or target[0] == "f"):
+        quiet = codes or pair == ("bfloat16", "f4")  # never warns
+        return Arithmetic(source, target, _cast if quiet else _silent(_cast))
+    return None
 
 
-@lru_cache(maxsize=64)
-def scaled_in_place(made: Conversion) -> str:
-    """The dtype of integers that are scaled in the memory of their results; else ""."""
-    floats = f"f{made.arithmetic // 8}"
-    plain = made.step == "dequantize" and made.source.kind != "float" and made.zeros != "offset"
-    return _dtype_of(made.source) if plain and _dtype_of(made.target) == floats else ""
+def _silent(do: Callable[..., None]) -> Callable[..., None]:
+    """The same without NumPy's warnings."""
+    return lambda *given: SILENT.copy().run(do, *given)
+
+
+def _cast(x: Codes, made: Codes) -> None:
+    assign(made, x)
+
+
+def _cast_halves(conversion: Conversion, x: Codes, made: Codes) -> None:
+    """`_cast`, but NumPy gives NaNs of halves a payload."""
+    assign(made, x)
+    wrong = np.isnan(x if made.itemsize == 2 else made)
+    if wrong.any():
+        codes = x[wrong].view(f"u{x.itemsize}")
+        made[wrong] = converted(codes, conversion).astype(f"u{made.itemsize}").view(made.dtype)
+
+
+def _scale(x: Codes, made: Codes, scale: Any, zero: Any = None) -> None:
+    """Integers scaled in the memory of the result: a third of the time of a pass for each step."""
+    assign(made, x)
+    if zero is not None:
+        made -= zero
+    made *= scale
+
+
+def _quantize(conversion: Conversion, x: Codes, made: Codes, scale: Any, zero: Any = None) -> None:
+    """Floats as integers: see `numerics.scaled`, and `numerics.clamped`."""
+    values = np.asarray(x / scale)  # a scalar, if that has no dims
+    if conversion.zeros == "float":
+        values += zero
+    np.rint(values, values)
+    if conversion.zeros == "integer":
+        values += zero
+    values[np.isnan(values)] = 0
+    made[...] = np.clip(values, *conversion.target.range)
+
+
+def mover(
+    conversion: Conversion, shape: tuple[int, ...], operands: tuple[Any, ...]
+) -> Callable[[Any, Any], object] | None:
+    """What converts ndarrays of a shape by NumPy's arithmetic; None if nothing does.
+
+    `operands` are the scale and the zero point, if there are any: one for all elements, or one for
+    each index of some dims.
+    """
+    own = arithmetic(conversion)
+    if own is None or not (own.in_place or prod(shape) < thresholds.SCALARS_BELOW):
+        return None
+    if not operands:
+        return own.do
+    if not all(n in (1, size) for n, size in zip(operands[0].shape, shape, strict=False)):
+        return None
+    return lambda x, made: own.do(x, made, *operands)
+
+
+def caster(conversion: Conversion, dtype: np.dtype[Any]) -> Callable[[Any], Any] | None:
+    """What casts ndarrays to new ones of the dtype by one call of NumPy's; None if nothing does."""
+    own = arithmetic(conversion)
+    if own is None or "f2" in own[:2]:
+        return None
+    return lambda x: SILENT.copy().run(x.astype, dtype, "C")
 
 
 def _dtype_of(number: Number) -> str:
@@ -183,10 +228,10 @@ def _dtype_of(number: Number) -> str:
     return "bfloat16" if (number.bits, number.exponent) == (16, 8) else ""
 
 
-def _is_in_order(address: int, layout: Layout) -> bool:
-    """Whether elements are whole bytes, and those of a row are contiguous."""
+def _in_order(layout: Layout) -> bool:
+    """Whether those of a row are next to one another, or nearer than any other ones."""
     steps = [abs(stride) for stride in layout.strides]
-    return whole(address, layout) and (not steps or steps[-1] == min(steps))
+    return not steps or steps[-1] == min(steps)
 
 
 def _in_target_order(layouts: Layouts) -> Layouts:

@@ -93,6 +93,8 @@ class Kind:
         self.next_look = 0.0
 
 
+NEVER = Kind()  # work that NumPy does even if kernels are ready
+NEVER.next_look = inf
 _kinds: dict[tuple[object, ...], Kind] = {}
 
 

@@ -36,7 +36,7 @@ from .execution import (
     small_work,
     work_of,
 )
-from .patience import Kind, by_numpy
+from .patience import NEVER, Kind, by_numpy
 
 REMEMBERED = 16 * 1024 * 1024  # bytes of the cache
 ENTRY = 2048  # bytes assumed for an entry without `weight`
@@ -64,19 +64,22 @@ def found_once(find: Finder) -> Finder:
 Instead = Callable[[Where, Where, tuple[int, int]], None]
 
 
+def _nothing(*_: object) -> None:
+    """NumPy copies the arrays themselves."""
+
+
 @dataclass(frozen=True, eq=False)
 class Route:
     """How tensors of one Layout are copied or converted: by a kernel, by NumPy until it is ready.
 
-    `kind` is the kind of work of `patience`, None if NumPy always does it; `make` makes the Work of
-    the plan. `instead` does the same with NumPy, given sources, targets and the addresses of scales
-    and zero points.
+    `kind` is the kind of work of `patience`; `make` makes the Work of the plan. `instead` does the
+    same with NumPy, given sources, targets and the addresses of scales and zero points.
     """
 
-    kind: Kind | None
+    kind: Kind
     plan: Plan | CastPlan | None = None
     make: Callable[[], Work] | None = None
-    instead: Instead | None = None
+    instead: Instead = _nothing
 
     def names(self) -> tuple[Name, ...]:
         """The kernels that it needs."""
@@ -85,7 +88,7 @@ class Route:
     @property
     def ready(self) -> bool:
         """Whether the kernel is ready."""
-        return self.kind is not None and self.kind.kernels_ready(self.names)
+        return self.kind.kernels_ready(self.names)
 
     @cached_property
     def work(self) -> Work:
@@ -110,7 +113,7 @@ class Route:
         return self.work
 
 
-NUMPY = Route(None)  # NumPy's copy of ndarrays
+NUMPY = Route(NEVER)  # NumPy's copy of ndarrays
 COPY_WHOLE = Route(SMALL_CALLS)  # `array_structs.copy_whole`
 
 _small_work = found_once(small_work)
@@ -134,7 +137,7 @@ def _copies(layout: Layout, unit: int, into: Layout | None, count: int) -> Route
 def compiled(layout: Layout, unit: int = 0, into: Layout | None = None, count: int = 1) -> Route:
     """As `copies`, but never NumPy's copy."""
     made = copies(layout, unit, into, count)
-    return made if made.kind else copies(layout, unit, into, 2)
+    return copies(layout, unit, into, 2) if made.kind is NEVER else made
 
 
 @found_once
@@ -157,7 +160,7 @@ def _planned(plan: Plan) -> Route:
         numpy_fallback.copy(sources, plan.seen, targets, plan.into, plan.bias)
 
     make = partial(small_work, plan, 1, True) if plan.small else partial(work_of, plan)
-    return Route(None if plan.by_numpy else kind_of(plan), plan, make, instead)
+    return Route(NEVER if plan.by_numpy else kind_of(plan), plan, make, instead)
 
 
 @found_once
@@ -206,10 +209,10 @@ def run(
     if not tensors or (plan and not plan.nbytes):
         return route
     if not route.ready:
-        with by_numpy(*(() if route.kind is None else (route.kind,))):
+        with by_numpy(route.kind):
             if instead is not None:
                 instead()
-            elif route.instead is not None:
+            else:
                 route.instead(sources, targets, operands)
         return route
     work = route.work_for(tensors, fresh)

@@ -12,8 +12,11 @@ or an object that stands for a Program.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from functools import cache
 from itertools import accumulate
+from operator import methodcaller
+from time import perf_counter
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -57,15 +60,17 @@ from ..kernels.object_layouts import (
     X_KIND,
 )
 from ..kernels.small_plans import PLANE_MOVER
+from ..planning import thresholds
 from ..runtime.jobs import SPAN, WORK
 from ..runtime.kernels import WORDS, address, called, table_of
 from ..runtime.launches import Addresses, stage_memory
 from ..runtime.system import register_at_fork
 from ..shapes.layout import Layout
+from ..shapes.request import are_sizes
 from . import array_structs
 from .array_structs import SMALL_CALLS
 from .execution import Work
-from .patience import SWITCH as NUMPY_FORCED, by_numpy
+from .patience import SWITCH as NUMPY_FORCED, Kind, by_numpy
 
 SLOTS = 1024
 ROUTE_BYTES = 2048  # of one Route, about
@@ -101,9 +106,33 @@ class Routes:
 def run(x: Any, out: Any, asked: object, table: Addresses) -> Any:
     """The result of the Route for the arguments in a table; None if there is none.
 
-    Used in place of the compiled function until the first Route is made.
+    Until the first Route is made it is this function: NumPy makes new small arrays, unless kernels
+    that do it are ready, or it is time to look for them.
     """
-    return None
+    kind, make = SMALL_CALLS, None
+    if out is not None or type(x) is not np.ndarray or x.nbytes >= thresholds.SCALARS_BELOW:
+        return None
+    if type(asked) is str:
+        make, kind = CASTS.get((x.dtype, asked), (None, kind))
+    elif asked is None:
+        make = np.ndarray.copy
+    elif table is TABLE and are_sizes(asked):
+        make = methodcaller("reshape", asked)
+    if make is None or kind.ready or kind.taken >= kind.next_look:
+        return None
+    if kind is SMALL_CALLS and x.flags.c_contiguous:
+        return None  # it may have a view
+    start = perf_counter()
+    try:
+        made = make(x)
+    except ValueError:  # it has no such shape
+        return None
+    kind.taken += perf_counter() - start
+    return made
+
+
+# What casts ndarrays of a dtype to another one by its name, and the kind of work that it is.
+CASTS: dict[tuple[np.dtype[Any], object], tuple[Callable[[Any], Any] | None, Kind]] = {}
 
 
 def run_found(x: Any, out: Any, words: Addresses, table: Addresses) -> Any:

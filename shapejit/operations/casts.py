@@ -15,6 +15,7 @@ from ..dtypes.table import DType, fixed_width
 from ..engine import outputs, small_calls
 from ..engine.calls import follow, keep, key_of
 from ..engine.converting import AnyArray, Operands, cast_conversion, convert
+from ..engine.numpy_fallback import caster
 from ..engine.small_calls import TABLE
 from ..errors import DTypeError
 from ..kernels.numbers import Conversion
@@ -234,5 +235,7 @@ def _result(
             # What NumPy does reads the scales that are at the address then, as kernels do.
             done = done._replace(move=None)
         done = done._replace(alive=operands if by_value else None)
+        if asked is not None and isinstance(source, np.ndarray):
+            small_calls.CASTS[source.dtype, asked] = caster(conversion, wanted), done.way.kind
         keep(key, done, source, target, fresh, asked)
     return target if out is None else out

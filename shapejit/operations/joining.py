@@ -17,8 +17,9 @@ from ..dtypes.promotion import promoted
 from ..engine import fast_joins, outputs, routes
 from ..engine.addresses import BitAddresses, bit_address_of, bit_addresses_of
 from ..engine.copying import copy, is_numpys
-from ..engine.fast_joins import STATE
-from ..engine.patience import by_numpy
+from ..engine.fast_joins import SCRATCH
+from ..engine.patience import NEVER, by_numpy
+from ..engine.small_calls import TABLE
 from ..errors import DTypeError, ReshapeError
 from ..planning import thresholds
 from ..runtime.launches import Addresses
@@ -46,7 +47,7 @@ def concat(tensors: Sequence[Array], axis: int | None = 0, *, out: Array | None 
     array([0, 0, 0, 0, 0, 0, 1, 1], dtype=int16)
     """
     parts = tuple(tensors) if type(tensors) is list else tensors
-    made = fast_joins.run(parts, out, axis, False, *STATE)
+    made = fast_joins.run(parts, out, axis, False, SCRATCH, TABLE)
     return _joined(tensors, axis, False, out) if made is None else made  # type: ignore[no-any-return]  # like tensors
 
 
@@ -61,18 +62,18 @@ def stack(tensors: Sequence[Array], axis: int = 0, *, out: Array | None = None) 
     (2, 3, 2)
     """
     parts = tuple(tensors) if type(tensors) is list else tensors
-    made = fast_joins.run(parts, out, axis, True, *STATE)
+    made = fast_joins.run(parts, out, axis, True, SCRATCH, TABLE)
     return _joined(tensors, axis, True, out) if made is None else made  # type: ignore[no-any-return]  # like tensors
 
 
 @sees_native_arrays
 def _joined(tensors: Any, axis: int | None, new: bool, out: Any) -> Any:
-    """Arrays joined along a `new` dim or one of theirs."""
-    made = fast_joins.join(tensors, out, axis, new)
-    if made is not None:
-        return made
+    """Any arrays, joined along a `new` dim or one of theirs."""
     asked_by = "stack" if new else "concat"
     parts: list[Any] = [x if type(x) is np.ndarray else checked(x) for x in tensors]
+    made = fast_joins.by_numpy((*parts,), out, axis, new)
+    if made is not None:
+        return made
     kind = _joined_kind(parts, asked_by)
     shape, at, sizes = _joined_shape(parts, axis, new, asked_by)
     target, fresh = outputs.target(out, kind, shape, ())
@@ -91,8 +92,10 @@ def _joined(tensors: Any, axis: int | None, new: bool, out: Any) -> Any:
     rows = None if mixed or type(target) is np.ndarray else _rows_of_bytes([*parts, target], at)
     arrays = rows or _ndarrays([*parts, target])
     added = new and not rows
-    if arrays and fast_joins.join(arrays[:-1], arrays[-1], at, added) is not None:
-        return made
+    if arrays:
+        *given, into = arrays
+        if fast_joins.run((*given,), into, at, added, SCRATCH, TABLE) is not None:
+            return made
     begin, whole = bit_address_of(target)
     if out is not None:
         read, filled = bit_addresses_of(parts), BitAddresses.alike(np.array([begin]), whole)
@@ -106,14 +109,14 @@ def _joined(tensors: Any, axis: int | None, new: bool, out: Any) -> Any:
     jobs = [] if numpys else _launches(bit_addresses_of(parts), sizes, begin, whole, at)
     unready = [route.kind for route, *_ in jobs if not route.ready]
     if numpys or (unready and (arrays or _span(parts) <= NUMPY_JOIN_BYTES)):
-        with by_numpy(*filter(None, unready)):
+        with by_numpy(*unready):
             if not arrays:  # not one by one
                 _copy_stacked(stack_of_bytes(parts), target, at, fresh)
             elif added:
-                np.stack(arrays[:-1], at, arrays[-1])
+                np.stack(given, at, into)
             else:
                 along = None if axis is None and not rows else at
-                np.concatenate(arrays[:-1], along, arrays[-1], casting="unsafe")
+                np.concatenate(given, along, into, casting="unsafe")
         return made
     for route, sources, targets in jobs:
         routes.run(route, sources, targets, fresh)
@@ -206,7 +209,7 @@ def _launches(
         steps = targets[1:] - targets[:-1]
         spacing = int(steps[0]) if len(steps) and (steps == steps[0]).all() else 0
         route = routes.joins(layout, into, len(which), spacing)
-        if not route.kind:
+        if route.kind is NEVER:
             route = routes.compiled(layout, into=into)
         made.append((route, sources, targets))
     return made

@@ -9,6 +9,7 @@ import numpy as np
 from ..engine import routes
 from ..engine.addresses import byte_of
 from ..engine.copying import choose
+from ..engine.patience import NEVER
 from .views import broadcast_to
 
 
@@ -25,7 +26,7 @@ def fill_region(x: Any, region: Any, fresh: bool = False) -> None:
     [[0, 1, 1, 0], [0, 1, 1, 0]]
     """
     route = choose(x, True, region) if isinstance(region, np.ndarray) else None
-    if route is not None and not route.kind:
+    if route is not None and route.kind is NEVER:
         region[...] = x
         return
     if region.size == 0:

@@ -82,8 +82,8 @@ def reshape_batch(tensors: Any, shapes: Any, *, copy: bool | None = None, out: A
     items = tuple(tensors[key] for key in keys) if keyed else tuple(tensors)
     names: Sequence[Any] = keys if keyed else range(len(items))
     unready = execution.unready_copies()
-    if resolve is None:
-        unready = (array_structs.work_of(array_structs.RESOLVE_ALL),)
+    if resolve is None:  # both are built in the same time
+        unready += (array_structs.work_of(array_structs.RESOLVE_ALL),)
     with by_numpy(*unready):
         given = keyed, names, shapes, copy, out
         results: Any = plain_batches.reshaped(items, *given, bool(unready))

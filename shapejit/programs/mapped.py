@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from math import prod
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,6 @@ from ..engine import array_structs, outputs
 from ..engine.addresses import BitAddresses, layout_of
 from ..engine.array_structs import kind_of
 from ..engine.execution import Work
-from ..engine.patience import by_numpy
 from ..engine.routes import ENTRY, Route
 from ..planning import thresholds
 from ..runtime.kernels import called
@@ -32,6 +32,8 @@ from .sources import rows_of
 from .specialization import Specialization
 
 CHUNK_MAX_BYTES = 4 * 1024 * 1024  # bytes of a chunk of `imap`, read and written
+
+_LOCATING = array_structs.work_of(array_structs.LOCATE)
 
 Groups = Sequence[tuple[Specialization, NDArray[np.intp]]]  # and the indices of arrays, ascending
 
@@ -119,26 +121,41 @@ def later_map(
     """A function that makes the results of later calls with as many ndarrays like `x`, if possible.
 
     It is called with the arrays and an `out` (None if results are `new`), and returns None if an
-    array is not like `x`.
+    array is not like `x`. What is not a view takes one small launch, or NumPy.
     """
-    if special.fused.fresh or not new:
-        return MapRoute.of(special, x, count, new)
-    like, view = (x.dtype, x.shape, x.strides), special.view
-    return lambda items, _: list(map(view, items)) if are_alike(items, *like) else None
+    like, one, shape = (x.dtype, x.shape, x.strides), special.one_pass(new), (count, *special.shape)
+    if not special.fused.fresh and new:
+        view = special.view
+        return lambda items, _: list(map(view, items)) if are_alike(items, *like) else None
+    if one is None or not 2 <= len(shape) <= MOST_DIMS or 0 in shape or not x.ndim:
+        return None
+    made: Any = special.kind
+    route, nbytes = one.route(count, True), prod(special.shape) * made.itemsize
+    # Kernels are looked for by later calls: that would take time of a loader's first batch.
+    if not route.kind.ready:
+        return NumpyMap(route, special, made, shape, like)
+    if count * nbytes >= thresholds.STREAM_FROM or not array_structs.kernel(array_structs.LOCATE):
+        return None
+    way = route.work_for(count, fresh=True)
+    way = way.with_operands(*one.at) if one.scales is not None else way
+    kinds = kind_of(*like), _row_major_kind(made, shape[1:]), _row_major_kind(made, shape)
+    (low, high), shift = layout_of(x).span, 3 if way.launch.bits else 0
+    begins = way.source >> 3 - shift, way.target >> 3 - shift
+    span = np.array([low // 8, (high + 7) // 8, nbytes, shift, *begins])
+    return MapRoute(way, special, made, x.dtype, shape, kinds, span)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class MapRoute:
-    """How a program makes the results of a number of ndarrays of one kind, known by `like`.
+    """How a program makes the results of a number of ndarrays of one kind, in one launch.
 
-    One launch does it; until its kernel is ready, NumPy does. `kinds` contain the addresses of
-    dtypes.
+    `kinds` contain the addresses of dtypes, which `made` and `dtype` keep alive.
     """
 
-    way: Work | Route
+    way: Work
     special: Specialization
     made: np.dtype[Any]
-    like: tuple[np.dtype[Any], Ints, Ints]  # dtype, shape, strides
+    dtype: np.dtype[Any]
     shape: Ints  # of all results
     kinds: Sequence[Addresses]  # of a source, of a result, and of all results as one array
     span: Addresses  # see `kernels.maps.locate`
@@ -148,38 +165,9 @@ class MapRoute:
         """A bound on the bytes of its tables."""
         return ENTRY + self.way.weight + self.special.weight
 
-    @classmethod
-    def of(cls, special: Specialization, x: Any, count: int, new: bool) -> MapRoute | None:
-        """The Route into `new` results or outputs, if one small launch, or NumPy, makes them."""
-        shape, one = (count, *special.shape), special.one_pass(new)
-        if one is None or not 2 <= len(shape) <= MOST_DIMS or 0 in shape or not x.ndim:
-            return None
-        made: Any = special.kind
-        nbytes = prod(special.shape) * made.itemsize
-        way: Work | Route = one.route(count, True)
-        # Kernels are looked for by later calls: that would take time of a loader's first batch.
-        if isinstance(way, Route) and way.kind and way.kind.ready:
-            large = count * nbytes >= thresholds.STREAM_FROM
-            if large or not array_structs.kernel(array_structs.LOCATE):
-                return None
-            way = way.work_for(count, fresh=True)
-            way = way.with_operands(*one.at) if one.scales is not None else way
-        like = x.dtype, x.shape, x.strides
-        kinds = kind_of(*like), _row_major_kind(made, shape[1:]), _row_major_kind(made, shape)
-        low, high = layout_of(x).span
-        shift, source, target = 0, 0, 0
-        if isinstance(way, Work):
-            shift = 3 if way.launch.bits else 0
-            source, target = way.source >> 3 - shift, way.target >> 3 - shift
-        span = np.array([low // 8, (high + 7) // 8, nbytes, shift, source, target])
-        return cls(way, special, made, like, shape, kinds, span)
-
     def __call__(self, items: tuple[Any, ...], out: Any) -> Any:
-        """The results, or `out`; None if an array is unfit, or the kernel became ready."""
+        """The results, or `out`; None if an array is unfit, or NumPy is to do it."""
         way, count = self.way, len(items)
-        if isinstance(way, Route):
-            changed = way.kind and way.kind.kernels_ready(way.names)
-            return None if changed else self._by_numpy(items, out, way)
         rows, fresh = (out, False) if out is not None else outputs.new_array(self.made, self.shape)
         slab, addresses = type(rows) is np.ndarray, np.empty((3, count), np.int64)
         outs = rows if slab else tuple(rows)  # another thread may change the list
@@ -191,35 +179,54 @@ class MapRoute:
         way.run(addresses[:2], count, fresh)
         return list(rows) if out is None else out
 
-    def _by_numpy(self, items: tuple[Any, ...], out: Any, way: Route) -> Any:
-        # Another thread may change the list.
-        rows = out if out is None or type(out) is np.ndarray else tuple(out)
-        if not are_exact(items) or (rows is not None and not self._may_fill(items, rows)):
+
+@dataclass(frozen=True, eq=False, slots=True)
+class NumpyMap:
+    """The same by NumPy, until the kernel of `route` is ready."""
+
+    route: Route
+    special: Specialization
+    made: np.dtype[Any]
+    shape: Ints  # of all results
+    like: tuple[Any, ...]  # dtype, shape and strides of a source
+
+    @property
+    def weight(self) -> int:
+        """A bound on the bytes of its tables."""
+        return ENTRY + self.route.weight + self.special.weight
+
+    def __call__(self, items: tuple[Any, ...], out: Any) -> Any:
+        """The results, or `out`; None if an array is unfit, or the kernel is ready."""
+        kind, made = self.route.kind, self.made
+        if (kind.ready or kind.taken >= kind.next_look) and self.route.ready:
             return None
-        if rows is None:
-            rows, _ = outputs.new_array(self.made, self.shape)
-        dtype, shape, strides = self.like
-        instead, alone = self.special.by_numpy(items, rows), len(items) <= self.special.stacked
-        if alone and type(rows) is np.ndarray:  # NumPy compares dtypes
-            alike = [*map(SHAPE, items)].count(shape) == len(items)
+        if not _LOCATING.ready and _LOCATING.taken >= _LOCATING.next_look:
+            array_structs.kernel(array_structs.LOCATE)
+        start, slab = perf_counter(), out is None or type(out) is np.ndarray
+        if slab and len(items) <= self.special.stacked:  # NumPy compares their dtypes
+            alike = are_exact(items) and [*map(SHAPE, items)].count(self.like[1]) == len(items)
         else:
-            alike = are_alike(items, dtype, shape, strides)
-        if not alike or instead is None:
+            alike = are_alike(items, *self.like)
+        rows: Any = out if slab else tuple(out)  # another thread may change the list
+        if out is None:
+            rows, _ = outputs.new_array(made, self.shape)
+        elif slab:
+            alike = alike and rows.dtype == made and rows.shape == self.shape
+            if alike and not may_fill(items, (rows,)):
+                alike = rows.flags.carray and not any(map(may_share_memory, items, repeat(rows)))
+        else:
+            fits = len(rows) == len(items) and are_alike(rows, made, self.shape[1:])
+            alike = alike and fits and may_fill(items, rows)
+        instead = self.special.by_numpy(items, rows) if alike else None
+        if instead is None:
             return None
         try:
-            with by_numpy(*filter(None, (way.kind,))):
-                instead()
+            instead()
         except (TypeError, ValueError):
             return None
+        for needed in (kind, _LOCATING):  # both are built in the same time
+            needed.taken += perf_counter() - start
         return list(rows) if out is None else out
-
-    def _may_fill(self, items: tuple[Any, ...], rows: Any) -> bool:
-        """Whether an array of all results, or one for each, shares no memory with the sources."""
-        if type(rows) is np.ndarray:
-            fits = rows.dtype == self.made and rows.shape == self.shape and rows.flags.carray
-            return bool(fits) and not any(map(may_share_memory, items, repeat(rows)))
-        alike = len(rows) == len(items) and are_alike(rows, self.made, self.shape[1:])
-        return alike and may_fill(items, rows)
 
 
 def _row_major_kind(dtype: np.dtype[Any], shape: Ints) -> Addresses:

@@ -69,10 +69,8 @@ class Pass(NamedTuple):
         return routes.casts(*given, self.conversion, fresh)
 
     def by_numpy(self, source: int, target: int) -> None:
-        """Run it by NumPy, from byte to byte at these bit addresses."""
-        route = self.route(1, False)
-        assert route.instead is not None
-        route.instead([source], [target], self.at)
+        """Run it by NumPy, from a byte to a byte at these bit addresses."""
+        self.route(1, False).instead([source], [target], self.at)
 
     def run(
         self,

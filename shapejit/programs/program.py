@@ -19,6 +19,7 @@ from ..dtypes.table import DType
 from ..engine import outputs, small_calls
 from ..engine.addresses import byte_of, located
 from ..engine.calls import follow, key_of
+from ..engine.copying import was_met
 from ..engine.routes import FOUND
 from ..engine.small_calls import TABLE
 from ..errors import DTypeError, FormatError, ReshapeError, about, shape_text
@@ -424,7 +425,7 @@ class Program:
             outputs.check_all_apart(sources.spans(), targets.spans(), sources.locate, names)
             fill_outs(items, sources, groups, targets, outs)
             results = out
-        if key and len(items) > 1 and len(groups) == 1:
+        if key and len(items) > 1 and len(groups) == 1 and was_met(key):
             later = later_map(groups[0][0], x, len(items), out is None)
             if later is not None:
                 FOUND.put(key, later)

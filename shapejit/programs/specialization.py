@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from operator import attrgetter, methodcaller
-from typing import Any
+from itertools import repeat
+from operator import attrgetter, methodcaller, setitem
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +19,8 @@ from ..dtypes.promotion import AnyDtype
 from ..engine import outputs
 from ..engine.addresses import bit_address_of, byte_of
 from ..engine.calls import keep, key_of
-from ..engine.numpy_fallback import assignment
+from ..engine.copying import assign, was_met
+from ..engine.numpy_fallback import arithmetic
 from ..engine.routes import ENTRY, FOUND
 from ..kernels.constants import MAX_RANK
 from ..operations.codes import memory, numpy
@@ -36,7 +39,31 @@ STACK_BYTES = 128 * 1024  # of small arrays, or of their results, that NumPy pro
 STACK_LEAST = 16  # arrays of a stack that takes less time than assigning them one by one
 
 View = Callable[[NDArray[Any]], NDArray[Any]]
-MoveEach = Callable[[Iterable[Any], Iterable[Any]], object]
+
+
+class Step(NamedTuple):
+    """How NumPy makes results of whole bytes: by assigning views of the sources."""
+
+    see: View
+    turn: Callable[[Any], Any] | None  # what brings a result into the shape that is assigned
+    convert: Callable[[Any, Any], object]
+    tensors: bool
+
+    def one(self, x: Any, into: Any) -> None:
+        """Fill one result."""
+        if self.tensors:
+            x, into = numpy(x), numpy(into)
+        self.convert(self.see(x), self.turn(into) if self.turn else into)
+
+    def each(self, items: Iterable[Any], outs: Any) -> None:
+        """Fill several results; `outs` may be one array."""
+        if self.tensors:
+            items = map(numpy, items)
+            outs = numpy(outs) if isinstance(outs, Tensor) else map(numpy, outs)
+        outs = map(self.turn, outs) if self.turn else outs
+        views, plain = map(self.see, items), self.convert is assign  # no Python for each
+        made = map(setitem, outs, repeat(...), views) if plain else map(self.convert, views, outs)
+        deque(made, 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,11 +126,11 @@ class Specialization:
         if one is None:
             self.fill(*addresses)
         elif target.size:
-            own = self.move_each
-            done = one.run(*addresses, fresh, own and partial(own, (x,), (target,)))
+            step = self.step
+            done = one.run(*addresses, fresh, step and partial(step.one, x, target))
             if done is not None:
-                if own is not None and isinstance(self.kind, np.dtype):  # else it takes Tensors
-                    done = done._replace(move=partial(_one, own))
+                if step is not None and not step.tensors:
+                    done = done._replace(move=step.one)
                 keep(key, done, x, target, fresh, asked, self.one_pass(True) is not None)
         return target if out is None else out
 
@@ -154,36 +181,41 @@ class Specialization:
             return 0
         most = STACK_BYTES // max(1, (high - low + 7) // 8, one.nbytes)
         stackable = max(len(self.shape), self.source.ndim) < MOST_DIMS
-        return most if stackable and most >= (STACK_LEAST if self.move_each else 2) else 0
+        return most if stackable and most >= (STACK_LEAST if self.step else 2) else 0
 
     def by_numpy(self, items: Sequence[Any], outs: Any) -> Callable[[], object] | None:
         """A function that writes the results of several tensors to `outs` by NumPy, or None.
 
         `outs` is one array or a list, as in `fill`.
         """
-        if self.stacked and len(items) > 1 and (is_array(outs) or not self.move_each):
+        if self.stacked and len(items) > 1 and (is_array(outs) or not self.step):
             return partial(self._by_stacks, items, outs)
         rows = rows_of(outs) if is_array(outs) and outs.ndim == 1 else outs  # else scalars
-        return self.move_each and partial(self.move_each, items, rows)
+        return self.step and partial(self.step.each, items, rows)
 
     def _by_stacks(self, items: Sequence[Any], outs: Any) -> None:
         """Fill `outs` with the results of stacks; see `_stack` for errors."""
-        for begin in range(0, len(items), self.stacked):
-            stack = _stack(items[begin : begin + self.stacked], self.source)
-            (source, layout), into = byte_of(stack), outs[begin : begin + self.stacked]
+        begin, count = 0, len(items)
+        while begin < count:
+            size = min(self.stacked, count - begin)
+            if size < self.stacked and not was_met((self, size)):
+                size = 1 << size.bit_length() - 1  # or each length had a Specialization
+            stack = _stack(items[begin : begin + size], self.source)
+            (source, layout), into = byte_of(stack), outs[begin : begin + size]
             special = self.of(layout)
             target = into if is_array(into) else outputs.new_array(self.kind, special.shape)[0]
-            if special.move_each:
-                special.move_each((stack,), (target,))
+            if special.step:
+                special.step.one(stack, target)
             else:
                 special.fused.fills[0].by_numpy(source, bit_address_of(target)[0])
             if target is not into:
                 for out, made in zip(into, _bytes(target).reshape(len(into), -1), strict=True):
                     _bytes(out)[...] = made
+            begin += size
 
     @cached_property
-    def move_each(self) -> MoveEach | None:
-        """NumPy's function for arrays and results of whole bytes; None if no assignment does it."""
+    def step(self) -> Step | None:
+        """What NumPy does to arrays and results of whole bytes; None if no assignment does it."""
         one, *others = self.fused.fills
         most = max(one.layout.ndim, self.source.ndim, len(self.shape))
         if (
@@ -194,28 +226,15 @@ class Specialization:
             or most > MAX_RANK
         ):
             return None
-        tensors, convert = not isinstance(self.kind, np.dtype), None
+        convert = assign
         if one.conversion is not None:
-            numbers = one.layout.bits == self.source.bits  # not the parts of complex ones
-            convert = assignment(one.conversion) if numbers else None
-            if convert is None:
+            own = arithmetic(one.conversion)
+            if own is None or one.layout.bits != self.source.bits:  # the parts of complex numbers
                 return None
+            convert = own.do
         see, shape = view_of(self.source, one.layout), one.layout.shape
         turn = None if shape == self.shape else methodcaller("reshape", shape)
-
-        def each(items: Iterable[Any], outs: Iterable[Any]) -> None:
-            if tensors:
-                items = map(numpy, items)
-                outs = numpy(outs) if isinstance(outs, Tensor) else map(numpy, outs)
-            outs = map(turn, outs) if turn else outs
-            if convert is None:
-                for x, into in zip(map(see, items), outs, strict=True):
-                    into[...] = x
-            else:
-                for x, into in zip(map(see, items), outs, strict=True):
-                    convert(x, into)
-
-        return each
+        return Step(see, turn, convert, not isinstance(self.kind, np.dtype))
 
     def _copy(
         self,
@@ -242,10 +261,6 @@ class Specialization:
                 step.run(src, dst, fresh=False)
                 src = dst
             steps[-1].run(src, targets[start : start + chunk], fresh)
-
-
-def _one(move: MoveEach, x: Any, into: Any) -> None:
-    move((x,), (into,))
 
 
 def _stack(items: Sequence[Any], source: Layout) -> NDArray[Any] | Tensor:

@@ -20,6 +20,7 @@ MOST_DIMS = 64  # of an ndarray
 _MOST_BYTES = 2**63 - 1
 # NumPy's own functions: for exact ndarrays they need not look for `__array_function__`.
 concatenate: Any = getattr(np.concatenate, "_implementation", np.concatenate)
+stack: Any = getattr(np.stack, "_implementation", np.stack)
 may_share_memory: Any = getattr(np.may_share_memory, "_implementation", np.may_share_memory)
 
 

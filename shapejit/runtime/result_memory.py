@@ -33,7 +33,7 @@ DEFAULT_PART = 32  # by default, 1 / DEFAULT_PART of the memory that the process
 HUGE = 2 * 1024 * 1024
 # Block sizes per power of two; and the number of larger sizes that may be reused.
 SIZES_PER_DOUBLING = 4
-QUEUE_LOOKS = 8  # for a free block at either end of a queue
+QUEUE_LOOKS = 16  # for a free block at the end of a queue
 SECONDS = WORKER_IDLE  # that a block is kept for after its last use
 
 Bytes = NDArray[np.uint8]
@@ -91,9 +91,7 @@ class ResultMemory:
             self.forget(0)
             return None
         self._blocks.setdefault(memory.size, deque()).append(Block(memory, now))
-        blocks = self._blocks.copy()  # now: another thread may not have seen what we looked at
-        if sum(map(mul, blocks, map(len, blocks.values()))) > self.most:  # `nbytes`, inlined
-            self.forget(self.most)
+        self.forget(self.most)
         return memory, found is None
 
     def forget(self, most: int) -> None:
@@ -119,23 +117,17 @@ class ResultMemory:
 
 
 def _unused(blocks: deque[Block]) -> Block | None:
-    """Remove and return a free block near either end of a queue; None if there is none.
+    """Remove and return a free block of a queue, the last one first: it may still be in a cache.
 
-    The last ones may still be in a cache, the first ones are most likely to be free.
+    None if none of the last ones is free: they become the first ones, so that others are next.
     """
-    for take, put in ((blocks.pop, blocks.extend), (blocks.popleft, blocks.extendleft)):
-        used, found = list[Block](), None
-        with suppress(IndexError):  # the queue is empty, or another thread has emptied it
-            while found is None and len(used) < QUEUE_LOOKS:
-                block = take()
-                memory = block.memory
-                if (getrefcount(memory), getrefcount(memory.base)) == _FREE:
-                    found = block
-                else:
-                    used.append(block)
-        put(used[::-1])
-        if found is not None:
-            return found
+    with suppress(IndexError):  # the queue is empty, or another thread has emptied it
+        for _ in range(min(len(blocks), QUEUE_LOOKS)):
+            block = blocks.pop()
+            memory = block.memory
+            if (getrefcount(memory), getrefcount(memory.base)) == _FREE:
+                return block
+            blocks.appendleft(block)
     return None
 
 
