@@ -35,9 +35,7 @@ TABLED = 32  # elements that are looked up together
 CODES = 16  # the results of a table
 
 # source, target, count, block, scale, scale step (bytes), zero point, its step
-CONVERSION_SIGNATURE = ir.FunctionType(
-    ir.VoidType(), [POINTER, POINTER, I64, I64, *[POINTER, I64] * 2]
-)
+SIGNATURE = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, I64, I64, *[POINTER, I64] * 2])
 
 
 def write(function: Any, what: tuple[Conversion, bool]) -> None:
@@ -82,9 +80,10 @@ class _Run:
         begins = (before % nbytes == 0) & (count >= 2 * WIDEST)  # some element begins a line
         head = np.where(begins, before // nbytes, count if self.streamed else 0)
         whole = count - head & -WIDEST
-        if self.streamed:  # the lines at both ends are read before they are written
-            for end in (self.target, self.target + (count * nbytes - 1)):
-                llvm.prefetch(self.builder, end.value, True)
+        if self.streamed:  # lines that are not written as a whole are read before
+            for end in (self.target, self.target + count * nbytes):
+                with self.builder.if_then((end & LINE - 1 != 0).value):
+                    llvm.prefetch(self.builder, end.value, True)
         else:
             with self.builder.if_then((head != 0).value):
                 self._elements(zero, WIDEST)
@@ -255,5 +254,5 @@ def convert(
     zero_step: Value,
 ) -> None:
     """Convert `count` elements from address to address by the function at `entry`."""
-    function = builder.inttoptr(entry, CONVERSION_SIGNATURE.as_pointer())
+    function = builder.inttoptr(entry, SIGNATURE.as_pointer())
     builder.call(function, [src, dst, count, block, scale, scale_step, zero, zero_step])
