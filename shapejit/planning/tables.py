@@ -86,21 +86,21 @@ def _sides(rows: Dims, columns: Dims, width: int, limits: tuple[int, int], unit:
     unit = unit or width
     margin = 3 * LINE // min(width, unit) + 2
     row_block, column_block = (-(-nbytes // width) for nbytes in limits)
-    by_row = _side([(n, s) for n, s, _ in rows], row_block, margin)
-    by_column = _side([(n, t) for n, _, t in columns], column_block, margin)
+    by_row, came = _side([(n, s) for n, s, _ in rows], row_block, margin, unit)
+    by_column, to = _side([(n, t) for n, _, t in columns], column_block, margin, columns[-1].source)
+    by_column[START] = len(came)
     # One line before and one after: rows reach back and run over, see kernels.tiles.
     over = max(LINE, LINE * width // unit)
-    pitch = -(-by_row.block * width // LINE) * LINE + over + max(LINE, width)
-    dense = _dense(columns, by_row, unit)
+    pitch = -(-by_row[BLOCK] * width // LINE) * LINE + over + max(LINE, width)
+    row = by_row[COUNT] * unit if by_row[BLOCK] == by_row[COUNT] else 0  # bytes, if it is whole
+    dense = len(columns) == 1 and columns[0].target == row
     if dense:
-        pitch = by_row.size * width
-    staged = np.arange(by_column.block, dtype=np.int64) * pitch
-    start = len(by_row.offsets) + len(by_column.offsets)
-    steps = unit, columns[-1].source
-    staged_words = int(dense), start, pitch, _line_aligned(columns, by_row, unit), 0, 0
-    tile = _tile(by_row, by_column, steps, staged_words)
-    offsets = np.concatenate([by_row.offsets, by_column.offsets, staged])
-    return Sides(tile, offsets, pitch * by_column.block + 2 * LINE)
+        pitch = by_row[COUNT] * width
+    staged = np.arange(by_column[BLOCK], dtype=np.int64) * pitch
+    line_aligned = 0 if columns[-1].target == row else _line_aligned(columns, by_row[COUNT], unit)
+    words = [int(dense), len(came) + len(to), pitch, line_aligned, 0, 0]
+    tile = np.array([by_row, by_column, words], np.int64)
+    return Sides(tile, np.concatenate([came, to, staged]), pitch * by_column[BLOCK] + 2 * LINE)
 
 
 def bit_sides(rows: Dims, columns: Dims, width: int) -> Sides:
@@ -110,24 +110,24 @@ def bit_sides(rows: Dims, columns: Dims, width: int) -> Sides:
     margin = over + factor * LINE + MOST_AHEAD
     count = length_of(rows, 1)
     row_block = _even(count, BIT_ROW * factor, factor * LINE)
-    by_row = _side([(n, s) for n, s, _ in rows], row_block, margin)
-    by_column = _side([(n, t) for n, _, t in columns], BIT_COLUMNS, margin)
+    by_row, came = _side([(n, s) for n, s, _ in rows], row_block, margin, 0)
+    by_column, to = _side([(n, t) for n, _, t in columns], BIT_COLUMNS, margin, 0)
+    by_column[START] = len(came)
     # The bytes of a block of rows on the stage, in whole vectors, and a line between columns.
-    steps = -(-min(by_row.block + over, by_row.size) // (factor * LINE))
+    steps = -(-min(by_row[BLOCK] + over, count) // (factor * LINE))
     pitch = steps * LINE + LINE
     # If rows are whole, the columns of the last dim may be adjacent in the target.
-    row = by_row.size * width
-    dense = int(by_row.block == by_row.size and columns[-1].target == row)
+    row = count * width
+    dense = int(by_row[BLOCK] == count and columns[-1].target == row)
     if dense and factor > 1 and row % (8 * PIECE) == 0:
         # Whole pieces: the rows are adjacent on the stage already.
         dense, pitch = DENSE_PIECES, row // 8
-    buffer = -(-pitch * by_column.block // PAGE) * PAGE
+    buffer = -(-pitch * by_column[BLOCK] // PAGE) * PAGE
     # A block of rows passes through a buffer with a byte per code.
     packed = buffer + LINE * BIT_COLUMNS
-    staged = dense, columns[-1].size, pitch, 0, buffer, packed
-    tile = _tile(by_row, by_column, (0, 0), staged)
-    offsets = np.concatenate([by_row.offsets, by_column.offsets])
-    return Sides(tile, offsets, packed + 8 * PAGE)
+    staged = [dense, columns[-1].size, pitch, 0, buffer, packed]
+    tile = np.array([by_row, by_column, staged], np.int64)
+    return Sides(tile, np.concatenate([came, to]), packed + 8 * PAGE)
 
 
 def _even(count: int, most: int, step: int) -> int:
@@ -136,20 +136,12 @@ def _even(count: int, most: int, step: int) -> int:
     return min(count, -(-count // (blocks * step)) * step)
 
 
-class _Side(NamedTuple):
-    """One side of a tile: `inner` elements per step of the outermost dim, `stride` apart."""
+def _side(
+    dims: Sequence[tuple[int, int]], block: int, margin: int, step: int
+) -> tuple[list[int], Offsets]:
+    """The side of dims of (size, stride): its row of the table, and its offsets.
 
-    size: int
-    inner: int
-    stride: int
-    block: int
-    offsets: Offsets
-
-
-def _side(dims: Sequence[tuple[int, int]], block: int, margin: int) -> _Side:
-    """The side of dims of (size, stride).
-
-    Offsets repeat, plus a stride, with every step of the outermost dim. So the table holds one
+    Offsets repeat, plus a stride, with every step of the outermost dim. So they are those of one
     step, a block and a margin, however large that dim is.
     """
     (size, stride), *inner = dims
@@ -157,44 +149,22 @@ def _side(dims: Sequence[tuple[int, int]], block: int, margin: int) -> _Side:
     count = size * len(within)
     block = min(block, count)
     steps = (block + margin) // len(within) + 2
-    return _Side(count, len(within), stride, block, offsets_of([(steps, stride), *inner]))
+    row = [count, 0, len(within), stride, block, step]
+    return row, offsets_of([(steps, stride), *inner])
 
 
-def _tile(
-    by_row: _Side,
-    by_column: _Side,
-    steps: tuple[int, int],
-    staged: tuple[int, int, int, int, int, int],
-) -> NDArray[np.int64]:
-    """The table of a tile, whose words `kernels.constants` names."""
-    unit, step = steps
-    first = (by_row.size, 0, by_row.inner, by_row.stride, by_row.block, unit)
-    start = len(by_row.offsets)
-    second = (by_column.size, start, by_column.inner, by_column.stride, by_column.block, step)
-    return np.array([first, second, staged], np.int64)
-
-
-def _dense(columns: Dims, by_row: _Side, width: int) -> bool:
-    """Whether rows are whole in a block, and those of neighbouring columns are adjacent."""
-    one = len(columns) == 1 and columns[0].target == by_row.size * width
-    return one and by_row.block == by_row.size
-
-
-def _line_aligned(columns: Dims, by_row: _Side, width: int) -> int:
+def _line_aligned(columns: Dims, count: int, width: int) -> int:
     """Which vectors store the lines of a block of rows straight to the target; 0: none do.
 
-    They can if all columns begin at the same byte of a line, and hold several lines. But columns
-    that are whole in a block and adjacent in the target are written faster from the stage:
-    75 x 96 x 75 x 96 float32 3.5 -> 2.1 of a copy's time. So are lines of several vectors if
-    columns share sets of caches (but for 16-byte elements: 1.5 x slower), or 16 of them are written
-    at a time, those of bytes: with AVX2 4096 x 4096 bfloat16 2.9 -> 1.5 x memcpy, 8192 x 4096 uint8
-    4.7 -> 1.9.
+    They can if all columns begin at the same byte of a line, and hold several lines: `count`
+    elements. But columns that are whole in a block and adjacent in the target are written faster
+    from the stage: 75 x 96 x 75 x 96 float32 3.5 -> 2.1 of a copy's time. So are lines of several
+    vectors if columns share sets of caches (but for 16-byte elements: 1.5 x slower), or 16 of them
+    are written at a time, those of bytes: with AVX2 4096 x 4096 bfloat16 2.9 -> 1.5 x memcpy,
+    8192 x 4096 uint8 4.7 -> 1.9.
     """
-    whole = by_row.block == by_row.size
-    if whole and columns[-1].target == by_row.size * width:
-        return 0
     alike = all(column.target % LINE == 0 for column in columns)
-    if not alike or LINE % width or by_row.size * width < 2 * LINE:
+    if not alike or LINE % width or count * width < 2 * LINE:
         return 0
     far = columns[-1].target % thresholds.SETS == 0 and width < PIECE
     return ONE_VECTOR if far or width == 1 else ANY_VECTORS
