@@ -30,7 +30,6 @@ from .small_plans import (
 )
 from .vectors import interleave, pick, transpose_even
 
-W1, W2, W4, W8, W16 = (WIDTHS[n] for n in (1, 2, 4, 8, 16))
 ONE, WHOLE = WIDTHS[1], WIDTHS[VECTOR // PIECE]  # pieces of a row in a block
 THREE = COUNTS[3]
 
@@ -47,6 +46,21 @@ def word(table: Address, index: int) -> int:
     return int(load_word(table + 8 * index))
 
 
+def by_width(function: Any, *widths: int) -> Any:
+    """The kernel that calls another one with the tag of one of some widths, its first argument."""
+    width, *others = widths
+    tag = WIDTHS[width]
+    if not others:
+        return kernel(lambda _, *given: function(tag, *given))
+    rest = by_width(function, *others)
+
+    @kernel
+    def chosen(nbytes: int, *given: Any) -> Any:
+        return function(tag, *given) if nbytes == width else rest(nbytes, *given)
+
+    return chosen
+
+
 @kernel
 def prefetch_lines(ahead: Address, end: Address, nbytes: int) -> Address:
     """Prefetch as many lines as `nbytes` has, up to `end`; return the next address."""
@@ -59,14 +73,13 @@ def prefetch_lines(ahead: Address, end: Address, nbytes: int) -> Address:
 
 @kernel
 def blocks(
+    width: Any,
     source: Address,
     target: Address,
     plan: Address,
     ahead: Address,
     end: Address,
     spacing: int,
-    scratch: Address,
-    width: Any,
 ) -> Address:
     """Transpose a plane in registers, with last blocks that reach back; prefetch lines ahead.
 
@@ -101,30 +114,16 @@ def blocks(
     return ahead
 
 
-@inlined
-def move_all(source: Address, step: int, target: Address, gap: int, count: int, width: Any) -> None:
+@kernel
+def move_all(width: Any, source: Address, step: int, target: Address, gap: int, count: int) -> None:
     """Copy elements of this width that are evenly spaced on both sides."""
     for k in range(count):
         move(target + k * gap, source + k * step, width)
 
 
 @kernel
-def strip(source: Address, step: int, target: Address, gap: int, count: int, size: int) -> None:
-    """Copy elements of `size` bytes that are evenly spaced on both sides."""
-    if size == 1:
-        move_all(source, step, target, gap, count, W1)
-    elif size == 2:
-        move_all(source, step, target, gap, count, W2)
-    elif size == 4:
-        move_all(source, step, target, gap, count, W4)
-    elif size == 8:
-        move_all(source, step, target, gap, count, W8)
-    else:
-        move_all(source, step, target, gap, count, W16)
-
-
-@kernel
 def channels(
+    width: Any,
     source: Address,
     step: int,
     target: Address,
@@ -133,7 +132,6 @@ def channels(
     rows: int,
     spacing: int,
     scratch: Address,
-    width: Any,
 ) -> bool:
     """Copy a plane of THREE channels (images) by whole vectors, if it is one.
 
@@ -159,26 +157,9 @@ def channels(
     return False
 
 
-@kernel
-def colours(
-    source: Address,
-    step: int,
-    target: Address,
-    gap: int,
-    count: int,
-    rows: int,
-    spacing: int,
-    scratch: Address,
-    size: int,
-) -> bool:
-    """Copy a plane of three channels of `size` bytes, if it is one and there are vectors for it."""
-    if size == 1:
-        return bool(channels(source, step, target, gap, count, rows, spacing, scratch, W1))
-    if size == 2:
-        return bool(channels(source, step, target, gap, count, rows, spacing, scratch, W2))
-    if size == 4:
-        return bool(channels(source, step, target, gap, count, rows, spacing, scratch, W4))
-    return False
+transpose = by_width(blocks, *WIDTHS)
+strip = by_width(move_all, *WIDTHS)
+colours = by_width(channels, 1, 2, 4)  # there are no vectors for wider elements
 
 
 @kernel
@@ -188,7 +169,6 @@ def elements(
     plan: Address,
     ahead: Address,
     end: Address,
-    spacing: int,
     scratch: Address,
 ) -> Address:
     """Copy a plane one element at a time, along its longer side.
@@ -205,24 +185,16 @@ def elements(
     for k in range(short):
         src, dst = source + k * around, target + k * over
         ahead = prefetch_lines(ahead, end, long * size)
-        if colours(src, step, dst, gap, long, rows, around, scratch, size):
+        if size <= 4 and colours(size, src, step, dst, gap, long, rows, around, scratch):
             if gap != size:
                 break  # all rows were interleaved
         else:
-            strip(src, step, dst, gap, long, size)
+            strip(size, src, step, dst, gap, long)
     return ahead
 
 
 @kernel
-def runs(
-    source: Address,
-    target: Address,
-    plan: Address,
-    ahead: Address,
-    end: Address,
-    spacing: int,
-    scratch: Address,
-) -> Address:
+def runs(source: Address, target: Address, plan: Address, ahead: Address, end: Address) -> Address:
     """Copy a plane of runs of any length."""
     nbytes = word(plan, WIDTH)
     rows, row_step = word(plan, ROWS), word(plan, ROW_STEP)
@@ -246,20 +218,12 @@ def plane(
     scratch: Address,
 ) -> Address:
     """Copy a plane by its small plan; return the end of the prefetched lines."""
-    width, moves = word(plan, WIDTH), word(plan, MOVES)
+    moves = word(plan, MOVES)
     if moves == RUNS:
-        return runs(source, target, plan, ahead, end, spacing, scratch)
-    if moves != BLOCKS:
-        return elements(source, target, plan, ahead, end, spacing, scratch)
-    if width == 1:
-        return blocks(source, target, plan, ahead, end, spacing, scratch, W1)
-    if width == 2:
-        return blocks(source, target, plan, ahead, end, spacing, scratch, W2)
-    if width == 4:
-        return blocks(source, target, plan, ahead, end, spacing, scratch, W4)
-    if width == 8:
-        return blocks(source, target, plan, ahead, end, spacing, scratch, W8)
-    return blocks(source, target, plan, ahead, end, spacing, scratch, W16)
+        return runs(source, target, plan, ahead, end)
+    if moves == BLOCKS:
+        return transpose(word(plan, WIDTH), source, target, plan, ahead, end, spacing)
+    return elements(source, target, plan, ahead, end, scratch)
 
 
 @kernel
