@@ -74,6 +74,27 @@ from .small_plans import HEAD
 
 
 @kernel
+def item(items: Address, i: int) -> Address:
+    """Object `i` of a tuple."""
+    return load_address(items + ITEMS + 8 * i)  # type: ignore[no-any-return]
+
+
+@kernel
+def dims_of(x: Address) -> tuple[int, Address, Address]:
+    """The rank of an ndarray, and where its shape and its strides are."""
+    return half(x + RANK), load_address(x + SHAPE), load_address(x + STRIDES)
+
+
+@kernel
+def read_dims(x: Address, sizes: Numbers, strides: Numbers) -> int:
+    """Write the shape and the strides of an ndarray; return its rank."""
+    rank, shape, steps = dims_of(x)
+    for k in range(rank):
+        sizes[k], strides[k] = word(shape + 8 * k), word(steps + 8 * k)
+    return rank
+
+
+@kernel
 def is_small(x: Address) -> bool:
     """Whether the int `x` has at most one digit."""
     return bool(word(x + LENGTH) >> SIGN_BITS <= 1 and word(x + LENGTH) >= -1)
@@ -94,10 +115,9 @@ def is_like(x: Address, kind: Address, flags: int) -> bool:
 
     Strides of dims of size 1 are ignored; all `flags` must be set.
     """
-    rank = word(kind + 16)
-    if word(x + TYPE) != word(kind) or word(x + DESCR) != word(kind + 8) or half(x + RANK) != rank:
+    rank, shape, strides = dims_of(x)
+    if word(x + TYPE) != word(kind) or word(x + DESCR) != word(kind + 8) or word(kind + 16) != rank:
         return False
-    shape, strides = load_address(x + SHAPE), load_address(x + STRIDES)
     for k in range(rank):
         size = word(shape + 8 * k)
         if size != word(kind + 24 + 8 * k):
@@ -114,7 +134,7 @@ def read_alike(items: Address, count: int, kind: Numbers, flags: int, addresses:
     `items` is the address of the tuple.
     """
     for i in range(count):
-        x = load_address(items + ITEMS + 8 * i)
+        x = item(items, i)
         if not is_like(x, address_of(kind), flags):
             return i
         addresses[i] = word(x + DATA)
@@ -124,8 +144,8 @@ def read_alike(items: Address, count: int, kind: Numbers, flags: int, addresses:
 @inlined
 def hash_of(x: Address, asked: Address, routes: Address) -> int:
     """The slot (of a power of two) of the Route for arrays like `x`, or its neighbour's."""
-    mixed, rank = word(x + DESCR) >> 4, half(x + RANK)
-    shape, strides = load_address(x + SHAPE), load_address(x + STRIDES)
+    mixed = word(x + DESCR) >> 4
+    rank, shape, strides = dims_of(x)
     for k in range(rank):
         size = word(shape + 8 * k)
         mixed = 31 * mixed + size
@@ -133,7 +153,7 @@ def hash_of(x: Address, asked: Address, routes: Address) -> int:
             mixed = 31 * mixed + word(strides + 8 * k)
     if word(asked + TYPE) == word(routes + TUPLE):
         for k in range(word(asked + LENGTH)):
-            size = load_address(asked + ITEMS + 8 * k)
+            size = item(asked, k)
             if word(size + TYPE) == word(routes + INT):
                 mixed = 31 * mixed + small(size)
     else:
@@ -157,7 +177,7 @@ def is_asked(asked: Address, wanted: Address, routes: Address) -> bool:
     if word(asked + TYPE) != word(routes + TUPLE) or word(asked + LENGTH) != count:
         return False
     for k in range(count):
-        size = load_address(asked + ITEMS + 8 * k)
+        size = item(asked, k)
         if word(size + TYPE) != word(routes + INT) or not is_small(size):
             return False
         if small(size) != word(wanted + 8 + 8 * k):
@@ -195,11 +215,25 @@ def run_found(x: Address, out: Address, route: Address, table: Address) -> int:
     return int(follow(x, out, load_address(route + DATA), load_address(table + DATA)))
 
 
-@inlined
+@kernel
+def owned(x: int, routes: Address) -> int:
+    """The object `x`, with a new reference to it."""
+    call(word(routes + INCREF), (x,))
+    return x
+
+
+@kernel
 def no_result(routes: Address) -> int:
     """A new reference to None."""
-    call(word(routes + INCREF), (word(routes + NONE),))
-    return int(word(routes + NONE))
+    return owned(word(routes + NONE), routes)
+
+
+@kernel
+def new_array(kind: Address, strides: Address, data: Address, flags: int, routes: Address) -> int:
+    """A new ndarray of a kind; 0 if memory ran out."""
+    dtype = owned(word(kind + 8), routes)
+    made = word(routes + NDARRAY), dtype, word(kind + 16), kind + 24, strides, data, flags, 0
+    return call(word(routes + NEW_ARRAY), made)  # type: ignore[no-any-return]
 
 
 @kernel
@@ -209,12 +243,10 @@ def follow(x: Address, out: Address, route: Address, routes: Address) -> int:
         return int(no_result(routes))
     target, source = out, load_address(x + DATA)
     if number_of(out) == word(routes + NONE):
-        dtype, kind = word(route + RESULT_DTYPE), load_address(route + OUT_KIND)
-        if dtype == 0:
+        if word(route + RESULT_DTYPE) == 0:
             return int(no_result(routes))
-        call(word(routes + INCREF), (dtype,))
-        made = word(routes + NDARRAY), dtype, word(kind + 16), kind + 24, 0, 0, 0, 0
-        target = pointer(call(word(routes + NEW_ARRAY), made))
+        nowhere = pointer(0)
+        target = pointer(new_array(load_address(route + OUT_KIND), nowhere, nowhere, 0, routes))
         if target == 0:
             return 0
         # Packed elements may leave bits of the last byte, which are to be 0.
@@ -227,7 +259,7 @@ def follow(x: Address, out: Address, route: Address, routes: Address) -> int:
             fit = before or begin + word(route + NBYTES) <= source + word(route + REACH_LOW)
         if not fit:
             return int(no_result(routes))
-        call(word(routes + INCREF), (out,))
+        owned(number_of(out), routes)
     begin, addresses = load_address(target + DATA), load_address(route + ADDRESSES_AT)
     nowhere = pointer(0)
     if word(route + ENTRY) == 0:
@@ -268,13 +300,9 @@ def plan_whole(x: Address, out: Address, itemsize: int, table: Numbers) -> None:
 
     Nothing is cached, so shapes that never repeat cost no more than others.
     """
-    rank = half(x + RANK)
-    shape, steps = load_address(x + SHAPE), load_address(x + STRIDES)
     # The positions of the loops, which begin at 0.
     sizes, strides, gaps = table[2:], table[2 + MAX_RANK :], table[2 + 2 * MAX_RANK :]
-    for k in range(rank):
-        sizes[k], strides[k] = word(shape + 8 * k), word(steps + 8 * k)
-    kept = merge_dims(sizes, (strides,), rank)
+    kept = merge_dims(sizes, (strides,), read_dims(x, sizes, strides))
     table[0], table[1] = word(x + DATA), word(out + DATA)
     row_major(sizes, kept, itemsize, gaps)
     write_plan(sizes, strides, gaps, kept, itemsize, table, PLAN)
@@ -308,8 +336,8 @@ def survey(
     found = words = 0
     for i in range(count):
         if i + PREFETCHED_OBJECTS < count:
-            prefetch(load_address(items + ITEMS + 8 * (i + PREFETCHED_OBJECTS)) + DESCR)
-        x = load_address(items + ITEMS + 8 * i)
+            prefetch(item(items, i + PREFETCHED_OBJECTS) + DESCR)
+        x = item(items, i)
         groups[i], offsets[i] = OTHER, words
         if word(x + TYPE) != ndarray:
             continue
@@ -337,8 +365,8 @@ def read_shapes(rows: Address, count: int, kinds: Numbers, starts: Numbers, toke
     total = 0
     for i in range(count):
         if i + PREFETCHED_OBJECTS < count:
-            prefetch(load_address(rows + ITEMS + 8 * (i + PREFETCHED_OBJECTS)) + LENGTH)
-        row = load_address(rows + ITEMS + 8 * i)
+            prefetch(item(rows, i + PREFETCHED_OBJECTS) + LENGTH)
+        row = item(rows, i)
         length, values = word(row + LENGTH), row + ITEMS
         if word(row + TYPE) == kinds[1]:
             values = load_address(row + ITEMS)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from .array_structs import is_like
+from .array_structs import is_like, item
 from .jit import Address, Numbers, Table, kernel
-from .memory import address_of, load_address, load_word as word
-from .object_layouts import CONTIGUOUS_WRITEABLE, DATA, ITEMS, TYPE
+from .memory import address_of, load_word as word
+from .object_layouts import CONTIGUOUS_WRITEABLE, DATA, TYPE
 
 
 @kernel
@@ -52,14 +52,14 @@ def locate(
     if rows and not is_like(outs, address_of(made), CONTIGUOUS_WRITEABLE):
         return 0
     for i in range(count):
-        x = load_address(items + ITEMS + 8 * i)
+        x = item(items, i)
         if not is_like(x, address_of(kind), 0):
             return 0
         addresses[0, i] = word(x + DATA)
         if rows:
             addresses[1, i] = word(outs + DATA) + i * nbytes
         else:
-            out = load_address(outs + ITEMS + 8 * i)
+            out = item(outs, i)
             if not is_like(out, address_of(made), CONTIGUOUS_WRITEABLE):
                 return 0
             addresses[1, i] = word(out + DATA)

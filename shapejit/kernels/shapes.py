@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..shapes.arithmetic import OK, resolve_dims
+from .array_structs import item, read_dims
 from .constants import APART, COPY, MAX_RANK, REFUSED, VIEW
 from .jit import Address, Numbers, Table, kernel
 from .memory import load_address, load_half as half, load_word as word, prefetch
@@ -13,12 +14,10 @@ from .object_layouts import (
     DATA,
     DESCR,
     FLAGS,
-    ITEMS,
     OTHER,
     PREFETCHED_OBJECTS,
     RANK,
     SHAPE,
-    STRIDES,
     TYPE,
 )
 from .small import merge_dims, row_major, write_plan
@@ -111,14 +110,10 @@ def resolve_all(
             verdicts[i] = APART
             continue
         if i + PREFETCHED_OBJECTS < end and groups[i + PREFETCHED_OBJECTS] != OTHER:
-            prefetch(
-                load_address(load_address(items + ITEMS + 8 * (i + PREFETCHED_OBJECTS)) + SHAPE)
-            )
-        x = load_address(items + ITEMS + 8 * i)
-        rank, shape, steps = half(x + RANK), load_address(x + SHAPE), load_address(x + STRIDES)
-        count = 1
+            prefetch(load_address(item(items, i + PREFETCHED_OBJECTS) + SHAPE))
+        x = item(items, i)
+        rank, count = read_dims(x, sizes, strides), 1
         for k in range(rank):
-            sizes[k], strides[k] = word(shape + 8 * k), word(steps + 8 * k)
             count *= sizes[k]
         status, _ = resolved(sizes[:rank], tokens[low:high], False, target)
         if status != OK:
@@ -155,7 +150,7 @@ def match(
     """
     for i in range(len(fits)):
         low, rank = starts[i], starts[i + 1] - starts[i]
-        x, out = load_address(items + ITEMS + 8 * i), load_address(outs + ITEMS + 8 * i)
+        x, out = item(items, i), item(outs, i)
         fits[i] = 0
         if groups[i] == OTHER:
             continue

@@ -7,7 +7,17 @@ of two dtypes are cast by NumPy, into a window of the result.
 from __future__ import annotations
 
 from ..runtime.cpu_caches import LINE
-from .array_structs import is_like, is_small, small
+from .array_structs import (
+    dims_of,
+    is_like,
+    is_small,
+    item,
+    new_array,
+    no_result,
+    owned,
+    read_dims,
+    small,
+)
 from .calls import call
 from .constants import MAX_RANK
 from .jit import Address, Numbers, kernel
@@ -31,9 +41,7 @@ from .object_layouts import (
     DTYPE_FLAGS,
     FLAGS,
     HAS_OBJECTS,
-    INCREF,
     INT,
-    ITEMS,
     ITEMSIZE,
     JOIN_CASTS,
     JOIN_GAPS,
@@ -47,7 +55,6 @@ from .object_layouts import (
     JOIN_STRIDES,
     LENGTH,
     NDARRAY,
-    NEW_ARRAY,
     NONE,
     PAIRS,
     PREFETCHED_OBJECTS,
@@ -96,7 +103,7 @@ def write_kind(items: Address, axis: Address, new: int, routes: Address, kind: N
     count = word(items + LENGTH)
     if count == 0 or not is_small(axis):
         return UNFIT
-    first, ndarray = load_address(items + ITEMS), word(routes + NDARRAY)
+    first, ndarray = item(items, 0), word(routes + NDARRAY)
     if word(first + TYPE) != ndarray:
         return UNFIT
     descr, rank, model = word(first + DESCR), half(first + RANK), load_address(first + SHAPE)
@@ -107,7 +114,7 @@ def write_kind(items: Address, axis: Address, new: int, routes: Address, kind: N
     made = other = descr
     for i in range(count):
         if other == descr:
-            other = word(load_address(items + ITEMS + 8 * i) + DESCR)
+            other = word(item(items, i) + DESCR)
     if other != descr:
         slot = JOIN_PAIRS + 3 * pair_slot(descr, other)
         if kind[slot] != descr or kind[slot + 1] != other:
@@ -117,13 +124,13 @@ def write_kind(items: Address, axis: Address, new: int, routes: Address, kind: N
     in_short_runs = 0
     for i in range(count):
         if i + PREFETCHED_OBJECTS < count:
-            prefetch(load_address(items + ITEMS + 8 * (i + PREFETCHED_OBJECTS)) + DESCR)
-        x = load_address(items + ITEMS + 8 * i)
+            prefetch(item(items, i + PREFETCHED_OBJECTS) + DESCR)
+        x = item(items, i)
         if word(x + TYPE) != ndarray or half(x + RANK) != rank:
             return UNFIT
         if word(x + DESCR) != descr and word(x + DESCR) != other:
             return UNFIT
-        shape, own = load_address(x + SHAPE), itemsize
+        own, (_, shape, strides) = itemsize, dims_of(x)
         if not dims_agree(shape, model, rank, UNFIT if new else at):
             return UNFIT
         for k in range(rank):
@@ -135,7 +142,7 @@ def write_kind(items: Address, axis: Address, new: int, routes: Address, kind: N
             for k in range(at, rank):
                 run *= word(shape + 8 * k)
         else:
-            nearest, strides = LINE, load_address(x + STRIDES)
+            nearest = LINE
             for k in range(rank):
                 if word(shape + 8 * k) > 1:
                     last = abs(word(strides + 8 * k))
@@ -164,11 +171,11 @@ def write_kind(items: Address, axis: Address, new: int, routes: Address, kind: N
 def is_disjoint(items: Address, begin: Address, nbytes: int) -> bool:
     """Whether none of a tuple's ndarrays spans any of `nbytes` bytes."""
     for i in range(word(items + LENGTH)):
-        x = load_address(items + ITEMS + 8 * i)
-        shape, strides = load_address(x + SHAPE), load_address(x + STRIDES)
+        x = item(items, i)
+        rank, shape, strides = dims_of(x)
         low = load_address(x + DATA)
         high = low + word(load_address(x + DESCR) + ITEMSIZE)
-        for k in range(half(x + RANK)):
+        for k in range(rank):
             reach = (word(shape + 8 * k) - 1) * word(strides + 8 * k)
             low += min(reach, 0)
             high += max(reach, 0)
@@ -180,11 +187,10 @@ def is_disjoint(items: Address, begin: Address, nbytes: int) -> bool:
 @kernel
 def plan_part(x: Address, at: int, new: int, scratch: Numbers) -> None:
     """Write the small plan of a part `x` of the result whose kind is at the start of `scratch`."""
-    rank, after, width = half(x + RANK), scratch[2], word(load_address(x + DESCR) + ITEMSIZE)
-    shape, steps = load_address(x + SHAPE), load_address(x + STRIDES)
+    after, width = scratch[2], word(load_address(x + DESCR) + ITEMSIZE)
     sizes, strides, gaps = scratch[JOIN_SIZES:], scratch[JOIN_STRIDES:], scratch[JOIN_GAPS:]
+    rank = read_dims(x, sizes, strides)
     for k in range(rank):
-        sizes[k], strides[k] = word(shape + 8 * k), word(steps + 8 * k)
         gaps[k] = scratch[3 + after + k + (new if k >= at else 0)]
     kept = merge_dims(sizes, (strides, gaps), rank)
     write_plan(sizes, strides, gaps, kept, width, scratch, JOIN_PLAN)
@@ -198,8 +204,8 @@ def copy_parts(
     gap, before, nowhere = scratch[3 + scratch[2] + at], pointer(0), pointer(0)
     plan, position = address_of(scratch) + 8 * JOIN_PLAN, address_of(scratch) + 8 * JOIN_POSITIONS
     for i in range(word(items + LENGTH)):
-        x = load_address(items + ITEMS + 8 * i)
-        rank, shape, strides = half(x + RANK), load_address(x + SHAPE), load_address(x + STRIDES)
+        x = item(items, i)
+        rank, shape, strides = dims_of(x)
         along = 1 if new else word(shape + 8 * at)
         if along == 0:
             continue
@@ -220,21 +226,20 @@ def cast_parts(
     0 if it raised. UNFIT if an array has another shape now: while NumPy casts, other threads run,
     and `scratch` may be theirs.
     """
-    kind, after = scratch[1], scratch[2]
+    after, kind = scratch[2], scratch[JOIN_SIZES:]
     rank, left, gap = after - new, scratch[3 + at], scratch[3 + after + at]
-    sizes, gaps = scratch[JOIN_SIZES:], scratch[JOIN_GAPS:]
+    kind[1], kind[2], steps = scratch[1], rank, 3 + rank
     for k in range(rank):
         dim = k + (new if k >= at else 0)
-        sizes[k], gaps[k] = scratch[3 + dim], scratch[3 + after + dim]
-    call(word(routes + INCREF), (kind,))
-    dims, steps = address_of(sizes), address_of(gaps)
-    made = word(routes + NDARRAY), kind, rank, dims, steps, target, WRITEABLE, 0
-    window, status = pointer(call(word(routes + NEW_ARRAY), made)), 1
+        kind[3 + k], kind[steps + k] = scratch[3 + dim], scratch[3 + after + dim]
+    begin = address_of(kind)
+    made, status = new_array(begin, begin + 8 * steps, target, WRITEABLE, routes), 1
+    window = pointer(made)
     if window == 0:
         return 0
     store(window + FLAGS, word(window + FLAGS) & -4)  # parts of it need not be contiguous
     for i in range(word(items + LENGTH)):
-        x = load_address(items + ITEMS + 8 * i)
+        x = item(items, i)
         along = left + 1
         if half(x + RANK) == rank:
             along = 1 if new else word(load_address(x + SHAPE) + 8 * at)
@@ -264,26 +269,21 @@ def join(
     and `table` is the ndarray of a table of Routes, whose first words are read.
     """
     routes = load_address(table + DATA)
-    none, target, nbytes = int(word(routes + NONE)), out, UNFIT
+    target, nbytes, nowhere = out, UNFIT, pointer(0)
     if word(load_address(routes + SWITCH)) == 0:
         nbytes = write_kind(items, axis, new, routes, scratch)
-    if nbytes > 0 and out == none:
-        call(word(routes + INCREF), (scratch[1],))
-        dims = address_of(scratch) + 8 * 3
-        made = word(routes + NDARRAY), scratch[1], scratch[2], dims, 0, 0, 0, 0
-        target = pointer(call(word(routes + NEW_ARRAY), made))
+    if nbytes > 0 and number_of(out) == word(routes + NONE):
+        target = pointer(new_array(address_of(scratch), nowhere, nowhere, 0, routes))
         if target == 0:
             return 0
-    elif nbytes > 0 and is_like(out, address_of(scratch), CONTIGUOUS_WRITEABLE):
-        if is_disjoint(items, load_address(out + DATA), nbytes):
-            call(word(routes + INCREF), (number_of(out),))
-        else:
-            nbytes = UNFIT
+    elif (
+        nbytes > 0
+        and is_like(out, address_of(scratch), CONTIGUOUS_WRITEABLE)
+        and is_disjoint(items, load_address(out + DATA), nbytes)
+    ):
+        owned(number_of(out), routes)
     else:
-        nbytes = UNFIT
-    if nbytes < 0:
-        call(word(routes + INCREF), (none,))
-        return none
+        return int(no_result(routes))
     begin, at = load_address(target + DATA), small(axis)
     at += scratch[2] if at < 0 else 0
     if scratch[JOIN_CASTS] == 0:
@@ -293,7 +293,4 @@ def join(
     if status > 0:
         return int(number_of(target))
     call(word(routes + DECREF), (number_of(target),))
-    if status == 0:
-        return 0
-    call(word(routes + INCREF), (none,))
-    return none
+    return 0 if status == 0 else int(no_result(routes))
