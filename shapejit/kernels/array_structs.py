@@ -9,7 +9,6 @@ from __future__ import annotations
 from ..runtime.jobs import OWNER, SHARES, TOTAL, UNITS, WORK
 from .calls import call
 from .constants import MAX_RANK
-from .conversions import convert
 from .jit import Address, Numbers, inlined, kernel
 from .memory import (
     address_of,
@@ -269,7 +268,7 @@ def follow(x: Address, out: Address, route: Address, routes: Address) -> int:
     count = word(route + CONVERTED)
     if count != 0:
         first, to = source + word(route + SOURCE_BEGIN), begin + word(route + TARGET_BEGIN)
-        convert(word(route + ENTRY), first, to, count, count, nowhere, 0, nowhere, 0)
+        call(word(route + ENTRY), (first, to, count, count, nowhere, 0, nowhere, 0))
         return int(number_of(target))
     # The addresses of one tensor, then work and span, as for threads that run the entry.
     shift = word(route + SHIFT)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..runtime.jobs import HIGH, LOW, STREAMED, TENSOR
+from ..runtime.jobs import HIGH, LOW, STREAMED
 from .bits import merge_first, merge_last, move_whole
 from .calls import call
 from .constants import (
@@ -33,16 +33,14 @@ from .copies import move_run, write_run
 from .jit import Address, Numbers, Table, kernel
 from .memory import (
     address_of,
-    bit_pointer,
     move,
     move_piece,
-    pointer,
     prefetch,
     prefetch_to_write,
     size_of,
 )
 from .odometer import box_at
-from .shares import take
+from .shares import bit_ends, ends, take
 from .vectors import VECTOR_ROWS, transpose_block
 
 SHIFT = 24
@@ -143,7 +141,7 @@ def boxes(
     `reach` is the number of bytes of the source that may be read.
     """
     while take(work, span):
-        source, target = pointer(addresses[0, span[TENSOR]]), pointer(addresses[1, span[TENSOR]])
+        source, target = ends(addresses, span)
         for unit in range(span[LOW], span[HIGH]):
             s, t, _, _ = box_at(loops, unit)
             src, ahead = source + s, source + box_at(loops, unit + 1)[0]
@@ -183,10 +181,7 @@ def code_boxes(
     run, staged, into = box[RUN, NBYTES], box[RUNS, START], box[RUN_TARGETS, START]
     ends = min(run, 8)
     while take(work, span):
-        source, target = (
-            bit_pointer(addresses[0, span[TENSOR]]),
-            bit_pointer(addresses[1, span[TENSOR]]),
-        )
+        source, target = bit_ends(addresses, span)
         end = (source >> 3) + reach
         for index in range(span[LOW], span[HIGH]):
             s, t, _, _ = box_at(loops, index)

@@ -16,7 +16,10 @@ from .pointers import number
 
 @emits(types.int64)
 def call(builder: Builder, entry: Value, arguments: Values) -> Value:
-    """Call the native function at `entry` with a tuple of ints and addresses."""
+    """Call the native function at `entry` with a tuple of ints and addresses.
+
+    The result means nothing if that function has none.
+    """
     values = (builder.extract_value(arguments, k) for k in range(len(arguments.type)))
     given = [number(builder, value) for value in values]
     kind = ir.FunctionType(I64, [I64] * len(given))

@@ -15,16 +15,14 @@ elements reach, bits of one in the source, bits of a run in the target.
 
 from __future__ import annotations
 
-from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED, TENSOR
+from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED
 from .bits import move_bits
 from .calls import call
 from .codes import fill
-from .conversions import convert
 from .jit import Address, Numbers, Table, kernel
-from .memory import address_of, bit_pointer, pointer
+from .memory import address_of, pointer
 from .odometer import box_at, seek, step
-from .shares import take
-from .shuffles import shuffle
+from .shares import bit_ends, take
 from .small import put
 from .small_plans import NEAR, NEAR_BYTES
 
@@ -87,10 +85,7 @@ def cast_boxes(
     position, place = span[SPAN:], address_of(span) + 8 * SPAN
     spot, made, packed = stage + fetched_at, stage + made_at, stage + packed_at
     while take(work, span):
-        source, target = (
-            bit_pointer(addresses[0, span[TENSOR]]),
-            bit_pointer(addresses[1, span[TENSOR]]),
-        )
+        source, target = bit_ends(addresses, span)
         end = (source >> 3) + reach
         for unit in range(span[LOW], span[HIGH]):
             s, t, scale, zero = box_at(loops, unit)
@@ -101,9 +96,10 @@ def cast_boxes(
                 from_call, to_call = seek(inner, position, 0)
                 permuted, last = stage + permuted_at, stage + scales_at
                 for _ in range(calls):
-                    shuffle(
-                        permutes, begin + from_call, permuted + to_call, address_of(fetch),
-                        blocks, from_step, to_step, inner[-1, 1], 0,
+                    call(
+                        permutes,
+                        (begin + from_call, permuted + to_call, address_of(fetch),
+                         blocks, from_step, to_step, inner[-1, 1], 0),
                     )  # fmt: skip
                     from_call, to_call = step(inner, position, from_call, to_call)
                 codes = 8 * permuted
@@ -129,9 +125,10 @@ def cast_boxes(
                     found = begin + (run_source >> 3)
                 else:
                     call(unpacks, (spot, codes + run_source, count, last))
-                convert(
-                    converts, found, results, count, block,
-                    scales + run_scale, scale_step, zeros + run_zero, zero_step,
+                call(
+                    converts,
+                    (found, results, count, block,
+                     scales + run_scale, scale_step, zeros + run_zero, zero_step),
                 )  # fmt: skip
                 if packs != 0:
                     call(packs, (packed, made, count))

@@ -8,17 +8,16 @@ from __future__ import annotations
 from typing import Any
 
 from ..runtime.cpu_caches import LINE
-from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED, TENSOR
+from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED
 from .bit_vectors import pack_line, spread, unpack_words
 from .bits import load_bits, move_bits
 from .calls import call
 from .constants import CODES_BLOCK, COUNTS, PIECE
 from .copies import write_run
 from .jit import Address, BitAddress, Numbers, Table, kernel
-from .memory import address_of, bit_pointer, load_byte, load_word, store_byte, store_word
+from .memory import address_of, load_byte, load_word, store_byte, store_word
 from .odometer import seek, step
-from .shares import take
-from .shuffles import shuffle
+from .shares import bit_ends, take
 
 CODES_APART = CODES_BLOCK + 4 * LINE  # from codes to the packed block, and to temporary runs
 _LINE_WORDS = COUNTS[8]  # of a line
@@ -108,7 +107,7 @@ def fill(
                     run = runs + load_word(table + 8 * row)
                     call(unpacks, (run, begin + row * stride, times, end))
                 blocks = (times + LINE - 1) // LINE
-                shuffle(entry, runs, into, table, blocks, LINE, LINE * size, 0, 0)
+                call(entry, (runs, into, table, blocks, LINE, LINE * size, 0, 0))
             else:
                 for i in range(size):
                     pick_codes(into + i, size, begin + i * stride, around, times, width)
@@ -124,9 +123,8 @@ def fill(
                 call(unpacks, (picked, lowest, (some - 1) * abs(far) + 1, end))
                 if far < 0:
                     picked += (LINE - some) * far
-                shuffle(
-                    entry, picked, into, table, (some + LINE - 1) // LINE, LINE * far, LINE, 0, 0
-                )
+                blocks = (some + LINE - 1) // LINE
+                call(entry, (picked, into, table, blocks, LINE * far, LINE, 0, 0))
             elif stride == width:
                 call(unpacks, (into, begin, some, end))
             else:
@@ -163,10 +161,7 @@ def by_codes(
     around_at, at = span[SPAN : SPAN + outer], span[SPAN + outer :]
     are_codes = unit != 8 and inner.shape[0] == 1 and inner[0, 1] == 8
     while take(work, span):
-        source, target = (
-            bit_pointer(addresses[0, span[TENSOR]]),
-            bit_pointer(addresses[1, span[TENSOR]]),
-        )
+        source, target = bit_ends(addresses, span)
         end = (source >> 3) + reach
         s, t = seek(around, around_at, span[LOW])
         for _ in range(span[LOW], span[HIGH]):

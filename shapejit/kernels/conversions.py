@@ -22,7 +22,7 @@ from llvmlite import ir
 from ..runtime.cpu_caches import LINE
 from . import llvm, numerics
 from .lanes import Lanes, by_vectors, load, loop, type_of
-from .llvm import I64, POINTER, Address, Builder, Value, emits
+from .llvm import I64, POINTER
 from .number_vectors import decoded, encoded, found_in, has_tables, takes_words, words_of
 from .numbers import Conversion
 from .numerics import Values
@@ -39,7 +39,7 @@ SIGNATURE = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, I64, I64, *[POINTE
 
 
 def write(function: Any, what: tuple[Conversion, bool]) -> None:
-    """Write the function of (conversion, streamed), which `convert` calls.
+    """Write the function of (conversion, streamed).
 
     If `streamed`, whole lines of the target go past the caches.
     """
@@ -238,21 +238,3 @@ def first_of(count: Values, group: int, lanes: int, nbytes: int) -> Values:
     """
     most = count.astype(f"i{nbytes}").spread(lanes)
     return most.constant([k % group for k in range(lanes)]) < most
-
-
-@emits()
-def convert(
-    builder: Builder,
-    entry: Value,
-    src: Address,
-    dst: Address,
-    count: Value,
-    block: Value,
-    scale: Address,
-    scale_step: Value,
-    zero: Address,
-    zero_step: Value,
-) -> None:
-    """Convert `count` elements from address to address by the function at `entry`."""
-    function = builder.inttoptr(entry, SIGNATURE.as_pointer())
-    builder.call(function, [src, dst, count, block, scale, scale_step, zero, zero_step])

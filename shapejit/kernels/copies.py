@@ -13,12 +13,12 @@ from __future__ import annotations
 from typing import Any
 
 from ..runtime.cpu_caches import LINE, PAGE
-from ..runtime.jobs import HIGH, LOW, SPAN, TENSOR
+from ..runtime.jobs import HIGH, LOW, SPAN
 from .constants import PIECE, STAGE, WIDTHS
 from .jit import Address, BitAddress, Numbers, Table, inlined, kernel
 from .memory import copy, move, move_line, move_piece, pointer, prefetch, size_of, stream_line
 from .odometer import seek, step
-from .shares import take
+from .shares import ends, take
 
 PAGES = 4  # read and written alternately: a quarter faster than memcpy; 6 are no faster
 ROW_PREFETCH_DISTANCE = (
@@ -84,7 +84,7 @@ def stream_pages(target: Address, source: Address, nbytes: int) -> None:
 def run(addresses: Table, work: Numbers, span: Numbers, stage: Address, nbytes: int) -> None:
     """memcpy of pages [low, high) of `nbytes`; streamed if there is a stage."""
     while take(work, span):
-        source, target = pointer(addresses[0, span[TENSOR]]), pointer(addresses[1, span[TENSOR]])
+        source, target = ends(addresses, span)
         first, end = span[LOW] * PAGE, min(span[HIGH] * PAGE, nbytes)
         if stage == 0:
             copy(target + first, source + first, end - first)
@@ -163,7 +163,7 @@ def rows(
     prefetched = nbytes if not interleaved and nbytes >= PREFETCHED_ROW_MIN_BYTES else 0
     while take(work, span):
         s, t = seek(loops, at, span[LOW])
-        begin, target = pointer(addresses[0, span[TENSOR]]), pointer(addresses[1, span[TENSOR]])
+        begin, target = ends(addresses, span)
         next_line = target + t
         line_offset = next_line & (LINE - 1)
         staged_bytes = line_offset

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from ..runtime.cpu_caches import LINE
 from ..runtime.jobs import HIGH, LOW, TENSOR
+from .calls import call
 from .constants import SCALE_STAGED, ZERO_STAGED
-from .conversions import convert
 from .jit import Address, Numbers, Table, kernel
 from .memory import pointer, prefetch
 from .shares import take
-from .shuffles import shuffle
 
 
 @kernel
@@ -27,7 +26,7 @@ def decode_step(row: Numbers, begin: int, count: int, stage: Address, into: Addr
     codes = pointer(place) + first // unit * spacing
     if read != 0:
         nowhere = pointer(0)
-        shuffle(read, codes, stage + codes_at, nowhere, some // unit, spacing, 0, 0, 0)
+        call(read, (codes, stage + codes_at, nowhere, some // unit, spacing, 0, 0, 0))
         codes = stage + codes_at
     scales, zeros = pointer(scale), pointer(zero)
     if staged & SCALE_STAGED != 0:
@@ -36,7 +35,7 @@ def decode_step(row: Numbers, begin: int, count: int, stage: Address, into: Addr
         zeros = stage + zero
     scales += first // block * scale_apart
     zeros += first // block * zero_apart
-    convert(converts, codes, into, some, min(block, some), scales, 4, zeros, 4)
+    call(converts, (codes, into, some, min(block, some), scales, 4, zeros, 4))
 
 
 @kernel

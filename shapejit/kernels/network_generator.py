@@ -19,7 +19,7 @@ from .unit_generator import SIGNATURE as SIGNATURE, Piece, blocks, joined, picke
 
 
 def write(function: Any, network: Network) -> None:
-    """Write the function that permutes blocks, which `shuffles.shuffle` calls."""
+    """Write the function that permutes blocks."""
     table, source_ahead, target_ahead = (function.args[k] for k in (2, 6, 7))
     reads, writes = network.pieces
     with blocks(function) as (builder, begin, into):

@@ -7,13 +7,13 @@ source is read sequentially, and only the target is written in several places.
 from __future__ import annotations
 
 from ..runtime.cpu_caches import LINE
-from ..runtime.jobs import HIGH, LOW, SPAN, TENSOR
+from ..runtime.jobs import HIGH, LOW, SPAN
 from .constants import BLOCK, COLUMNS, COUNT, KEPT, ROWS, START, STEP
 from .copies import move_run
 from .jit import Address, Numbers, Table, kernel
-from .memory import copy, move_line, pointer, prefetch, stream_line
+from .memory import copy, move_line, prefetch, stream_line
 from .odometer import offset_at, seek, step
-from .shares import take
+from .shares import ends, take
 
 
 @kernel
@@ -63,7 +63,7 @@ def scatter(
     gap, columns = tile[COLUMNS, STEP], tile[COLUMNS, START]
     at = span[SPAN:]
     while take(work, span):
-        source, target = pointer(addresses[0, span[TENSOR]]), pointer(addresses[1, span[TENSOR]])
+        source, target = ends(addresses, span)
         s, t = seek(loops, at, span[LOW])
         for _ in range(span[LOW], span[HIGH]):
             p_low = at[loops.shape[0] - 2] * tile[ROWS, BLOCK]

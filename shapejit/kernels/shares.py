@@ -30,8 +30,8 @@ from ..runtime.jobs import (
 )
 from .atomics import fetch_add, load_atomic, pause, sleep
 from .constants import UNIT
-from .jit import Address, Numbers, inlined, kernel
-from .memory import address_of, fence, pointer
+from .jit import Address, BitAddress, Numbers, Table, inlined, kernel
+from .memory import address_of, bit_pointer, fence, pointer
 
 SPINS = 4000  # at a flag (60 to 200 us) before a waiting thread yields its core
 # Microseconds for which it does. sched_yield would leave the core to another program for a
@@ -84,6 +84,18 @@ def take(work: Numbers, span: Numbers) -> bool:
         span[HIGH] = min(span[END] - before, work[UNITS])
         span[UNIT] = before + span[HIGH]
     return more
+
+
+@kernel
+def ends(addresses: Table, span: Numbers) -> tuple[Address, Address]:
+    """The first bytes of source and target of the tensor whose units `take` set."""
+    return pointer(addresses[0, span[TENSOR]]), pointer(addresses[1, span[TENSOR]])
+
+
+@kernel
+def bit_ends(addresses: Table, span: Numbers) -> tuple[BitAddress, BitAddress]:
+    """`ends` of addresses of bits."""
+    return bit_pointer(addresses[0, span[TENSOR]]), bit_pointer(addresses[1, span[TENSOR]])
 
 
 @kernel

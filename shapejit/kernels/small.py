@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ..runtime.cpu_caches import LINE
@@ -46,7 +47,7 @@ def word(table: Address, index: int) -> int:
     return int(load_word(table + 8 * index))
 
 
-def by_width(function: Any, *widths: int) -> Any:
+def by_width(function: Any, *widths: int) -> Callable[..., int]:
     """The kernel that calls another one with the tag of one of some widths, its first argument."""
     width, *others = widths
     tag = WIDTHS[width]

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..runtime.cpu_caches import LINE
-from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED, TENSOR
+from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED
+from .calls import call
 from .constants import (
     ANY_VECTORS,
     BLOCK,
@@ -27,12 +28,11 @@ from .constants import (
     STEP,
     UNIT,
 )
-from .conversions import convert
 from .copies import lines_of, move_run, stream
 from .jit import Address, Numbers, Table, kernel
-from .memory import address_of, move_line, move_piece, pointer, prefetch, size_of
+from .memory import address_of, move_line, move_piece, prefetch, size_of
 from .odometer import offset_at, seek, step
-from .shares import take
+from .shares import ends, take
 from .transpositions import transpose_lines, transpose_rows
 from .vectors import VECTOR_ROWS
 
@@ -119,7 +119,7 @@ def drain_tile(
         # Lines may begin within an element, at addresses that are no multiples of its width.
         row, behind = first // unit, end // unit
         begin, whole = staged + (row - low) * size, into + row * unit
-        convert(entry, begin, whole, behind - row, 1, stage, 0, stage, 0)
+        call(entry, (begin, whole, behind - row, 1, stage, 0, stage, 0))
 
 
 @kernel
@@ -148,7 +148,7 @@ def tiles(
     line_aligned = streamed and tile[STAGED, LINE_ALIGNED] >= straight and entry == 0
     at = span[SPAN:]
     while take(work, span):
-        source, target = pointer(addresses[0, span[TENSOR]]), pointer(addresses[1, span[TENSOR]])
+        source, target = ends(addresses, span)
         s, t = seek(loops, at, span[LOW])
         line = first_line(target + t, size, line_aligned)
         then = tile_at(at, tile, loops, over, steps, size, line)
@@ -208,7 +208,7 @@ def run_tiles(
     most = PIECE if nbytes < PIECE else LINE
     close = gap <= nbytes + LINE
     while take(work, span):
-        source, target = pointer(addresses[0, span[TENSOR]]), pointer(addresses[1, span[TENSOR]])
+        source, target = ends(addresses, span)
         s, t = seek(loops, at, span[LOW])
         for _ in range(span[LOW], span[HIGH]):
             own, low, some, count, begin, rows, into, columns = tile_at(

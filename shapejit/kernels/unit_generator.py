@@ -41,7 +41,7 @@ def blocks(function: Any, size: int = 0) -> Iterator[tuple[Any, Any, Any]]:
 
 
 def write(function: Any, unit: Unit) -> None:
-    """Write the function that reads units; `shuffles.shuffle` calls it, without a table."""
+    """Write the function that reads units; it needs no table."""
     lanes = gcd(unit.size, LINE)
     with blocks(function, unit.size) as (builder, begin, into):
         for first in range(0, unit.size, lanes):
