@@ -623,7 +623,7 @@ def timelines_of(**changes):
     row = {"kernels": 0.004}
     for cache, others in (("warm", changes), ("empty", {})):
         found = {**TIMES, "longest": 0.12, "curve": CURVE, **others}
-        row[cache] = found | {"settled": timelines.settled(found["curve"], 0.004, 0.1)}
+        row[cache] = found | {"settled": timelines.settled(found["curve"], 0.004)}
     return {"commit": "0123456789", "cpu": "<C>", "threads": 2, "rows": {"a": row}}
 
 
@@ -635,7 +635,6 @@ def timelines_of(**changes):
         ({"sixth": 0.161}, "all but 5"),
         ({"curve": [[0.4, 0.1], *CURVE[2:]]}, "as kernels after"),
         ({"curve": [*CURVE, [11.0, 0.1]]}, "as kernels after"),
-        ({"curve": [*CURVE, [11.0, 0.008]]}, None),  # a busy core, and kernels
     ],
 )
 def test_limits_of_timelines(changes, column):

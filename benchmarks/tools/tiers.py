@@ -4,10 +4,9 @@ Each row of the suite `tiers` is called for some seconds by a process that finds
 ("warm"), and by one with an empty cache, both at the defaults; before them a process that waits for
 kernels measures their time. All of that is done three times; each value is the median. No call may
 take longer than 1.5 times NumPy's time plus 60 ms, all but five plus 10 ms; with an empty cache
-twice NumPy's time, since the builder takes a core. After 0.3 s of work, or with an empty cache 5 s
-or twice the time that a process waits for the kernels to be built, calls must be as fast as
-kernels: as those of another process, or of the same process later, once nothing is built (the same
-kernels may take 1.5 times as long in one process as in another).
+twice NumPy's time, since the builder takes a core. After 0.3 s of work, or 5 s with an empty cache,
+calls must be as fast as kernels: as those of another process, or of the same process later, once
+nothing is built (the same kernels may take 1.5 times as long in one process as in another).
 --record writes the table of benchmarks/README.md. Exit code 1: a limit is not met.
 """
 
@@ -55,14 +54,12 @@ def timeline(name, seconds, cache, **variables):
 
 def middle(rounds):
     """The medians."""
-    row = {key: median(found[key] for found in rounds) for key in ("kernels", "waited")}
-    row["rounds"] = len(rounds)
+    row = {"kernels": median(found["kernels"] for found in rounds), "rounds": len(rounds)}
     for cache in CACHES:
         lines = [dict(found[cache]) for found in rounds]
         for line in lines:
             here, other = line["later"], row["kernels"]
-            kernels = min(max(here, other), PROCESSES * other)
-            line["settled"] = settled(line["curve"], kernels, line["numpy"])
+            line["settled"] = settled(line["curve"], min(max(here, other), PROCESSES * other))
         row[cache] = {key: median(line[key] for line in lines) for key in VALUES}
     return row
 
@@ -71,11 +68,9 @@ def one_round(name, seconds):
     """What three fresh processes say of a row."""
     with tempfile.TemporaryDirectory(prefix="shapejit-") as folder:
         kernels = timeline(name, min(seconds, KERNELS), folder, SHAPEJIT_PATIENCE="0")
-        row = {"kernels": kernels["last"], "waited": kernels["waited"]}
-        row["warm"] = timeline(name, seconds, folder)
-    longest = max(seconds, CACHES["empty"].waited * row["waited"] + KERNELS)
+        row = {"kernels": kernels["last"], "warm": timeline(name, seconds, folder)}
     with tempfile.TemporaryDirectory(prefix="shapejit-", ignore_cleanup_errors=True) as folder:
-        return row | {"empty": timeline(name, longest, folder)}
+        return row | {"empty": timeline(name, seconds, folder)}
 
 
 def one(name, seconds):
@@ -90,8 +85,8 @@ def one(name, seconds):
 def calls(case, sj, seconds, before=0):
     """How long calls take one after the other, for so many seconds, and NumPy's.
 
-    So many calls `before` are left out, as those that wait for kernels, for `waited` seconds.
-    `later` is the median of calls once no kernel is being built.
+    So many calls `before` are left out, as those that wait for kernels. `later` is the median of
+    calls once no kernel is being built.
 
     A point of the `curve`, `DECADE` of them while the time since the first call grows tenfold, is
     when the last of its calls ended, and their median. `sixth` is the longest call
@@ -100,10 +95,8 @@ def calls(case, sj, seconds, before=0):
     ways = case.ways(sj)
     ours = ways[OURS]
     taken = _durations(numpys(ways), NUMPYS)
-    start = perf_counter()
     for _ in range(before):
         ours()
-    waited = perf_counter() - start
     calls = _durations(ours, seconds)
     at = np.cumsum(calls)
     points = np.floor(DECADE * np.log10(np.maximum(at, 1e-4))).astype(int)
@@ -117,7 +110,6 @@ def calls(case, sj, seconds, before=0):
         ours()
     found = {
         "numpy": np.median(taken),
-        "waited": waited,
         "second": calls[1],
         "longest": longest[0],
         "sixth": longest[min(5, len(calls) - 1)],

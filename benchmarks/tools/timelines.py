@@ -2,7 +2,7 @@
 
 import json
 import textwrap
-from math import inf, sqrt
+from math import inf
 from typing import NamedTuple
 
 from .lines import aligned
@@ -11,31 +11,22 @@ from .repository import ROOT
 
 TIERS = ROOT / "benchmarks" / "measured" / "tiers"
 PEAK, OTHERS = 0.06, 0.01  # seconds beside NumPy's time of one call, and of all but five
-FAST = 1.3  # times the kernels' time is as fast as they are, within the noise; see `settled`
+FAST = 1.3  # times the kernels' time is as fast as they are, within the noise
 
 
 class Limits(NamedTuple):
-    """How long a call may take, in NumPy's times, and after how many seconds kernels do it.
-
-    Or after how many times what a process waits for them that does nothing else, if that is more.
-    """
+    """How long a call may take, in NumPy's times, and after how many seconds kernels do it."""
 
     times: float
     settled: float
-    waited: float
 
 
-CACHES = {"warm": Limits(1.5, 0.3, 0), "empty": Limits(2.0, 5.0, 2)}
+CACHES = {"warm": Limits(1.5, 0.3), "empty": Limits(2.0, 5.0)}
 
 
-def settled(curve, kernels, numpy):
-    """After how many seconds of work calls are, and stay, as fast as kernels.
-
-    That is within the noise, or nearer to the time of kernels than to NumPy's, as a ratio: where
-    others share a core, the same kernels take up to twice as long for seconds.
-    """
-    most = kernels * max(FAST, sqrt(numpy / kernels))
-    late = [k for k, (_, median) in enumerate(curve) if median > most]
+def settled(curve, kernels):
+    """After how many seconds of work calls are, and stay, as fast as kernels."""
+    late = [k for k, (_, median) in enumerate(curve) if median > FAST * kernels]
     if not late:
         return 0.0
     return inf if late[-1] + 1 == len(curve) else curve[late[-1]][0]
@@ -44,13 +35,13 @@ def settled(curve, kernels, numpy):
 def values(row, cache):
     """{column: (seconds, limit or None)} of a row of the record."""
     found, limits = row[cache], CACHES[cache]
-    most, waited = limits.times * found["numpy"], limits.waited * row.get("waited", 0)
+    most = limits.times * found["numpy"]
     return {
         "NumPy": (found["numpy"], None),
         "2nd call": (found["second"], None),
         "longest": (found["longest"], most + PEAK),
         "all but 5": (found["sixth"], most + OTHERS),
-        "as kernels after": (found["settled"], max(limits.settled, waited)),
+        "as kernels after": (found["settled"], limits.settled),
         "at last": (found["last"], None),
         "kernels": (row["kernels"], None),
     }

@@ -195,13 +195,18 @@ class Specialization:
 
     def _by_stacks(self, items: Sequence[Any], outs: Any) -> None:
         """Fill `outs` with the results of stacks; see `_stack` for errors."""
-        begin, count = 0, len(items)
+        begin, count, arrays = 0, len(items), self.step and not self.step.tensors
         while begin < count:
             size = min(self.stacked, count - begin)
-            if size < self.stacked and not was_met((self, size)):
+            if not arrays and size < self.stacked and not was_met((self, size)):
                 size = 1 << size.bit_length() - 1  # or each length had a Specialization
             stack = _stack(items[begin : begin + size], self.source)
-            (source, layout), into = byte_of(stack), outs[begin : begin + size]
+            into = outs[begin : begin + size]
+            begin += size
+            if arrays:
+                self._move_stack(stack, into)
+                continue
+            source, layout = byte_of(stack)
             special = self.of(layout)
             target = into if is_array(into) else outputs.new_array(self.kind, special.shape)[0]
             if special.step:
@@ -211,7 +216,21 @@ class Specialization:
             if target is not into:
                 for out, made in zip(into, _bytes(target).reshape(len(into), -1), strict=True):
                     _bytes(out)[...] = made
-            begin += size
+
+    @cached_property
+    def _move_stack(self) -> Callable[[Any, Any], object]:
+        """What `step` does to a stack of any length, of ndarrays that are row-major there."""
+        assert self.step is not None
+        convert, source = self.step.convert, Layout.row_major(self.source.shape, self.source.bits)
+        seen = self.of(source).fused.fills[0].layout
+        strides, shape, offset = [n // 8 for n in seen.strides], seen.shape, seen.offset // 8
+
+        def move(stack: Any, outs: Any) -> None:
+            rows = len(stack), *shape
+            view = np.ndarray(rows, stack.dtype, stack, offset, (stack.strides[0], *strides))
+            convert(view, outs.reshape(rows))
+
+        return move
 
     @cached_property
     def step(self) -> Step | None:
