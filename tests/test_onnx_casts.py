@@ -13,6 +13,7 @@ from onnx.reference.ops.op_dequantize_linear import DequantizeLinear_25
 from onnx.reference.ops.op_quantize_linear import QuantizeLinear_25
 
 import shapejit as sj
+from shapejit.engine import patience
 
 FIRST = {"Cast": 1, "CastLike": 15, "QuantizeLinear": 10, "DequantizeLinear": 10}
 SINCE = {
@@ -499,3 +500,39 @@ def test_concat_takes_any_iterable():
     expected = np.concatenate([a, b])
     for inputs in ({0: a, 1: b}.values(), (x for x in (a, b))):
         assert (sj.onnx.concat(inputs, axis=0) == expected).all()
+
+
+@pytest.mark.parametrize("operator", [sj.onnx.dequantize_linear, sj.onnx.quantize_linear])
+def test_equal_attributes_of_other_types(operator):
+    """A call that was made before does not let others pass that are equal to it."""
+    x = np.ones((2, 3), np.uint8 if operator is sj.onnx.dequantize_linear else np.float32)
+    scale = np.full(3, 0.5, np.float32)
+    first = operator(x, scale, axis=1)
+    for _ in range(3):
+        assert np.array_equal(operator(x, scale, axis=1), first)
+    for axis in (True, 1.0, [1]):
+        with pytest.raises(TypeError):
+            operator(x, scale, axis=axis)
+    with pytest.raises(TypeError):
+        operator(x, scale, opset=25.0)
+    scale[:] = 0.25
+    assert not np.array_equal(operator(x, scale, axis=1), first)
+
+
+@pytest.mark.parametrize("by", [patience.force_numpy, patience.force_kernels])
+@pytest.mark.parametrize("indices", [3, 70])  # their scales are compared by value, or by address
+def test_first_calls_read_their_scales(indices, by):
+    """Scales that were changed, or replaced by others in the same memory, are read again."""
+    codes = np.arange(indices * 3).reshape(indices, 3).astype(np.int8)
+    for factor in (1, 2, 3):
+        scale = np.full((indices, 1), factor, np.float32)
+        for _ in range(2):
+            with by():
+                dequantized = sj.dequantize(codes, scale)
+                quantized = sj.quantize(codes * scale, scale, dtype="int8")
+                by_axis = sj.onnx.dequantize_linear(codes, scale[:, 0], axis=0)
+            assert np.array_equal(dequantized, codes * scale)
+            assert np.array_equal(quantized, codes)
+            assert np.array_equal(by_axis, codes * scale)
+            scale *= 2
+        del scale

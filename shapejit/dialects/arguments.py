@@ -57,17 +57,6 @@ def ints(
         found = values.tolist()  # the input of most nodes: the rest takes twice the time of a view
         if len(found) <= MAX_INTS and ("int64" in types or not types):
             return tuple(found)
-    values = ints_in(values, name, asked_by, types)
-    alone = scalar and not are_several(values)
-    return (integer(values, name, asked_by),) if alone else integers(values, name, asked_by)
-
-
-def ints_in(values: Any, name: str, asked_by: object, types: Types = ()) -> Any:
-    """A container of ints; an ndarray or a Tensor as an ndarray of one of the dtypes.
-
-    >>> ints_in([0, -1], "axes", "doctest")
-    [0, -1]
-    """
     if is_a(values, Tensor):
         values = np.asarray(values)
     if is_a(values, np.ndarray):
@@ -75,7 +64,8 @@ def ints_in(values: Any, name: str, asked_by: object, types: Types = ()) -> Any:
         if types and values.dtype not in _dtypes(types):
             listed = " or ".join(sorted(types))
             raise DTypeError(f"{name} of {asked_by} must be {listed}, not {values.dtype}")
-    return values
+    alone = scalar and not are_several(values)
+    return (integer(values, name, asked_by),) if alone else integers(values, name, asked_by)
 
 
 @lru_cache(maxsize=64)
@@ -88,7 +78,7 @@ def special_zero_request(shape: Any, special_zero: bool, name: str, cancel: bool
     if not isinstance(special_zero, bool | np.bool_):
         raise DTypeError(f"special_zero of {name} must be a bool, not {special_zero!r}")
     who = f"{name} (special_zero={str(bool(special_zero)).lower()})"
-    sizes = ints_in(shape, "the target shape", who)
+    sizes = ints(shape, "the target shape", who, scalar=False)
     return request(sizes, copy_zeros=bool(special_zero), cancel=cancel, asked_by=who)
 
 

@@ -19,12 +19,14 @@ from ..arrays.tensor import Tensor
 from ..dtypes.table import DType, fixed_width
 from ..errors import DTypeError
 from ..kernels.numbers import Conversion, Number
+from ..planning import thresholds
 from ..planning.cast_plans import Scales
 from ..runtime.launches import address_of
 from ..shapes.layout import Layout
 from .addresses import byte_of, layout_of
 from .numpy_fallback import mover
-from .routes import Done, casts, run
+from .patience import by_numpy
+from .routes import Done, casts, run, unplanned
 
 AnyArray = NDArray[Any] | Tensor
 
@@ -146,15 +148,21 @@ def convert(
     """
     if source.size == 0:
         return None
+    plain = isinstance(source, np.ndarray) and isinstance(target, np.ndarray)
+    given = () if operands is None else operands.floats
+    move = mover(conversion, source.shape, given) if plain else None
+    instead = move and partial(move, source, target)
+    if instead and given and source.size < thresholds.SCALARS_BELOW:
+        first = unplanned(conversion, source.shape)
+        if not first.ready:
+            with by_numpy(first.kind):
+                instead()
+            return Done(first, move)
     begin, layout = byte_of(source)
     to, whole = byte_of(target)
     if fixed_width(source.dtype).kind == "complex":
         layout, whole = parts_of(layout), parts_of(whole)
     parts = [[layout, whole]] if operands is None else list(operands.parts(layout, whole))
-    given = () if operands is None else operands.floats
-    plain = isinstance(source, np.ndarray) and isinstance(target, np.ndarray) and len(parts) == 1
-    move = mover(conversion, source.shape, given) if plain else None
-    instead = move and partial(move, source, target)
     for seen, into, *others in parts:
         scales, at = None, [0, 0]
         if given:

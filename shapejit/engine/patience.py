@@ -95,6 +95,22 @@ class Kind:
 
 NEVER = Kind()  # work that NumPy does even if kernels are ready
 NEVER.next_look = inf
+
+
+class Unplanned(Kind):
+    """Work on small arrays that has no Plan yet: making one takes as long as many calls.
+
+    It is `ready` to be planned once NumPy has taken `LOOKED_FOR` seconds.
+    """
+
+    __slots__ = ()
+
+    def kernels_ready(self, needs: Needs) -> bool:
+        """Whether a Plan is worth its time."""
+        waits = _forced > 0 or not patience()
+        return (waits or self.taken >= LOOKED_FOR) and not _numpy_forced
+
+
 _kinds: dict[tuple[object, ...], Kind] = {}
 
 

@@ -36,7 +36,7 @@ from .execution import (
     small_work,
     work_of,
 )
-from .patience import NEVER, Kind, by_numpy
+from .patience import NEVER, Kind, Unplanned, by_numpy
 
 REMEMBERED = 16 * 1024 * 1024  # bytes of the cache
 ENTRY = 2048  # bytes assumed for an entry without `weight`
@@ -187,6 +187,12 @@ def casts(
 
     asked = plan, conversion._replace(scales=plan.scale_pattern), fresh
     return Route(cast_kind(*asked), plan, partial(cast_work, *asked), instead)
+
+
+@found_once
+def unplanned(conversion: Conversion, shape: tuple[int, ...]) -> Route:
+    """The Route of a conversion of small arrays before they have a Plan, see `Unplanned`."""
+    return Route(Unplanned())
 
 
 def run(

@@ -16,6 +16,7 @@ from ..engine import outputs, small_calls
 from ..engine.calls import follow, keep, key_of
 from ..engine.converting import AnyArray, Operands, cast_conversion, convert
 from ..engine.numpy_fallback import caster
+from ..engine.patience import Unplanned
 from ..engine.small_calls import TABLE
 from ..errors import DTypeError
 from ..kernels.numbers import Conversion
@@ -132,7 +133,7 @@ def dequantize(
         begin = scale.__array_interface__["data"][0]
         of_scale = scale.dtype, scale.shape, scale.strides, begin
         key = key_of(codes, "dequantize", dtype, *of_scale)
-    return _scaled(dequantize_operands, codes, scale, zero_point, block_shape, out, key, dtype)
+    return scaled(dequantize_operands, codes, scale, zero_point, block_shape, out, key, dtype)
 
 
 @converts_any_array
@@ -159,10 +160,10 @@ def quantize(
     array([1, 3, -8], dtype=int4)
     """
     given = x, scale, zero_point, block_shape, out
-    return _scaled(quantize_operands, *given, None, dtype, saturate)
+    return scaled(quantize_operands, *given, None, dtype, saturate)
 
 
-def _scaled(
+def scaled(
     find: Find,
     x: Any,
     scale: Any,
@@ -171,20 +172,19 @@ def _scaled(
     out: Any,
     key: object,
     *asked: object,
+    by_value: bool = False,
 ) -> Any:
     """`x` converted with the operands that `find` makes of the arguments.
 
-    `key` finds the Route if the scales are in the same memory as before; scales of at most
-    `BY_VALUE_MAX_BYTES` are copied, and found by their values.
+    `key` finds the Route if the scales are in the same memory as before, or `by_value`, as that of
+    `follow_by_value`, which is made here if there is none.
     """
-    values: Any = key is out is block_shape is None and (_value(scale), _value(zero_point))
-    by_value = values and all(values)
-    if by_value:
-        key = key_of(x, find, values, asked, *map(type, asked))
-    try:
-        done = follow(key, x, out)
-    except TypeError:  # an argument that has no hash
-        done = key = None
+    done = None
+    if key is not None:
+        done = None if by_value else follow(key, x, out)
+    elif out is block_shape is None:
+        key, done = follow_by_value(x, scale, zero_point, find, *asked)
+        by_value = key is not None
     if done is not None:
         return done
     source = views.checked(x)
@@ -198,6 +198,22 @@ def _scaled(
     if not by_value and operands.scale is not scale:
         key = None  # the next call reads it from other memory
     return _result(source, made, kind, operands, out, key, by_value=by_value)
+
+
+def follow_by_value(x: Any, scale: Any, zero_point: Any, *asked: object) -> tuple[object, Any]:
+    """A key for what is `asked` of arrays like `x`, and its result; None for those that are none.
+
+    Scales and zero points of at most `BY_VALUE_MAX_BYTES` are in it with their values.
+    """
+    of_scale = _value(scale)
+    of_zero = of_scale and _value(zero_point)
+    if not of_zero:
+        return None, None
+    key = key_of(x, of_scale, of_zero, asked, *map(type, asked))
+    try:
+        return key, follow(key, x, None)
+    except TypeError:  # an argument that has no hash
+        return None, None
 
 
 def _value(x: Any) -> object:
@@ -230,10 +246,10 @@ def _result(
     given = () if operands is None else operands.given
     target, fresh = outputs.target(out, wanted, source.shape, (source, *given))
     done = convert(source, target, conversion, operands, fresh)
+    if done and not by_value and operands is not None:
+        # What NumPy does reads the scales that are at the address then, as kernels do: by a Plan.
+        done = None if isinstance(done.way.kind, Unplanned) else done._replace(move=None)
     if key is not None and done and target.dtype is wanted:
-        if not by_value and operands is not None:
-            # What NumPy does reads the scales that are at the address then, as kernels do.
-            done = done._replace(move=None)
         done = done._replace(alive=operands if by_value else None)
         if asked is not None and isinstance(source, np.ndarray):
             small_calls.CASTS[source.dtype, asked] = caster(conversion, wanted), done.way.kind

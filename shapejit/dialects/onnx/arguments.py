@@ -14,10 +14,8 @@ from ...shapes.layout import normal_axes, normal_axis
 from .. import arguments
 from .versions import NEGATIVE_AXES, Version, version
 
-INT64 = ("int64",)
-
 # The ints of an attribute, a sequence, or of a 1-D array of one of `types`.
-ints = partial(arguments.ints, types=INT64, scalar=False)
+ints = partial(arguments.ints, types=("int64",), scalar=False)
 
 
 def entered(operator: str, opset: int, data: Array, name: str = "") -> tuple[Version, Array]:

@@ -15,6 +15,7 @@ from ...dtypes.promotion import AnyDtype
 from ...dtypes.table import STRING, DType, dtype
 from ...errors import DTypeError, ReshapeError, shape_text
 from ...operations import casts
+from ...operations.scaling import dequantize_operands, quantize_operands
 from ...operations.views import reshape
 from ...runtime.ndarrays import is_a, plain
 from ...shapes.request import integer
@@ -132,6 +133,10 @@ def dequantize_linear(
     array([[-256.,    0.],
            [   0., 1008.]], dtype=float32)
     """
+    asked = dequantize_linear, axis, block_size, output_dtype, opset
+    key, done = casts.follow_by_value(x, x_scale, x_zero_point, *asked)
+    if done is not None:
+        return done  # type: ignore[no-any-return]  # like x
     row = version("DequantizeLinear", opset)
     x, x_kind = _operand(row, x, "x")
     x_scale, scale_kind = _operand(row, x_scale, "x_scale")
@@ -140,9 +145,14 @@ def dequantize_linear(
     attributes = axis, block_size, _code(output_dtype)
     target, blocks = _dequantizing(row.since, x_kind, scale_kind, zero_kind, attributes)
     scale, zero_point = blocks(x_scale), blocks(x_zero_point)
-    y: Array = casts.dequantize(
-        x, scale, zero_point=zero_point, block_shape=blocks.shape, dtype=target
-    )
+    y: Array
+    if key is None:  # large scales are found by their address
+        y = casts.dequantize(
+            x, scale, zero_point=zero_point, block_shape=blocks.shape, dtype=target
+        )
+        return y
+    wanted = scale, zero_point, blocks.shape, None, key, target
+    y = casts.scaled(dequantize_operands, x, *wanted, by_value=True)
     return y
 
 
@@ -187,6 +197,12 @@ def quantize_linear(
     >>> quantize_linear(np.array([-1.0, 3, 1000], np.float32), np.float32(2), np.uint8(128))
     array([128, 130, 255], dtype=uint8)
     """
+    asked = quantize_linear, axis, block_size, output_dtype, precision, saturate, opset
+    key = done = None
+    if getattr(y_scale, "dtype", None) == np.float32:  # a quotient of 16 bits takes several steps
+        key, done = casts.follow_by_value(x, y_scale, y_zero_point, *asked)
+    if done is not None:
+        return done  # type: ignore[no-any-return]  # like x
     row = version("QuantizeLinear", opset)
     _flag(row, saturate)
     x, x_kind = _operand(row, x, "x")
@@ -200,14 +216,10 @@ def quantize_linear(
     scale, zero_point = blocks(scale), blocks(y_zero_point)
     if division.bits == 16:  # the quotient is rounded to it
         x = casts.quantize(casts.cast(x, division), scale, dtype=division, block_shape=blocks.shape)
-        scale = np.ones(scale.shape, np.float32)
-    y: Array = casts.quantize(
-        x,
-        scale,
-        dtype=target,
-        zero_point=zero_point,
-        block_shape=blocks.shape,
-        saturate=bool(saturate),
+        scale, key = np.ones(scale.shape, np.float32), None
+    wanted = blocks.shape, None, key, target, bool(saturate)
+    y: Array = casts.scaled(
+        quantize_operands, x, scale, zero_point, *wanted, by_value=key is not None
     )
     return y
 

@@ -17,8 +17,7 @@ from ...runtime.ndarrays import is_a, plain
 from ...shapes import request as requests
 from ...shapes.arithmetic import MAX_SIZE
 from ...shapes.request import Request, integer, integers
-from ..arguments import ints_in
-from .arguments import INT64
+from .arguments import ints
 from .versions import version
 
 _INT = {int}
@@ -39,7 +38,7 @@ def request(shape: Any, *, allowzero: int = 0, opset: int = 25) -> Request:
         raise ReshapeError(f"allowzero must be 0 or 1, not {allowzero!r}", asked_by=row)
     row.check_attributes(allowzero=(allowzero, 0))
     who = f"{row} (allowzero={int(allowzero)})" if "allowzero" in row.attributes else str(row)
-    sizes = ints_in(shape, "the shape tensor", who, INT64)  # in every version
+    sizes = ints(shape, "the shape tensor", who)  # of int64, in every version
     return requests.request(sizes, copy_zeros=not allowzero, asked_by=who)
 
 
