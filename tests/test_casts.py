@@ -846,3 +846,13 @@ def test_more_dims_than_numpy_has():
 def test_scales_that_no_float_holds():
     with pytest.raises(sj.FormatError, match="beyond the range of floats"):
         sj.dequantize(np.zeros(3, np.int8), 10**400)
+
+
+@pytest.mark.skipif(not COMPILED, reason="nothing is compiled with the JIT off")
+@pytest.mark.parametrize("target", ["float32", "bfloat16", "float16"])
+def test_kernels_convert_what_is_streamed(target):
+    """NumPy does the work of kernels that cannot be built, with the same results."""
+    x = np.zeros(1 << 22, np.int8)
+    sj.cast(x, target, out=np.empty(x.size, target))
+    states = {name: kernel.state for name, kernel in sj.kernel_status().items()}
+    assert not [name for name, state in states.items() if state.startswith("failed")]

@@ -45,24 +45,27 @@ def by_numpy(parts: Any, out: Any, axis: Any, new: bool, *_: Any) -> Any:
     It is `run` until the kernel is ready, for which it looks.
     """
     ready = KIND.ready
-    if not ready and KIND.taken >= KIND.next_look and _becomes_ready():
+    if run is by_numpy and (ready or KIND.taken >= KIND.next_look) and _becomes_ready():
         return run(parts, out, axis, new, SCRATCH, TABLE)
     if type(parts) is not tuple or [*map(type, parts)].count(np.ndarray) < len(parts) or not parts:
         return None
-    if type(axis) is not int or parts[0].nbytes * len(parts) >= thresholds.RUNS_STREAM_FROM:
+    some = parts[0].nbytes + parts[-1].nbytes
+    if type(axis) is not int or some * len(parts) >= 2 * thresholds.RUNS_STREAM_FROM:
         return None
     join, start = stack if new else concatenate, perf_counter()
-    alike = not ready and out is None and parts[0].dtype is parts[-1].dtype
+    kind, middle = parts[0].dtype, parts[len(parts) // 2].dtype
+    alike = not ready and out is None and kind is middle and kind is parts[-1].dtype
     try:
         try:  # NumPy compares dtypes in a tenth of the time, but fills some of an `out` before
-            made = join(parts, axis, None, casting="no") if alike else None
+            made = join(parts, axis, None, dtype=kind, casting="no") if alike else None
         except TypeError:  # another one between them
             made = None
         if made is None:
-            kind = _kind_of(parts, ready)
-            if kind is None or not (out is None or _may_fill(out, kind, parts)):
+            common = _kind_of(parts, ready)
+            if common is None or not (out is None or _may_fill(out, common, parts)):
                 return None
-            made = join(parts, axis, out, dtype=None if out is not None else kind, casting="unsafe")
+            asked = common if out is None else None
+            made = join(parts, axis, out, dtype=asked, casting="unsafe")
     except (ValueError, IndexError, OverflowError):  # other shapes, or too many dims
         return None
     KIND.taken += perf_counter() - start

@@ -114,8 +114,10 @@ def is_like(x: Address, kind: Address, flags: int) -> bool:
 
     Strides of dims of size 1 are ignored; all `flags` must be set.
     """
+    if word(x + TYPE) != word(kind):
+        return False  # an object of another type may be smaller
     rank, shape, strides = dims_of(x)
-    if word(x + TYPE) != word(kind) or word(x + DESCR) != word(kind + 8) or word(kind + 16) != rank:
+    if word(x + DESCR) != word(kind + 8) or word(kind + 16) != rank:
         return False
     for k in range(rank):
         size = word(shape + 8 * k)

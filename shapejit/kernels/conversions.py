@@ -82,7 +82,7 @@ class _Run:
         whole = count - head & -WIDEST
         if self.streamed:  # lines that are not written as a whole are read before
             for end in (self.target, self.target + count * nbytes):
-                with self.builder.if_then((end & LINE - 1 != 0).value):
+                with self.builder.if_then((-end & LINE - 1 != 0).value):
                     llvm.prefetch(self.builder, end.value, True)
         else:
             with self.builder.if_then((head != 0).value):

@@ -101,28 +101,33 @@ def _check_ints(values: Any) -> None:
         raise FormatError("the arguments must fit int64")
 
 
-# How many of the first arguments of a view are dims, where Layout does not check them.
-_DIMS = {"diagonal": 2, "insert": 1, "narrow": 1, "select": 1}
+def _narrows(shape: Ints, axis: int, start: int, size: int, step: int) -> bool:
+    ends = (start, start + (size - 1) * step) if size else ()
+    exist = axis in range(len(shape)) and all(i in range(shape[axis]) for i in ends)
+    return exist and size >= 0 and step != 0
+
+
+# Whether the arguments of a view are of dims and elements that exist, where Layout does not check.
+_IN_BOUNDS: dict[str, Callable[..., bool]] = {
+    "diagonal": lambda shape, i, j, offset: i != j and {i, j} <= {*range(len(shape))},
+    "insert": lambda shape, axis: axis in range(len(shape) + 1),
+    "narrow": _narrows,
+    "select": lambda shape, axis, i: axis in range(len(shape)) and i in range(shape[axis]),
+}
 
 
 def _view(name: str) -> OpRow:
     """The row of a view: a method of Layout."""
     view: Callable[..., Layout] = getattr(Layout, name)
-    repeats = name == "broadcast_to"
 
     def check(shape: Ints, *given: Any) -> Ints:
-        for value in (given,) if name in _DIMS else given:
+        for value in (given,) if name in _IN_BOUNDS else given:
             _check_ints(value if type(value) is tuple else (value,))
-        dims, whole = given[: _DIMS.get(name, 0)], Layout.row_major(shape, 1)
-        if len({*dims} & {*range(len(shape) + (name == "insert"))}) < len(dims):
-            raise FormatError(f"{given} names dims that are not there")
-        seen = view(whole, *given)
-        low, high = seen.span
-        if low < 0 or high > whole.size or (seen.repeats and not repeats):
+        if name in _IN_BOUNDS and not _IN_BOUNDS[name](shape, *given):
             raise FormatError(f"{given} is out of bounds")
-        return checked_shape(seen.shape, "the shape", name)
+        return checked_shape(view(Layout.row_major(shape, 8), *given).shape, "the shape", name)
 
-    return OpRow(view, check, views=True, read_only=repeats)
+    return OpRow(view, check, views=True, read_only=name == "broadcast_to")
 
 
 def _copy(layout: Layout, *given: Any) -> None:
