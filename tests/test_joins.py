@@ -401,7 +401,8 @@ def test_messages_name_the_function(join):
     name = join.__name__
     with pytest.raises(sj.ReshapeError, match=f"at least one array to join\n  asked by {name}$"):
         join([])
-    with pytest.raises(sj.DTypeError, match=rf"array 1 is no ndarray like array 0 \({name}\)"):
+    told = rf"array 1 must be of type ndarray, like array 0 \({name}\)"
+    with pytest.raises(sj.DTypeError, match=told):
         join([np.ones(2), sj.asarray(np.ones(2))])
     with pytest.raises(sj.DTypeError, match=rf"no dtype in common: cast to one first \({name}\)"):
         join([np.ones(2), np.ones(2, ml_dtypes.int4)])

@@ -223,7 +223,7 @@ def _joined_kind(parts: Sequence[Any], asked_by: str) -> Any:
     for i, x in enumerate(parts):
         if isinstance(x, Tensor) != isinstance(first, Tensor):
             raise DTypeError(
-                f"array {i} must be a {type(first).__name__} like array 0 ({asked_by})"
+                f"array {i} must be of type {type(first).__name__}, like array 0 ({asked_by})"
             )
     kinds = tuple([x.dtype for x in parts])
     # Equal dtypes may differ in metadata, and `promoted` remembers the first ones that it sees.
