@@ -366,7 +366,7 @@ def test_copy_false():
         sj.reshape_batch(xs, (6,), copy=False)
     with pytest.raises(sj.ReshapeError, match="exclude each other"):
         sj.reshape_batch(xs, (6,), copy=False, out=[np.zeros(6)] * 40)
-    with pytest.raises(sj.DTypeError, match="copy is"):
+    with pytest.raises(sj.DTypeError, match="copy must be"):
         sj.reshape_batch(xs, (6,), copy="yes")
 
 
