@@ -150,6 +150,8 @@ def copy_each(
 
 def unready_copies() -> tuple[Kind, ...]:
     """The kind of work of `copy_each` if its kernels are not ready."""
+    if COPY_EACH.ready:
+        return ()
     one = np.zeros(1, np.int64)
     return unready(COPY_EACH, lambda: _each(1, one, one, one, True).launch.names)
 

@@ -74,11 +74,15 @@ def cast(
             done = small_calls.run(x, out, dtype, TABLE)
             if done is not None:
                 return done
+    key: Any
     if type(x) is np.ndarray:
         x = x[...]  # another thread may give `x` another shape
-    elif not is_a(x, Tensor):
+        key = x.dtype, x.shape, x.strides, "cast", dtype  # as `key_of`: one call less
+    elif is_a(x, Tensor):
+        key = key_of(x, "cast", dtype)
+    else:
         return views.with_native(x, cast, out, dtype, saturate=saturate, round_mode=round_mode)
-    key = key_of(x, "cast", dtype) if named else None
+    key = key if named else None
     done = follow(key, x, out)
     return _cast(x, dtype, saturate, round_mode, key, out) if done is None else done
 

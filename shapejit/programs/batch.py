@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any, TypeVar, overload
 
 import numpy as np
@@ -84,7 +84,7 @@ def reshape_batch(tensors: Any, shapes: Any, *, copy: bool | None = None, out: A
     unready = execution.unready_copies()
     if resolve is None:  # both are built in the same time
         unready += (array_structs.work_of(array_structs.RESOLVE_ALL),)
-    with by_numpy(*unready):
+    with by_numpy(*unready) if unready else nullcontext():
         given = keyed, names, shapes, copy, out
         results: Any = plain_batches.reshaped(items, *given, bool(unready))
         if results is None:

@@ -91,7 +91,9 @@ class ResultMemory:
             self.forget(0)
             return None
         self._blocks.setdefault(memory.size, deque()).append(Block(memory, now))
-        self.forget(self.most)
+        blocks = self._blocks.copy()  # now: another thread may not have seen what we looked at
+        if sum(map(mul, blocks, map(len, blocks.values()))) > self.most:  # `nbytes`, inlined
+            self.forget(self.most)
         return memory, found is None
 
     def forget(self, most: int) -> None:
