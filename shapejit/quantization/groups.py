@@ -134,7 +134,7 @@ class Group:
 
     @property
     def sign(self) -> int:
-        """The sign bit of codes, 0 if they have none: flipping it makes them count from 0."""
+        """The sign bit of codes, 0 if they have none; xor with it makes them count from 0."""
         codes = self.form.codes
         return (1 << (self.bits(codes) - 1)) * (self.integers and self.kind(codes).signed)
 
