@@ -1,4 +1,4 @@
-"""Writing of a folder: all of it by an executor, one part of it, or the commit after all parts."""
+"""Writes a folder: all of it, here or by an executor; one part; or the commit of all parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenVINO's layout operations (docs.openvino.ai, operation sets): Reshape-1 to Split-1."""
+"""OpenVINO's layout operations (docs.openvino.ai, operation sets), such as Reshape."""
 
 from __future__ import annotations
 

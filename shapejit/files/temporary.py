@@ -1,4 +1,4 @@
-"""Atomic writing: a file is written beside its destination, then renamed."""
+"""Atomic writing of a file: it is written beside its destination, then renamed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
 """Every compiled loop. Kernels know addresses, widths and strides, but no dtypes.
 
-Kernels neither validate nor allocate. All modules import numba, except `constants`, `numbers`,
-`networks`, `planes`, `plain_conversions`, `small_plans` and `object_layouts`.
+Kernels neither validate nor allocate, except those that read ndarrays (`array_structs`,
+`small_joins`, `maps`): they look up Routes, check arrays and make results. All modules import
+numba, except `constants`, `numbers`, `numerics`, `encodings`, `networks`, `planes`,
+`plain_conversions`, `small_plans` and `object_layouts`.
 
 One name has one meaning here. *run*: contiguous bytes or elements that are moved together; *piece*:
 16 bytes, one lane of a vector; *block*: what is permuted in registers at once; *tile*: rows by

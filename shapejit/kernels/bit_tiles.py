@@ -1,4 +1,4 @@
-"""Tiles of elements narrower than a byte, at any bit of source and target.
+"""Transpositions of elements narrower than a byte, in tiles at any bit of source and target.
 
 As `tiles`, but `tile` and `offsets` count elements and bits. A block of rows passes through a
 buffer, a few lines of each row at a time. If a byte holds several elements, these are exchanged

@@ -1,4 +1,4 @@
-"""Moves between bit addresses, with explicit vectors.
+"""Moves of a few bytes between bit addresses, for elements narrower than a byte.
 
 Elements are packed least significant bits first. A code is an element in a byte of its own. The
 width of elements, 1, 2, 3, 4 or 6 bits, is passed as the length of a tuple.

@@ -1,4 +1,4 @@
-"""Elements narrower than a byte: runs and rows at any bit.
+"""Elements narrower than a byte that stay in order: runs and rows at any bit.
 
 Addresses of elements count bits (8 times the address of a byte, plus bits within it), and so do the
 strides of `loops`. `reach` is the number of bytes after `source` that may be read.

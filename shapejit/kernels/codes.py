@@ -1,4 +1,4 @@
-"""Elements narrower than a byte, copied by way of codes: a byte each on the stage.
+"""Elements narrower than a byte in any other order: each becomes a byte on the stage in between.
 
 The arguments are those of `bits`.
 """

@@ -1,4 +1,4 @@
-"""Generator of the function of a Network: a loop that loads, permutes and stores blocks."""
+"""Generates the code of a Network: a loop that loads, permutes and stores blocks."""
 
 from __future__ import annotations
 

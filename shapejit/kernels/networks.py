@@ -1,4 +1,4 @@
-"""Networks: permutations of blocks of elements in vector registers.
+"""Network: a permutation of a block of elements, as sizes and strides, and its steps as shuffles.
 
 The permutation of a block is a loop nest: each digit of an element's index in the target has a size
 and a stride in the source. If digits are bits, the generator exchanges two bits of the index at a

@@ -1,4 +1,4 @@
-"""Copies by networks (see `networks`): kernels that call the function of a network."""
+"""Kernels that copy whole tensors by the generated code of a Network."""
 
 from __future__ import annotations
 

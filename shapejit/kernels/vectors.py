@@ -1,4 +1,4 @@
-"""Blocks of elements permuted in registers."""
+"""Blocks of elements in registers: transposed, interleaved, or every n-th picked."""
 
 from __future__ import annotations
 

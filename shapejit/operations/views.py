@@ -1,4 +1,4 @@
-"""The public shape operations (reshape to rot90) and ascontiguous, on ndarrays and Tensors."""
+"""The public shape operations, such as reshape and flip, and ascontiguous."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies of narrow elements that permute blocks in registers: see `kernels.networks`."""
+"""Chooses the Network of a copy of narrow elements, and the loops around it."""
 
 from __future__ import annotations
 

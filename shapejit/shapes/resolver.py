@@ -1,4 +1,4 @@
-"""The resolver: source shape and Request -> target shape, or the error that explains why not."""
+"""The resolver: Request -> target shape (by `arithmetic`), or the error that says why not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ONNX operators that move elements into new memory (onnx.ai/onnx/operators): Concat to Pad.
+"""ONNX operators that move elements into new memory, such as Concat and Pad.
 
 All of them take ndarrays or Tensors of a dtype that the version lists, and return the same
 kind; `copy` and `out` are those of `shapejit.reshape`. Each is one copy of every element.

@@ -1,4 +1,4 @@
-"""ONNX Reshape and Shape (onnx.ai/onnx/operators), every version of both."""
+"""ONNX Reshape, and what 0, -1 and allowzero mean in each version; ONNX Shape."""
 
 from __future__ import annotations
 

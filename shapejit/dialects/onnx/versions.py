@@ -1,4 +1,4 @@
-"""Every version of the ONNX operators that shapejit has (onnx.ai/onnx/operators).
+"""The table of ONNX operators: the types and attributes that each opset added.
 
 An operator is a row: the types that each opset added, its attributes. An opset between two
 versions uses the older one.

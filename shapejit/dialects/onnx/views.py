@@ -1,4 +1,4 @@
-"""ONNX operators whose results are views (onnx.ai/onnx/operators): Transpose to Size.
+"""ONNX operators whose results are views, such as Transpose and Slice; Size.
 
 All of them take an ndarray or a Tensor of a dtype that the version lists, and return the
 same kind. `copy` and `out` are those of `shapejit.reshape`: without them the result is a
