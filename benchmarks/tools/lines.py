@@ -83,7 +83,7 @@ def numpys(taken):
 
 def table(figures):
     """The rows that are recorded, as Markdown; "-" is where torch was not measured."""
-    rows = ["|  | NumPy | shapejit | times faster | than torch |", f"|{'---|' * 5}"]
+    rows = ["|  | NumPy | shapejit | times as fast as NumPy | as torch |", f"|{'---|' * 5}"]
     for line in LINES:
         if taken := seconds(figures, line):
             own, torch = taken["shapejit"], taken.get("torch")

@@ -86,13 +86,13 @@ def sentence(record):
 
     def said(found):
         longest, after = (f"{found[name][0]:.2g} s" for name in ("longest", "as kernels after"))
-        return f"no call takes longer than {longest}, and kernels do the work after {after}"
+        return f"takes {longest}, and kernels do the work after {after}"
 
     text = (
         "First calls do not wait for a compiler: NumPy does the work until kernels are ready. "
         f"Transposing 4096 x 4096 bfloat16 takes NumPy {numpy:.2g} s and a kernel {kernels:.2g} s. "
-        f"In a new process that finds its kernels on disk {said(warm)}; with an empty cache, "
-        f"once, {said(empty)}."
+        f"In a new process that finds its kernels on disk the slowest call {said(warm)}. The first "
+        f"process of all compiles them: its slowest call {said(empty)}."
     )
     return textwrap.fill(text, 100, break_on_hyphens=False)
 
