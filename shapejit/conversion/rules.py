@@ -160,9 +160,9 @@ def _module(text: str) -> str:
 
 
 RULES: dict[str, RuleKind] = {
-    "to": RuleKind("[REGEX=]TYPE", "TYPE is bf16, f16 or f32: decode quantised weights. TYPE is "
-                   "a scheme: quantised weights keep their codes and are stored in it; if none is "
-                   "quantised, floats are quantised (round to nearest). Other tensors are copied",
+    "to": RuleKind("[REGEX=]TYPE", "if TYPE is bf16, f16 or f32, decode quantised weights; if it "
+                   "is a scheme, store quantised weights in it with the same codes, or, if none is "
+                   "quantised, quantise floats (round to nearest). Other tensors are copied",
                    to, _target),
     "select": RuleKind("REGEX", "drop all other tensors", select),
     "exclude": RuleKind("REGEX", "drop these tensors", exclude),
