@@ -22,6 +22,7 @@ from compiled import COMPILED
 from views import codes_of, packed_bytes
 
 import shapejit as sj
+from shapejit.engine import patience
 
 FLOAT8 = [name for name in NARROW if oracle.bits_of(name) == 8]
 FLOATS16 = [name for name in NARROW if oracle.bits_of(name) == 16]
@@ -301,6 +302,20 @@ def test_complex_numbers_become_complex_numbers(source):
         found = np.frombuffer(y.tobytes(), wanted.dtype)
         assert (y.dtype, y.shape) == (kind, x.shape)
         assert oracle.same(found, wanted, target).all()
+
+
+@pytest.mark.parametrize("source", PARTS)
+@pytest.mark.parametrize("target", PARTS)
+def test_numpys_complex_numbers_have_the_bits_of_kernels(source, target):
+    """NaNs in one part or in both, too."""
+    parts = np.array([1, np.nan, -np.nan, 2.5, np.nan, np.nan, -np.inf, 0, 65519, 1e-8])
+    codes = oracle.cast(parts.view(np.uint64), "float64", PARTS[source])
+    x = codes.view(oracle.numpy_dtype(source))
+    results = []
+    for by in (patience.force_numpy, patience.force_kernels):
+        with by():
+            results.append(sj.cast(x, target).tobytes())
+    assert len({*results}) == 1
 
 
 def test_what_is_not_zero_is_true():

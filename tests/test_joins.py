@@ -434,6 +434,14 @@ def test_tensors_of_more_dims_than_numpys(rank, kind):
         assert sj.array_equal(out.reshape((2, *x.shape))[1], x.flip())
 
 
+@pytest.mark.parametrize("shapes", [((2, 3), (2,)), ((2,), (2, 3)), ((2, 3), (2, 3, 1))])
+def test_arrays_of_other_ranks_are_refused(shapes):
+    for x in (np.zeros, lambda shape: sj.asarray(np.zeros(shape))):
+        for axis in range(len(shapes[0])):
+            with pytest.raises(sj.ReshapeError, match=r"array 1 has shape .*, array 0 \("):
+                sj.concat([x(shape) for shape in shapes], axis=axis)
+
+
 def test_one_error_for_more_dims_than_numpys():
     words = "NumPy has no array of 65 dims .*: it allows 64 dims; a shapejit.Tensor can have more$"
     x = np.zeros((1,) * 64)

@@ -165,12 +165,13 @@ def _cast(x: Codes, made: Codes) -> None:
 
 
 def _cast_halves(conversion: Conversion, x: Codes, made: Codes) -> None:
-    """`_cast`, but NumPy gives NaNs of halves a payload."""
+    """`_cast`, but NumPy gives NaNs of halves a payload; complex numbers are two floats each."""
+    read, written = conversion.source.nbytes, conversion.target.nbytes
     assign(made, x)
-    wrong = np.isnan(x if made.itemsize == 2 else made)
+    wrong = np.isnan(x if written == 2 else made)
     if wrong.any():
-        codes = x[wrong].view(f"u{x.itemsize}")
-        made[wrong] = converted(codes, conversion).astype(f"u{made.itemsize}").view(made.dtype)
+        codes = x[wrong].view(f"u{read}")
+        made[wrong] = converted(codes, conversion).astype(f"u{written}").view(made.dtype)
 
 
 def _scale(x: Codes, made: Codes, scale: Any, zero: Any = None) -> None:

@@ -246,7 +246,8 @@ def _joined_shape(
     if new:
         return (*first[:at], len(parts), *first[at:]), at, [1] * len(parts)
     for i, x in enumerate(parts):
-        if (x.shape[:at], x.shape[at + 1 :]) != (first[:at], first[at + 1 :]):
+        same = (x.shape[:at], x.shape[at + 1 :]) == (first[:at], first[at + 1 :])
+        if not same or len(x.shape) != len(first):
             note = f"array {i} has shape {x.shape}, array 0 {first}"
             raise ReshapeError(f"only dim {at} may differ: {note}", asked_by=asked_by)
     sizes = [x.shape[at] for x in parts]
