@@ -32,7 +32,7 @@ from ..engine import outputs
 from ..errors import DTypeError, ShapeJitError
 from ..programs.ops import COPIED
 from ..programs.program import Program
-from ..runtime.ndarrays import is_a, plain
+from ..runtime.ndarrays import concatenate, is_a, plain
 from ..runtime.system import SHARES_MEMORY
 from .shared_slabs import Sent, Slabs, received
 
@@ -48,6 +48,9 @@ except ImportError as missing:
 
 # Smaller batches are pickled: a slab is not worth its way to the other process.
 SLAB_FROM_BYTES = 64 * 1024
+# Of a row-major sample that is only copied, from which NumPy is as fast as a kernel (32 of 147 KiB
+# in 0.17 ms, not 0.33). It needs no kernel: each new worker would load it as others begin to work.
+NUMPY_FROM_BYTES = 64 * 1024
 
 Allocate = Callable[[tuple[int, ...], np.dtype[Any]], NDArray[Any]]
 
@@ -92,7 +95,7 @@ class Collate:
         items = _arrays(batch)
         if items is None:
             return _by_torch(batch)
-        first, program = items[0], None
+        first, program, copied = items[0], None, False
         if self.program is not None and first.dtype == self.program.dtype.numpy:
             program = self.program.fitted(first.shape)
         kind = fixed_width(first.dtype) if program is None else program.result_dtype
@@ -102,12 +105,16 @@ class Collate:
             subclass = any(is_a(x, torch.Tensor) and type(x) is not torch.Tensor for x in batch)
             if subclass or not held:
                 return _by_torch(batch)
-            program = _copying(first.shape, kind)
+            program, copied = _copying(first.shape, kind), True
         elif not held:
             return library(torch.Tensor).leave(program.map(np.stack(items)), None)
         shape = len(items), *program.shape
         target, made = self._allocated(shape, kind, prod(shape) * kind.bits // 8)
-        program.map(items, out=target)
+        joined = copied and first.nbytes >= NUMPY_FROM_BYTES and self.allocate is None
+        if joined and all(x.flags.c_contiguous for x in items):
+            concatenate([x[np.newaxis] for x in items], 0, target)
+        else:
+            program.map(items, out=target)
         return made
 
     def _allocated(
