@@ -19,12 +19,12 @@ from ..arrays.tensor import Tensor
 from ..dtypes.table import DType, fixed_width
 from ..errors import DTypeError
 from ..kernels.numbers import Conversion, Number
-from ..planning import thresholds
 from ..planning.cast_plans import Scales
+from ..planning.thresholds import SCALARS_BELOW
 from ..runtime.launches import address_of
 from ..shapes.layout import Layout
 from .addresses import byte_of, layout_of
-from .numpy_fallback import mover
+from .numpy_fallback import convert_codes, mover
 from .patience import by_numpy
 from .routes import Done, casts, run, unplanned
 
@@ -150,9 +150,12 @@ def convert(
         return None
     plain = isinstance(source, np.ndarray) and isinstance(target, np.ndarray)
     given = () if operands is None else operands.floats
+    halved, few = fixed_width(source.dtype).kind == "complex", source.size < SCALARS_BELOW
     move = mover(conversion, source.shape, given) if plain else None
+    if move is None and plain and few and not given and not halved:
+        move = partial(convert_codes, conversion)
     instead = move and partial(move, source, target)
-    if instead and given and source.size < thresholds.SCALARS_BELOW:
+    if instead and few:
         first = unplanned(conversion, source.shape)
         if not first.ready:
             with by_numpy(first.kind):
@@ -160,7 +163,7 @@ def convert(
             return Done(first, move)
     begin, layout = byte_of(source)
     to, whole = byte_of(target)
-    if fixed_width(source.dtype).kind == "complex":
+    if halved:
         layout, whole = parts_of(layout), parts_of(whole)
     parts = [[layout, whole]] if operands is None else list(operands.parts(layout, whole))
     for seen, into, *others in parts:

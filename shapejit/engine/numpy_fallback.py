@@ -212,6 +212,12 @@ def mover(
     return lambda x, made: own.do(x, made, *operands)
 
 
+def convert_codes(conversion: Conversion, x: Codes, made: Codes) -> None:
+    """Convert an ndarray by `converted`: few elements in half of the time of `convert`."""
+    codes = converted(x.view(f"u{x.itemsize}"), conversion)
+    made.view(f"u{made.itemsize}")[...] = codes
+
+
 def caster(conversion: Conversion, dtype: np.dtype[Any]) -> Callable[[Any], Any] | None:
     """What casts ndarrays to new ones of the dtype by one call of NumPy's; None if nothing does."""
     own = arithmetic(conversion)

@@ -105,10 +105,18 @@ class Unplanned(Kind):
 
     __slots__ = ()
 
+    @property
+    def next_look(self) -> float:  # type: ignore[override]  # a slot of Kind
+        """The seconds after which a Plan is worth its time."""
+        return 0.0 if _forced or not patience() else LOOKED_FOR
+
+    @next_look.setter
+    def next_look(self, _: float) -> None:
+        """It is what it is."""
+
     def kernels_ready(self, needs: Needs) -> bool:
         """Whether a Plan is worth its time."""
-        waits = _forced > 0 or not patience()
-        return (waits or self.taken >= LOOKED_FOR) and not _numpy_forced
+        return self.taken >= self.next_look and not _numpy_forced
 
 
 _kinds: dict[tuple[object, ...], Kind] = {}
