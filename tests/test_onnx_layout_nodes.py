@@ -11,7 +11,7 @@ from onnx.reference import ReferenceEvaluator
 
 import shapejit as sj
 from shapejit.adapters.onnx_backend import OPS, Backend
-from shapejit.dialects.onnx.versions import VERSIONS
+from shapejit.dialects.onnx.versions import versions
 
 X = np.arange(24, dtype=np.float32).reshape(1, 4, 2, 3)
 
@@ -100,7 +100,7 @@ def test_nodes(row):
     """In every version that has it; in all others it is refused."""
     name, first, last, inputs, attributes, want = NODES[row]
     wanted = want if isinstance(want, tuple) else (want,)
-    for version in VERSIONS[name]:
+    for version in versions(name):
         proto, feeds = model(
             name, (X, *inputs), version.since, len(wanted), wanted[0].ndim, **attributes
         )

@@ -10,7 +10,7 @@ from onnx import helper
 from onnx.reference.ops import load_op
 
 import shapejit as sj
-from shapejit.dialects.onnx.versions import VERSIONS
+from shapejit.dialects.onnx.versions import versions
 from shapejit.errors import TraceError
 
 OPSETS = range(1, 29)
@@ -45,8 +45,8 @@ TENSOR_TYPES = {
 def test_versions_are_those_of_the_schemas(operator):
     history = {s.since_version: s for s in onnx.defs.get_all_schemas_with_history()
                if s.name == operator and s.domain == ""}  # fmt: skip
-    assert [row.since for row in VERSIONS[operator]] == sorted(history)
-    for row in VERSIONS[operator]:
+    assert [row.since for row in versions(operator)] == sorted(history)
+    for row in versions(operator):
         schema = history[row.since]
         assert row.attributes == set(schema.attributes) - OBSOLETE
         for i, name in enumerate(row.operands):
@@ -346,7 +346,7 @@ MOVING = {
 def test_every_dtype_at_every_opset(operator):
     """What a version lists is moved; all else is refused, with a hint at what lists it."""
     call, want = CALLS[operator]
-    for row in VERSIONS[operator]:
+    for row in versions(operator):
         types = next(iter(row.operands.values()))
         for kind in sj.dtypes.all():
             if kind.numpy is None or kind.numpy.kind == "U":

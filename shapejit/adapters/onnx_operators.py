@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx.reference.op_run import OpRun
-from onnx.reference.ops.op_cast import cast_to
 
 from ..arrays.tensor import is_array
 from ..dialects import onnx as dialect
@@ -140,6 +139,8 @@ def _holds_strings(x: Any) -> bool:
 
 def _of_strings(version: dialect.Version, x: Any, target: DType) -> Any:
     """A cast from or to strings, by onnx's own evaluator, if the version lists both dtypes."""
+    from onnx.reference.ops.op_cast import cast_to  # with all of its operators, in 30 ms
+
     version.check(x, "input")
     return cast_to(x, target.onnx, saturate=True)
 

@@ -7,7 +7,7 @@ versions uses the older one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -135,7 +135,7 @@ class Version(NamedTuple):
                 raise ReshapeError(f"{self} has no attribute {name}{_from(newer)}")
 
     def _later(self) -> Iterator[Version]:
-        return (row for row in VERSIONS[self.operator] if row.since > self.since)
+        return (row for row in versions(self.operator) if row.since > self.since)
 
 
 @lru_cache(maxsize=1024)
@@ -221,8 +221,14 @@ _OPERATORS = {
 }
 
 
-def _versions(operator: str, row: _Operator) -> tuple[Version, ...]:
-    """The versions of an operator: at each opset something changed."""
+@cache
+def versions(operator: str) -> tuple[Version, ...]:
+    """The versions of an operator: at each opset something changed.
+
+    >>> [row.since for row in versions("CastLike")]
+    [15, 19, 21, 23, 24, 25]
+    """
+    row = _OPERATORS[operator]
     lives = {
         name: (given, NEWEST) if isinstance(given, int) else given
         for name, given in row.attributes.items()
@@ -248,9 +254,6 @@ def _versions(operator: str, row: _Operator) -> tuple[Version, ...]:
     )
 
 
-VERSIONS = {operator: _versions(operator, row) for operator, row in _OPERATORS.items()}
-
-
 @lru_cache(maxsize=256, typed=True)  # True and 1.0 equal 1, but are refused
 def version(operator: str, opset: int) -> Version:
     """The version of an operator (`"Reshape"`, `"Cast"`, …) in force at an opset (1 to NEWEST).
@@ -267,7 +270,7 @@ def version(operator: str, opset: int) -> Version:
     if opset > NEWEST:
         fault = f"opset {opset} is newer than the newest known, {NEWEST}"
         raise ReshapeError(fault, asked_by="onnx")
-    rows = VERSIONS[operator]
+    rows = versions(operator)
     if opset < rows[0].since:
         raise ReshapeError(f"opset {opset} has no {operator}: it is new in opset {rows[0].since}")
     return next(row for row in reversed(rows) if row.since <= opset)
