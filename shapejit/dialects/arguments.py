@@ -39,7 +39,10 @@ def dtype_in(data: Any, asked_by: object) -> DType:
 
 def permuted(x: Array, order: Sequence[int], name: str, asked_by: object) -> Array:
     """The view whose dim i is dim `order[i]`; negative axes are refused."""
-    made: Array = permute_dims(x, permutation(order, x.shape, asked_by, name, negative=False))
+    axes = permutation(order, x.shape, asked_by, name, negative=False)
+    if type(x) is np.ndarray:
+        return x.transpose(axes)
+    made: Array = permute_dims(x, axes)
     return made
 
 

@@ -57,12 +57,13 @@ def take_for(
         # NumPy's take does the same, with three exceptions: it wraps uint64 around to negative
         # indices, accepts any index into an array without elements, and returns a scalar if
         # neither argument has more than one dim. What it refuses is refused below.
-        some = x.size and (x.ndim > 1 or indices.ndim > 0)
         fits = indices.dtype.kind == "i" or (indices.dtype.kind == "u" and indices.itemsize < 8)
-        if some and fits and x.flags.c_contiguous:
+        if x.size and fits and x.flags.c_contiguous:
             with suppress(IndexError, TypeError, ValueError, ZeroDivisionError):
                 if indices.size * (x.nbytes // x.shape[axis]) < thresholds.RUNS_STREAM_FROM:
-                    return np.take(x, indices, axis)
+                    if x.ndim > 1 or indices.ndim:
+                        return np.take(x, indices, axis)
+                    return np.take(x, indices.reshape(1), axis).reshape(())
     x = checked(x)
     if axis is None and x.ndim != 1:
         raise ReshapeError(f"axis must be given for {x.ndim} dims", asked_by=asked_by)
@@ -125,6 +126,8 @@ def positions(indices: Any, asked_by: object) -> NDArray[Any]:
     >>> positions([2, -1], "doctest")
     array([ 2, -1])
     """
+    if type(indices) is np.ndarray and indices.dtype.kind in "iu":
+        return indices
     indices = native(indices)
     if is_a(indices, Tensor):
         indices = np.asarray(indices)

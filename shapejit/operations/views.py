@@ -280,13 +280,35 @@ def expand_dims(x: Array, /, axis: int | Sequence[int] = 0) -> Array:
     """
     x = checked(x)
     given = one_or_several(axis, "axis", "expand_dims")
-    axes = normal_axes(given, x.ndim + len(given), "expand_dims")
+    return expanded(x, normal_axes(given, x.ndim + len(given), "expand_dims"))
+
+
+def expanded(x: Array, axes: Ints) -> Array:
+    """`expand_dims` for axes that are counted from the front.
+
+    >>> import numpy as np
+    >>> expanded(np.zeros((2, 3)), (1,)).shape
+    (2, 1, 3)
+    """
     if isinstance(x, Tensor):
         return x.with_layout(x.layout.expand_dims(axes))
     rest = iter(x.shape)
     shape = [1 if i in axes else next(rest) for i in range(x.ndim + len(axes))]
     check_possible((1,) * len(shape), x.itemsize)
     return x.reshape(shape)  # half the time of np.expand_dims, which does the same
+
+
+def with_dims(x: Array, shape: Ints) -> Array:
+    """The view of a shape that has the dims of `x` but for some of size 1.
+
+    >>> import numpy as np
+    >>> with_dims(np.zeros((2, 1, 3)), (2, 3)).shape
+    (2, 3)
+    """
+    if isinstance(x, Tensor):
+        made: Array = reshape(x, shape)
+        return made
+    return x.reshape(shape)
 
 
 @accepts_any_array

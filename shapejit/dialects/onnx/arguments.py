@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
+import numpy as np
+
 from ...arrays.tensor import Array
+from ...dtypes.table import dtype
 from ...errors import ReshapeError
 from ...operations.views import checked
 from ...runtime.ndarrays import is_a
@@ -26,9 +29,19 @@ def entered(operator: str, opset: int, data: Array, name: str = "") -> tuple[Ver
     >>> str(row), x.shape
     ('onnx.Expand-13', (3,))
     """
+    if type(data) is np.ndarray and not data.dtype.hasobject:
+        return _entered(operator, opset, name, data.dtype), data
     row = version(operator, opset)
     row.check(data, name)
     return row, checked(data)
+
+
+@lru_cache(maxsize=1024, typed=True)
+def _entered(operator: str, opset: int, name: str, kind: np.dtype[Any]) -> Version:
+    """The version of an operator that must list the dtype of an ndarray, cached."""
+    row = version(operator, opset)
+    row.check_dtype(dtype(kind), name)
+    return row
 
 
 def axes_of(row: Version, axes: Sequence[int], rank: int) -> tuple[int, ...]:
@@ -50,8 +63,10 @@ def axis_of(row: Version, axis: int, rank: int) -> int:
 
 def check_sign(row: Version, axes: Sequence[int]) -> None:
     """Refuse negative axes in versions that do not allow them."""
+    if min(axes, default=0) >= 0:
+        return
     since = NEGATIVE_AXES.get(row.operator, NEGATIVE_AXES[""])
-    if row.since < since and any(axis < 0 for axis in axes):
+    if row.since < since:
         raise ReshapeError(
             f"axes {tuple(axes)} must not be negative (from opset {since} on they may be)",
             asked_by=row,

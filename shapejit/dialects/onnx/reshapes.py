@@ -13,14 +13,13 @@ from ...arrays.foreign import accepts_any_array, converts_any_array
 from ...arrays.tensor import Array, Tensor
 from ...errors import ReshapeError, negative_source
 from ...operations.views import reshape_as
-from ...runtime.ndarrays import is_a, plain
 from ...shapes import request as requests
 from ...shapes.arithmetic import MAX_SIZE
-from ...shapes.request import Request, integer, integers
-from .arguments import ints
+from ...shapes.request import Ints, Request, integer, integers
+from .arguments import entered, ints
 from .versions import version
 
-_INT = {int}
+_INT, _INT_OR_NONE = {int}, {int, type(None)}
 
 
 def request(shape: Any, *, allowzero: int = 0, opset: int = 25) -> Request:
@@ -93,13 +92,10 @@ def shape(
     >>> shape(np.zeros((2, 3, 4), np.float32), start=-2)
     array([3, 4])
     """
-    version("Shape", opset).check(data)
-    return shape_of(
-        data.shape if is_a(data, Tensor) else plain(data).shape,
-        start=start,
-        end=end,
-        opset=opset,
-    )
+    _, x = entered("Shape", opset, data)
+    known = {type(start), type(end), type(opset)} <= _INT_OR_NONE
+    sizes = _known_sizes if known and type(x) is np.ndarray else _sizes
+    return np.array(sizes(x.shape, start, end, opset), np.int64)
 
 
 def shape_of(
@@ -114,6 +110,11 @@ def shape_of(
     >>> shape_of((2, 3, 4), end=-1)
     array([2, 3])
     """
+    return np.array(_sizes(source_shape, start, end, opset), np.int64)
+
+
+def _sizes(source_shape: Sequence[int], start: int | None, end: int | None, opset: int) -> Ints:
+    """`shape_of`, as ints."""
     row = version("Shape", opset)
     sizes = integers(source_shape, "the source shape", row)
     for i, size in enumerate(sizes):
@@ -128,7 +129,10 @@ def shape_of(
     rank = len(sizes)
     first = 0 if start is None else _clamped(start, rank)
     last = rank if end is None else _clamped(end, rank)
-    return np.array(sizes[first:last] if first < last else (), np.int64)
+    return sizes[first:last] if first < last else ()
+
+
+_known_sizes = lru_cache(maxsize=1024)(_sizes)
 
 
 def _clamped(index: int, rank: int) -> int:

@@ -76,7 +76,7 @@ def squeeze(
         check_sign(row, given)
         drop = set(squeezed(x.shape, given, row))
     kept = tuple([size for i, size in enumerate(x.shape) if i not in drop])
-    return views.reshape(x, kept, copy=copy, out=out)
+    return view_or_copy(views.with_dims(x, kept), copy, out)
 
 
 @accepts_any_array
@@ -98,11 +98,8 @@ def unsqueeze(
     """
     row, x = entered("Unsqueeze", opset, data)
     given = ints(axes, "axes", row, scalar=True)
-    return view_or_copy(
-        views.expand_dims(x, axes_of(row, given, x.ndim + len(given))) if given else x,
-        copy,
-        out,
-    )
+    at = axes_of(row, given, x.ndim + len(given))
+    return view_or_copy(views.expanded(x, at) if given else x, copy, out)
 
 
 @accepts_any_array
