@@ -106,7 +106,7 @@ class Unplanned(Kind):
     __slots__ = ()
 
     @property
-    def next_look(self) -> float:  # type: ignore[override]  # a slot of Kind
+    def next_look(self) -> float:
         """The seconds after which a Plan is worth its time."""
         return 0.0 if _forced or not patience() else LOOKED_FOR
 

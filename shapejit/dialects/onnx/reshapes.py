@@ -92,7 +92,8 @@ def shape(
     >>> shape(np.zeros((2, 3, 4), np.float32), start=-2)
     array([3, 4])
     """
-    _, x = entered("Shape", opset, data)
+    given: Any = data
+    _, x = entered("Shape", opset, given)
     known = {type(start), type(end), type(opset)} <= _INT_OR_NONE
     sizes = _known_sizes if known and type(x) is np.ndarray else _sizes
     return np.array(sizes(x.shape, start, end, opset), np.int64)
