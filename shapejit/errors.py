@@ -346,7 +346,12 @@ def counts_differ(source: int, target: int) -> str:
 
 def elements(count: int) -> str:
     """A number of elements as text: `1 element`, `5 elements`."""
-    return f"{count} element" + ("s" if count != 1 else "")
+    return number_of(count, "element")
+
+
+def number_of(count: int, what: str) -> str:
+    """A number of things as text: `1 tensor`, `5 tensors`."""
+    return f"{count} {what}" + ("s" if count != 1 else "")
 
 
 class about:  # noqa: N801  # a context manager, which reads as one; small calls enter several

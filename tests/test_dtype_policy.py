@@ -72,5 +72,7 @@ def test_llama_cpps_policy_keeps_vectors_norms_and_routers_in_float32(model, tmp
 def test_what_is_refused(model, tmp_path):
     with pytest.raises(sj.FormatError, match="unknown dtype 'int8'; known are bf16, f16, f32, "):
         sj.files.convert(model, tmp_path / "to", [("dtype", "int8")])
+    with pytest.raises(sj.FormatError, match=r"unknown dtype 'bfloat'; did you mean 'bfloat16'\?"):
+        sj.files.convert(model, tmp_path / "to", [("dtype", "bfloat")])
     with pytest.raises(sj.ReshapeError, match=r"no tensor of floats .* matches"):
         sj.files.convert(model, tmp_path / "to", [("dtype", "position_ids=bf16")])

@@ -206,7 +206,7 @@ def test_bad_paths(folder, capsys):
     for source_path, target_path, words in (
         (folder / "none", out, "none: No such file or directory"),
         (folder.parent, out, f"{folder.parent}: it is not a regular file"),
-        (source, folder, f"{folder}: it is not a regular file"),
+        (source, folder, f"{folder}: it is a folder, so it cannot be replaced by a file"),
         (source, folder / "none" / "out", "none/out: No such file or directory"),
         (source, source / "out", "in.safetensors/out: Not a directory"),
         (source, "/dev/null", "/dev/null: it is not a regular file"),
@@ -349,6 +349,14 @@ def test_inspect(folder, capsys):
     assert lines[3].split() == ["p", "float4_e2m1fn", "[8,6]", "24", "102", "126"]
     assert "note: 'line\\nbreak'" in lines
     assert lines[-1] == "3 tensors, 126 bytes"
+
+
+def test_one_tensor_is_not_several(tmp_path, capsys):
+    sj.save_file({"a": np.zeros(1, np.int8)}, tmp_path / "a.npy")
+    words = ["convert", tmp_path / "a.npy", tmp_path / "b.npz"]
+    assert run("inspect", tmp_path / "a.npy", capsys=capsys)[0].endswith("\n1 tensor, 1 byte\n")
+    assert run(*words, "--dry-run", capsys=capsys)[0].endswith("\n1 tensor, 1 byte\n")
+    assert ": 1 tensor written: 0 converted, 1 copied" in run(*words, capsys=capsys)[0]
 
 
 def test_inspect_json(folder, capsys):

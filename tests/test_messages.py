@@ -22,6 +22,8 @@ class Wrapped:
             lambda: sj.reshape(X, (2, 3), out=sj.asarray(X)),
             "numpy.ndarray like the source",
         ),
+        (lambda: sj.save_file({"a": np.array(["x"])}, "a.npz"), "Tensors and save_file do not"),
+        (lambda: sj.reshape(X, sj.onnx.request([0, -1])), "pass resolve(x.shape, request), or"),
         (lambda: sj.unpack(X), "unpack takes a shapejit.Tensor, not numpy.ndarray"),
         (lambda: sj.save_file(X, "a.npz"), "takes a mapping of names to arrays, not numpy.ndarray"),
         (lambda: sj.save_file(3, "a.npz"), "takes a mapping of names to arrays, not int"),
@@ -47,6 +49,19 @@ def test_what_a_message_says(call, text, tmp_path, monkeypatch):
         call()
     assert text in str(caught.value)
     assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sj.asarray])
+@pytest.mark.parametrize(
+    ("locked", "turned", "text"),
+    [(0, 1, "C-contiguous"), (1, 0, "writable"), (1, 1, "C-contiguous and writable")],
+)
+def test_what_out_must_be(locked, turned, text, kind):
+    memory = np.ones((2, 3) if turned else (3, 2), np.float32)
+    memory.flags.writeable = not locked
+    out = kind(memory)
+    with pytest.raises(sj.ReshapeError, match=f"^out= must be {text}$"):
+        sj.reshape(kind(X), (3, 2), out=sj.permute_dims(out, (1, 0)) if turned else out)
 
 
 def test_codes_and_scales_alone_are_told_apart():

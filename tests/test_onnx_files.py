@@ -337,12 +337,13 @@ def test_inspect_tells_where_the_specifications_disagree(tmp_path, capsys):
     for words in (
         "w float32 [4,6] 96",
         "y onnx.Reshape-21 [0,3] [0,-1] 0 error DISAGREE",
-        "a onnx.Reshape-21 [4,6] [0,-1] 1 error agree",
+        "a onnx.Reshape-21 [4,6] [0,-1] 1 error all refuse",
         "layers.#.b x 2 onnx.Reshape-21 [4,6] [0,-1] 0 [4,6] agree",
         "d onnx.Reshape-21 [4,6] [3,2,4] 0 [3,2,4] agree",
         "m onnx.Reshape-21 [N,4] [0,-1] 0 [D,4] unknown",
         "k onnx.Reshape-21 [N,4] unknown 0 [F] unknown",
         "y: openvino: [0,3]",
+        "a: onnx: cannot reshape (4, 6) into [0, -1];",
     ):
         found = [line for line in lines if line[: len(words.split())] == words.split()]
         assert len(found) == 1, (words, lines)
@@ -357,6 +358,14 @@ def test_inspect_tells_where_the_specifications_disagree(tmp_path, capsys):
         ("a", None, False),
     ]
     assert nodes[0]["outcomes"]["openvino"] == [0, 3]
+
+
+def test_inspect_names_nodes_that_have_a_name(tmp_path, capsys):
+    text = SHAPES.replace("a = Reshape", "[first] a = Reshape").replace("m = R", "[other] m = R")
+    nodes = json.loads(inspected(text, tmp_path, capsys, "--json"))["nodes"]
+    assert [n["name"] for n in nodes] == [
+        "y", "first", "layers.0.b", "layers.1.b", "d", "other", "k",
+    ]  # fmt: skip
 
 
 def test_inspect_looks_into_subgraphs_and_functions(tmp_path, capsys):

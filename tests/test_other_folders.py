@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import shapejit as sj
+from shapejit.files import safetensors
 
 X = np.arange(6, dtype=np.float32)
 
@@ -134,6 +135,22 @@ def test_a_folder_of_pytorch_becomes_one_of_safetensors(torch, tmp_path):
     }  # fmt: skip
     left = set(os.listdir(tmp_path / "to"))
     assert left == {"config.json", "training_args.bin", "model.safetensors"}
+
+
+def test_files_of_torch_that_are_cut(torch, tmp_path):
+    torch.save({"w": torch.ones(1000)}, tmp_path / "a.pt")
+    whole = (tmp_path / "a.pt").read_bytes()
+    for size, reason in ((0, "it is empty"), (len(whole) // 2, "[^.]* central directory")):
+        (tmp_path / "a.pt").write_bytes(whole[:size])
+        with pytest.raises(sj.FileFormatError, match=rf"a\.pt: {reason}$"):
+            sj.load_file(tmp_path / "a.pt")
+
+
+def test_safetensors_made_of_a_file_of_torch_say_so(torch, tmp_path):
+    torch.save({"w": torch.ones(2)}, tmp_path / "a.pt")
+    sj.files.convert(tmp_path / "a.pt", tmp_path / "b.safetensors")
+    assert safetensors.read(tmp_path / "b.safetensors").metadata == {"format": "pt"}
+    sj.files.convert(tmp_path / "a.pt", tmp_path / "b.npz")
 
 
 class Hostile:

@@ -38,6 +38,8 @@ for _row in table.all():
 
 
 def _enter(x: Any) -> Native:
+    if x.is_meta:
+        raise FormatError("the torch.Tensor is on the device meta: it has a shape, but no elements")
     if not x.is_cpu:
         raise FormatError(
             f"the torch.Tensor is on the device {x.device}, not on the CPU: pass x.cpu()"

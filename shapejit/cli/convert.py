@@ -11,7 +11,7 @@ from typing import Any
 
 from .. import conversion, files
 from ..conversion import Report
-from ..errors import quoted, redacted_url, shown
+from ..errors import number_of, quoted, redacted_url, shown
 from . import progress
 from .command import DONE, SPEC_OPTIONS
 from .output import Columns, collapsed, counted, grouped, print_json, print_table
@@ -35,7 +35,7 @@ def report_json(report: Report) -> dict[str, Any]:
 def report_text(report: Report) -> str:
     """A report as one line."""
     return (
-        f"{report.tensors} tensors written: {report.moved} converted, "
+        f"{number_of(report.tensors, 'tensor')} written: {report.moved} converted, "
         f"{report.tensors - report.moved} copied; {report.changed} changed by rules; "
         f"{report.bytes_read / 1e6:.1f} MB read, {report.bytes_written / 1e6:.1f} MB written, "
         f"{report.seconds:.2f} s, {report.gb_per_s:.2f} GB/s"
@@ -191,4 +191,4 @@ def _print_groups(report: Report, as_json: bool) -> None:
         print_json({"groups": groups, "warnings": report.warnings, "left_out": report.left_out})
         return
     print_table(_COLUMNS, groups)
-    print(f"{report.tensors} tensors, {report.bytes_written} bytes")
+    print(f"{number_of(report.tensors, 'tensor')}, {number_of(report.bytes_written, 'byte')}")

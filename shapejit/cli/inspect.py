@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from ..errors import escaped, redacted_url, shown
+from ..errors import escaped, number_of, redacted_url, shown
 from ..files import file_formats
 from ..files.checkpoint import Checkpoint
 from ..files.config_files import configuration
@@ -99,7 +99,7 @@ def run(args: Namespace) -> int:
         print(f"unclear: {line}")
     for line in collapsed(detected.warnings):
         print(f"warning: {line}")
-    print(f"{len(rows)} tensors, {found.nbytes} bytes")
+    print(f"{number_of(len(rows), 'tensor')}, {number_of(found.nbytes, 'byte')}")
     return DONE
 
 
@@ -131,7 +131,9 @@ _NODE_COLUMNS: Columns = {
     "shape": lambda row: _dims(row["target"]),
     "allowzero": "{0[allowzero]}",
     "result": lambda row: "error" if row["fault"] else _dims(row["result"]),
-    "specifications": lambda row: _AGREEMENT[row["disagree"]],
+    "specifications": lambda row: (
+        "all refuse" if row["fault"] and not row["disagree"] else _AGREEMENT[row["disagree"]]
+    ),
 }
 
 
@@ -140,13 +142,14 @@ def _dims(sizes: Iterable[int | str | None] | None) -> str:
 
 
 def print_nodes(nodes: Iterable[dict[str, Any]]) -> None:
-    """Print a line for each node, and the result by each specification where they disagree."""
+    """Print a line for each node, and each result where specifications disagree, or the error."""
     given = [*nodes]
     found = grouped(given, [word for word in given[0] if word != "name"] if given else ())
     if found:
         print_table(_NODE_COLUMNS, found)
     for row in found:
-        for spec, outcome in row["outcomes"].items() if row["disagree"] else ():
+        told = {"onnx": row["fault"]} if row["fault"] else {}
+        for spec, outcome in (row["outcomes"] if row["disagree"] else told).items():
             if isinstance(outcome, str):
                 text = "; ".join(map(str.strip, outcome.splitlines()))
             else:

@@ -177,7 +177,8 @@ def _difference(
     plain = [x for x in (p, q) if not isinstance(x, Found)]
     if not groups or (not plain and _stored_alike(*groups)):
         tensors = zip(_stored(name, p).items(), _stored(name, q).values(), strict=True)
-        found = next(filter(None, (_bits(one, x, y) for (one, x), y in tensors)), None)
+        how = f", as stored in {groups[0].scheme}, not decoded" if groups else ""
+        found = next(filter(None, (_bits(one, x, y, how) for (one, x), y in tensors)), None)
         numbers = all(x.dtype.kind == "float" and x.shape == plain[0].shape for x in plain)
         if found is None or tolerance is None or not numbers:
             return found
@@ -218,10 +219,10 @@ def _unlike(
     return Difference(name, " against ".join(texts))
 
 
-def _bits(name: str, x: Planned, y: Planned) -> Difference | None:
+def _bits(name: str, x: Planned, y: Planned, how: str) -> Difference | None:
     if x.dtype is not y.dtype or x.shape != y.shape:
         return _unlike(name, (x, y))
-    return _at(name, first_difference(x, y))
+    return _at(name, first_difference(x, y), how)
 
 
 def _first_unequal(

@@ -32,6 +32,7 @@ from .tensors import Rule, Tensors, each
 Given = Rule | tuple[str, str] | Mapping[str, str]
 _MOST = 1_000_000  # bytes of a file of rules
 _SHORT = {"bf16": "bfloat16", "f16": "float16", "f32": "float32"}
+_FLOATS = (*_SHORT, *DECODED_DTYPES)
 
 
 def _no_values(_: str) -> tuple[Any, ...]:
@@ -118,9 +119,10 @@ def _target(text: str) -> tuple[str]:
     """A dtype that weights are decoded to, or a scheme."""
     name = _SHORT.get(text.lower(), text)
     if name not in DECODED_DTYPES and name not in schemes:
-        hint = did_you_mean(name, (*_SHORT, *schemes))
+        hint = did_you_mean(name, (*_FLOATS, *schemes))
         hint = (
-            hint or f"; known are {', '.join(_SHORT)} and the schemes that `shapejit schemes` lists"
+            hint
+            or f"; known are {', '.join(_FLOATS)} and the schemes that `shapejit schemes` lists"
         )
         raise FormatError(f"unknown dtype or scheme {quoted(name)}{hint}")
     return (name,)
@@ -131,8 +133,8 @@ def _float(text: str) -> tuple[str, str]:
     policy, colon, kind = text.rpartition(":")
     kind = _SHORT.get(kind.lower(), kind)
     if kind not in DECODED_DTYPES or (colon and policy != LLAMA_CPP):
-        known = ", ".join((*_SHORT, *(f"{LLAMA_CPP}:{short}" for short in _SHORT)))
-        raise FormatError(f"unknown dtype {quoted(text)}; known are {known}")
+        known = f"; known are {', '.join(_FLOATS)}, each also as {LLAMA_CPP}:{_FLOATS[0]}"
+        raise FormatError(f"unknown dtype {quoted(text)}{did_you_mean(kind, _FLOATS) or known}")
     return kind, policy
 
 

@@ -79,6 +79,8 @@ def write(path: Path, tensors: Tensors, progress: Progress, verify: bool) -> Non
     if row.name == tensors.checkpoint.format:
         kept = replace(tensors.checkpoint, types={})  # of blocks that rules may have changed
         metadata = kept.metadata and metadata_after(kept.metadata, tensors)
+    elif row.name == "safetensors" and tensors.checkpoint.of_files:
+        metadata = metadata_after(tensors.checkpoint.of_files, tensors)
     types = file_types(tensors) if "types" in row.more else None
 
     def look(found: Checkpoint) -> None:

@@ -326,7 +326,9 @@ def fixed_width(x: object) -> DType:
     """`dtype(x)`; DTypeError for strings, which have no fixed width."""
     kind = dtype(x)
     if kind is STRING:
-        raise DTypeError("strings and objects have no fixed width: keep them in an ndarray")
+        raise DTypeError(
+            "strings and objects have no fixed width: ndarrays hold them, Tensors and save_file do not"
+        )
     return kind
 
 

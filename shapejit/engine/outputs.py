@@ -77,11 +77,11 @@ def checked(out: Any, dtype: AnyDtype, shape: tuple[int, ...]) -> Any:
     if seen.shape != shape:
         raise ReshapeError(f"out= has shape {seen.shape}, the result {shape_text(shape)}")
     if isinstance(seen, np.ndarray):
-        fit = seen.flags.c_contiguous and seen.flags.writeable
+        fit = {"C-contiguous": seen.flags.c_contiguous, "writable": seen.flags.writeable}
     else:
-        fit = seen.contiguous and seen.buffer.flags.writeable
-    if not fit:
-        raise ReshapeError("out= must be C-contiguous and writable")
+        fit = {"C-contiguous": seen.contiguous, "writable": seen.buffer.flags.writeable}
+    if not all(fit.values()):
+        raise ReshapeError(f"out= must be {' and '.join(word for word in fit if not fit[word])}")
     if isinstance(seen, Tensor) and seen.offset % 8:
         raise ReshapeError("out= must begin on a byte")
     return seen

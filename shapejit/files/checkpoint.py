@@ -8,7 +8,7 @@ from math import prod
 from typing import Any, TypeVar
 
 from ..arrays.tensor import Tensor
-from ..errors import FileFormatError, FormatError, quoted, shape_text, shown
+from ..errors import FileFormatError, FormatError, number_of, quoted, shape_text, shown
 from ..quantization.parts import WeightNode
 from ..runtime.ndarrays import MOST_DIMS
 from ..shapes.arithmetic import MAX_SIZE
@@ -49,7 +49,7 @@ class LazyMapping(Mapping[str, T]):
         return len(self._known)
 
     def __repr__(self) -> str:
-        return f"<{len(self)} tensors of {shown(self._path)}>"
+        return f"<{number_of(len(self), 'tensor')} of {shown(self._path)}>"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,8 +59,9 @@ class Checkpoint:
     `format` is the name of the file format, `metadata` the file's own (None if there is none).
     `start` is the byte from which the file's offsets count. `types` has the file's names of element
     types that say more than the dtype, `weight_nodes` the nodes of its graph with quantised
-    weights. `of_files` are the metadata of a folder's first shard, `stem` is the prefix of the
-    names of its files. `own` has whatever else the writer of the format needs.
+    weights. `of_files` are the metadata of a folder's first shard, or those that files of
+    safetensors get instead of the format's own; `stem` is the prefix of the names of its files.
+    `own` has whatever else the writer of the format needs.
     """
 
     path: str

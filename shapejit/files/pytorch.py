@@ -20,6 +20,7 @@ from .places import opened
 from .stored import Stored
 
 _MIN_VERSION = (2, 6)
+_OF_FILES = {"format": "pt"}  # the metadata without which older transformers refuse safetensors
 _ZIP, _FIRST = b"PK\x03\x04", b"/data.pkl"  # of the ZIP written by torch.save since 1.6
 # The usual keys under which training scripts store the tensors of a model.
 _WRAPPERS = ("state_dict", "model_state_dict", "model", "module")
@@ -55,11 +56,14 @@ def read(path: Path) -> Checkpoint:
     file = opened(name)
     if not isinstance(file, OpenFile):
         raise FileFormatError(name, None, "PyTorch checkpoints must be local files")
+    if not file.head:
+        raise FileFormatError(name, None, "it is empty")
     torch = _torch(name)
     try:
         found = torch.load(name, map_location="cpu", weights_only=True, mmap=True)
     except Exception as fault:
-        reason = shortened(str(fault).strip().partition("\n")[0] or type(fault).__name__, 200)
+        first = str(fault).strip().partition("\n")[0].partition(". ")[0]  # sentence
+        reason = shortened(first or type(fault).__name__, 200)
         if "Weights only load failed" in reason:
             reason = "it holds objects of other classes than tensors; save a state_dict() instead"
         elif name.endswith(".safetensors"):  # by which torch takes it for another format
@@ -70,7 +74,7 @@ def read(path: Path) -> Checkpoint:
         with about(f"{quoted(name)}: tensor {quoted(key)}"):
             t = asarray(tensor.detach())
         members[key] = Stored(_Loaded(file, t.buffer), key, 0, t.dtype, t.layout)
-    return Checkpoint(name, "pytorch", members, None)
+    return Checkpoint(name, "pytorch", members, None, of_files=_OF_FILES)
 
 
 def _torch(path: str) -> Any:

@@ -126,8 +126,8 @@ def _file(path: str) -> Checkpoint:
 
 
 def _file_metadata(file: Checkpoint) -> Mapping[str, str] | None:
-    """The metadata of a file; for one of PyTorch, those of a new file."""
-    return file.metadata if file.format == "safetensors" else {"format": "pt"}
+    """The metadata of a file of safetensors, or of one that is written of it."""
+    return file.metadata or file.of_files
 
 
 def shards_named(index: str) -> list[str]:

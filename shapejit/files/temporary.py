@@ -113,8 +113,8 @@ def _mode_of(target: str, path: str) -> int | None:
     except FileNotFoundError:
         return None
     if not stat.S_ISREG(mode):
-        reason = "it is not a regular file, so it cannot be replaced"
-        raise FileFormatError(path, None, reason)
+        what = "a folder" if stat.S_ISDIR(mode) else "not a regular file"
+        raise FileFormatError(path, None, f"it is {what}, so it cannot be replaced by a file")
     return stat.S_IMODE(mode)
 
 

@@ -148,6 +148,11 @@ def _elements(values: Any, what: str, asked_by: object) -> Sequence[Any]:
         if array.dtype.type not in _INTEGERS:
             raise DTypeError(f"{what} must hold integers, not {array.dtype} ({asked_by})")
         return list(array[: MAX_INTS + 1].tolist())
+    if isinstance(values, Request):
+        raise DTypeError(
+            f"{what} must be ints, not a Request ({asked_by}): pass resolve(x.shape, request), "
+            f"or use the reshape of its specification, such as onnx.reshape"
+        )
     if not is_sequence(values) or isinstance(values, _BYTES):
         raise DTypeError(
             f"{what} must be a sequence of ints or a 1-D integer array, "

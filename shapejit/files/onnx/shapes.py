@@ -36,6 +36,8 @@ DIALECTS: dict[str, Callable[[Any, int, int], Request]] = {
 class ReshapeNode:
     """A Reshape: `version` is that in force, `source` the shape of its data.
 
+    `name` is that of the node, or of its output if the node has none.
+
     For an unknown, newer opset it names the opset, and there are no outcomes. `target` is the
     requested shape, if that is constant. `outcomes` are the shapes, or the errors, by
     specification, where source and target are known. `inferred` is the shape that onnx infers for
@@ -113,7 +115,8 @@ def reshape_nodes(model: ModelProto) -> Iterator[ReshapeNode]:
                 data, shape = (full_name(x, scope, dims) or "" for x in (*node.input, "", "")[:2])
                 output = scope[0] + node.output[0]
                 target = _constant(constants.get(shape))
-                yield _reshape(output, node, opset, dims.get(data), target, dims.get(output))
+                name = scope[0] + (node.name or node.output[0])
+                yield _reshape(name, node, opset, dims.get(data), target, dims.get(output))
 
 
 def _reshape(
