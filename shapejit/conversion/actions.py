@@ -10,10 +10,9 @@ from math import gcd, prod
 from operator import getitem
 
 from ..arrays.tensor import Bytes, Tensor
-from ..dtypes.table import DType
 from ..errors import FormatError, ReshapeError, quoted, shape_text
 from ..files.pieces import PIECE_BYTES
-from ..files.planned import Planned
+from ..files.planned import Computed
 from ..operations import joining
 from ..shapes.layout import normal_axes
 from .changes import Change
@@ -160,11 +159,9 @@ def _named(found: re.Match[str], template: str) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Joined(Planned):
+class Joined(Computed):
     """Tensors concatenated along `axis`."""
 
-    dtype: DType
-    shape: tuple[int, ...]
     parts: Sequence[Change]
     axis: int
 

@@ -13,7 +13,7 @@ from ..errors import FileFormatError
 from ..files.checkpoint import Checkpoint
 from ..files.pieces import new_memory, whole_elements
 from ..files.places import file_system
-from ..files.planned import Planned, View, first_difference
+from ..files.planned import Computed, Planned, View, first_difference
 from ..files.stored import FileType, Stored
 from ..files.writing import New
 from ..operations.casts import cast
@@ -25,14 +25,12 @@ from ..shapes.request import Ints
 
 
 @dataclass(frozen=True, eq=False)
-class Change(Planned):
+class Change(Computed):
     """A tensor of the destination: `ops` on `source`, with the resulting `shape` and `dtype`.
 
     `tensor_type` is its GGUF type if it consists of blocks.
     """
 
-    dtype: DType
-    shape: Ints
     name: str
     source: Planned
     ops: tuple[Op, ...] = ()

@@ -10,7 +10,7 @@ from math import prod
 from ..arrays.tensor import Tensor, asarray
 from ..dtypes.table import DType, dtype
 from ..errors import FormatError, ReshapeError, about, quoted, shape_text
-from ..files.planned import Planned
+from ..files.planned import ComputedWhole, Planned
 from ..operations.codes import memory
 from ..packings.packing import Packing
 from ..packings.repacking import repack
@@ -24,11 +24,12 @@ _PROBE = 3072  # elements of a dim that every format can store
 
 
 @dataclass(frozen=True, eq=False)
-class Repacked(Planned):
-    """The codes of a tensor in another packing format; `elements` is their shape."""
+class Repacked(ComputedWhole):
+    """The codes of a tensor in another packing format; `elements` is their shape.
 
-    dtype: DType
-    shape: Ints
+    The codes of one row may be anywhere in the other tensor.
+    """
+
     base: Change
     elements: Ints
     codes: DType
@@ -43,11 +44,6 @@ class Repacked(Planned):
     def kind(self) -> tuple[object, ...]:
         """Both formats, and the dtype of the codes."""
         return (*self.formats, self.codes)
-
-    @property
-    def unit(self) -> int:
-        """All rows: the codes of one row may be anywhere in the other tensor."""
-        return self.count
 
     @property
     def peak_bytes(self) -> int:

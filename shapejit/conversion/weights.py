@@ -13,7 +13,7 @@ from ..arrays.tensor import Tensor
 from ..dtypes.table import DType
 from ..errors import FormatError, about, quoted, shape_text
 from ..files.pieces import new_memory
-from ..files.planned import Planned
+from ..files.planned import Computed, ComputedWhole
 from ..files.stored import Stored
 from ..quantization.bands import APART, Slice, bands, cut
 from ..quantization.naming import part_name
@@ -65,11 +65,9 @@ def read(weight: Found, keys: AbstractSet[str], slices: Mapping[str, Slice]) -> 
 
 
 @dataclass(frozen=True, eq=False)
-class Decoded(Planned):
+class Decoded(Computed):
     """A quantised weight, decoded to floats."""
 
-    dtype: DType
-    shape: Ints
     weight: Found
 
     @staticmethod
@@ -174,11 +172,9 @@ class PlannedParts(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class PartOf(Planned):
+class PartOf(ComputedWhole):
     """One part of a Whole; `settings` are those of the weight in its scheme."""
 
-    dtype: DType
-    shape: Ints
     whole: Whole
     key: str
     settings: Mapping[str, Any]
@@ -192,11 +188,6 @@ class PartOf(Planned):
     def kind(self) -> tuple[object, ...]:
         """Both schemes, and the part."""
         return self.whole.origin, self.whole.scheme, self.key
-
-    @property
-    def unit(self) -> int:
-        """All rows, which are made at once."""
-        return self.count
 
     @property
     def peak_bytes(self) -> int:

@@ -64,10 +64,10 @@ class File:
         """The first bytes, by which formats are recognised."""
         return self.bytes(0, min(self.size, _HEAD_BYTES))
 
-    def bytes(self, at: int, count: int, tensor: str | None = None) -> bytearray:
+    def bytes(self, at: int, count: int) -> bytearray:
         """`count` bytes from byte `at`."""
         memory = bytearray(count)
-        self.read(memoryview(memory), at, tensor)
+        self.read(memoryview(memory), at, None)
         return memory
 
 

@@ -148,13 +148,28 @@ class Planned(ABC):
         return self if layout == self.layout else View(self.dtype, layout.shape, self, layout)
 
 
-def bands_of(
-    shape: Sequence[int], bits: int, unit: int, most: int = PIECE_BYTES
-) -> list[tuple[int, int]]:
-    """Ranges of rows of about `most` bytes, in multiples of `unit`."""
+@dataclass(frozen=True, eq=False)
+class Computed(Planned):
+    """A tensor whose rows are computed from others."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+
+
+class ComputedWhole(Computed):
+    """A tensor all of whose rows are computed at once."""
+
+    @property
+    def unit(self) -> int:
+        """All rows."""
+        return self.count
+
+
+def bands_of(shape: Sequence[int], bits: int, unit: int) -> list[tuple[int, int]]:
+    """Ranges of rows of about `PIECE_BYTES` bytes, in multiples of `unit`."""
     if not shape or not shape[0]:
         return [(0, shape[0] if shape else 1)]
-    step = max(1, 8 * most // max(1, prod(shape[1:]) * bits * unit)) * unit
+    step = max(1, 8 * PIECE_BYTES // max(1, prod(shape[1:]) * bits * unit)) * unit
     return [(at, min(at + step, shape[0])) for at in range(0, shape[0], step)]
 
 
@@ -185,11 +200,9 @@ def first_difference(
 
 
 @dataclass(frozen=True, eq=False)
-class View(Planned):
+class View(Computed):
     """A row-major copy of a view of another tensor, of Layout `seen`."""
 
-    dtype: DType
-    shape: tuple[int, ...]
     base: Planned
     seen: Layout
 

@@ -19,7 +19,7 @@ from ...operations import joining, manipulation, padding, views
 from ...operations.gathering import positions, take_for
 from ...operations.views import checked, dtype_of
 from ...runtime.ndarrays import is_a
-from ...shapes.request import integer
+from ...shapes.request import Ints, integer
 from ..arguments import check_alike
 from .arguments import axes_of, axis_of, entered, ints, one_of
 from .versions import NEGATIVE_INDICES, PAD_MODES, Version, version
@@ -150,9 +150,9 @@ def depth_to_space(
         raise ReshapeError(
             f"{c} channels cannot be blocks of {block} * {block}", x.shape, asked_by=row
         )
-    inner: tuple[int, ...] = (block, block, depth) if mode == "DCR" else (depth, block, block)
-    blocks = views.permute_dims(views.reshape(x, (b, *inner, h, w)), order)
-    return views.reshape(blocks, (b, depth, h * block, w * block), copy=copy, out=out)
+    inner: Ints = (block, block, depth) if mode == "DCR" else (depth, block, block)
+    shape = b, depth, h * block, w * block
+    return _rearranged(x, (b, *inner, h, w), order, shape, copy=copy, out=out)
 
 
 @accepts_any_array
@@ -184,15 +184,21 @@ def space_to_depth(
             x.shape,
             asked_by=row,
         )
-    split = views.reshape(x, (b, c, h // block, block, w // block, block))
-    blocks = views.permute_dims(split, order)
+    split = b, c, h // block, block, w // block, block
     shape = b, c * block * block, h // block, w // block
-    return views.reshape(blocks, shape, copy=copy, out=out)
+    return _rearranged(x, split, order, shape, copy=copy, out=out)
+
+
+def _rearranged(x: Array, split: Ints, order: Ints, shape: Ints, **how: Any) -> Array:
+    """An array whose dims are split and permuted, in a shape."""
+    blocks = views.permute_dims(views.reshape(x, split), order)
+    made: Array = views.reshape(blocks, shape, **how)
+    return made
 
 
 def _blocks(
-    row: Version, x: Array, blocksize: int, mode: str, orders: Mapping[str, tuple[int, ...]]
-) -> tuple[int, tuple[int, ...]]:
+    row: Version, x: Array, blocksize: int, mode: str, orders: Mapping[str, Ints]
+) -> tuple[int, Ints]:
     """The side of a block, and the order of a mode, of an array of 4 dims."""
     block = integer(blocksize, "blocksize", row)
     row.check_attributes(mode=(mode, "DCR"))
