@@ -127,7 +127,7 @@ def test_groups_of_one_scheme_are_compared_bit_for_bit():
     other = {**tensors, name: tensors[name] * 2}
     (text,) = found((tensors, fixture.config), (other, fixture.config))
     assert text.startswith(f"{name}[]: ")
-    assert text.endswith(", as stored in nvfp4, not decoded")
+    assert text.endswith(", as stored in nvfp4:modelopt, not decoded")
 
 
 def test_zero_points_count_from_what_the_config_says():

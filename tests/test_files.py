@@ -705,7 +705,7 @@ def test_inspect_reads_no_data_of_plain_tensors(tmp_path, capsys):
     raw = bytearray(path.read_bytes())
     raw[1000:1100] = bytes(100)
     path.write_bytes(raw)
-    assert out(capsys, "inspect", path).endswith("1 tensors, 4000 bytes\n")
+    assert out(capsys, "inspect", path).endswith("1 tensor, 4000 bytes\n")
     with pytest.raises(sj.FileFormatError, match="cannot be decompressed"):
         sj.load_file(path)["fc.weight"]
 
