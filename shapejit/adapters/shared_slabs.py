@@ -9,7 +9,6 @@ clears that byte.
 from __future__ import annotations
 
 import errno
-import mmap
 import os
 import select
 import weakref
@@ -43,7 +42,7 @@ class Slab:
         self._file = os.memfd_create("shapejit")
         weakref.finalize(self, os.close, self._file)
         os.ftruncate(self._file, RECEIVERS + nbytes)
-        self._map = mmap.mmap(self._file, RECEIVERS + nbytes)
+        self._map = shared_pages(self._file, RECEIVERS + nbytes)
         self._lent: weakref.ref[Bytes] | None = None
 
     @property

@@ -95,7 +95,7 @@ class Collate:
         items = _arrays(batch)
         if items is None:
             return _by_torch(batch)
-        first, program, copied = items[0], None, False
+        first, program = items[0], None
         if self.program is not None and first.dtype == self.program.dtype.numpy:
             program = self.program.fitted(first.shape)
         kind = fixed_width(first.dtype) if program is None else program.result_dtype
@@ -105,16 +105,15 @@ class Collate:
             subclass = any(is_a(x, torch.Tensor) and type(x) is not torch.Tensor for x in batch)
             if subclass or not held:
                 return _by_torch(batch)
-            program, copied = _copying(first.shape, kind), True
         elif not held:
             return library(torch.Tensor).leave(program.map(np.stack(items)), None)
-        shape = len(items), *program.shape
+        shape = len(items), *(program or first).shape
         target, made = self._allocated(shape, kind, prod(shape) * kind.bits // 8)
-        joined = copied and first.nbytes >= NUMPY_FROM_BYTES and self.allocate is None
+        joined = program is None and first.nbytes >= NUMPY_FROM_BYTES and self.allocate is None
         if joined and all(x.flags.c_contiguous for x in items):
             concatenate([x[np.newaxis] for x in items], 0, target)
         else:
-            program.map(items, out=target)
+            (program or _copying(first.shape, kind)).map(items, out=target)
         return made
 
     def _allocated(
