@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 from operator import attrgetter
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from ..runtime.launches import address_of
 DTYPE, SHAPE, STRIDES, _BASE, _FLAGS = map(
     attrgetter, ("dtype", "shape", "strides", "base", "flags.num")
 )
-_CARRAY, _OWNDATA = 0x0501, 0x0004  # of NumPy's flags
+_CARRAY = 0x0501  # of NumPy's flags
 
 
 def are_exact(arrays: Sequence[Any]) -> bool:
@@ -40,8 +41,8 @@ def may_fill(items: Sequence[NDArray[Any]], outs: Sequence[NDArray[Any]]) -> boo
     flags = {*map(_FLAGS, outs)}
     if not all(one & _CARRAY == _CARRAY for one in flags):
         return False
-    read, written = _owners(items, {*map(_FLAGS, items)}), _owners(outs, flags)
-    if not read or not written or read & written:
+    read, written = _owners(items), {*map(id, _owners(outs))}
+    if not read or not written or not written.isdisjoint(map(id, read)):
         return False
     if len(written) == len(outs):  # each has memory of its own
         return True
@@ -49,11 +50,11 @@ def may_fill(items: Sequence[NDArray[Any]], outs: Sequence[NDArray[Any]]) -> boo
     return all(begin + nbytes <= after for (begin, nbytes), (after, _) in pairwise(spans))
 
 
-def _owners(arrays: Sequence[NDArray[Any]], flags: set[int]) -> set[int]:
-    """The ndarrays that own this memory, by identity; empty if other objects own it."""
-    if not all(one & _OWNDATA for one in flags):
-        bases = zip(arrays, map(_BASE, arrays), strict=True)
-        arrays = [x if base is None else base for x, base in bases]
-        if not are_exact(arrays) or not all(one & _OWNDATA for one in {*map(_FLAGS, arrays)}):
-            return set()
-    return {*map(id, arrays)}
+def _owners(arrays: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
+    """The ndarrays that own this memory: those without a base; () if other objects own it."""
+    bases = [*map(_BASE, arrays)]
+    if {*map(type, bases)} != {NoneType}:
+        arrays = [x if base is None else base for x, base in zip(arrays, bases, strict=True)]
+        if not are_exact(arrays) or any(x.base is not None for x in arrays):
+            return ()
+    return arrays
