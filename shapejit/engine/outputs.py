@@ -87,7 +87,7 @@ def checked(out: Any, dtype: AnyDtype, shape: tuple[int, ...]) -> Any:
     return seen
 
 
-def _fits(out: Any, dtype: AnyDtype, shape: tuple[int, ...]) -> bool:
+def fits(out: Any, dtype: AnyDtype, shape: tuple[int, ...]) -> bool:
     """Whether `out` obviously fits; otherwise `checked` finds any error."""
     if type(out) is np.ndarray:
         return bool(out.dtype is dtype and out.shape == shape and out.flags.carray)
@@ -105,7 +105,7 @@ def target(
     """
     if out is None:
         return new_array(dtype, shape)
-    if not _fits(out, dtype, shape):
+    if not fits(out, dtype, shape):
         out = checked(out, dtype, shape)
     for x in operands:
         if is_array(x):
@@ -196,7 +196,7 @@ def given(
         addresses, fit = read_alike(tuple(outs), dtype, shape, strides, to_fill=True)
     for i in range(fit, count):
         own = wanted[0 if alike else i]
-        if not _fits(outs[i], *own):
+        if not fits(outs[i], *own):
             with about(f"out {names[i]!r}"):
                 outs[i] = checked(outs[i], *own)
     targets = bit_addresses_of(outs)

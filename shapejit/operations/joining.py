@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import elements
+from ..arrays.elements import Codes
 from ..arrays.foreign import joins_arrays, sees_native_arrays
 from ..arrays.tensor import Array, Tensor
 from ..dtypes.promotion import promoted
 from ..engine import fast_joins, outputs, routes
-from ..engine.addresses import BitAddresses, bit_address_of, bit_addresses_of
+from ..engine.addresses import BitAddresses, bit_address_of, bit_addresses_of, byte_of
 from ..engine.copying import copy, is_numpys
 from ..engine.fast_joins import SCRATCH
 from ..engine.patience import NEVER, by_numpy
+from ..engine.routes import FOUND
 from ..engine.small_calls import TABLE
 from ..errors import DTypeError, ReshapeError
 from ..planning import thresholds
 from ..runtime.launches import Addresses
-from ..runtime.ndarrays import MOST_DIMS
+from ..runtime.ndarrays import MOST_DIMS, may_share_memory
 from ..shapes.layout import Layout
 from ..shapes.request import Ints
 from .casts import cast
 from .views import axis_of, checked
 
-NUMPY_JOIN_BYTES = 1024 * 1024  # of packed parts that NumPy copies as one
+NUMPY_JOIN_BYTES = 1024 * 1024  # of packed results that NumPy makes of codes
 
 
 @joins_arrays
@@ -48,7 +51,7 @@ def concat(tensors: Sequence[Array], axis: int | None = 0, *, out: Array | None 
     """
     parts = tuple(tensors) if type(tensors) is list else tensors
     made = fast_joins.run(parts, out, axis, False, SCRATCH, TABLE)
-    return _joined(tensors, axis, False, out) if made is None else made  # type: ignore[no-any-return]  # like tensors
+    return _joined(parts, axis, False, out) if made is None else made  # type: ignore[no-any-return]  # like tensors
 
 
 @joins_arrays
@@ -63,12 +66,17 @@ def stack(tensors: Sequence[Array], axis: int = 0, *, out: Array | None = None) 
     """
     parts = tuple(tensors) if type(tensors) is list else tensors
     made = fast_joins.run(parts, out, axis, True, SCRATCH, TABLE)
-    return _joined(tensors, axis, True, out) if made is None else made  # type: ignore[no-any-return]  # like tensors
+    return _joined(parts, axis, True, out) if made is None else made  # type: ignore[no-any-return]  # like tensors
 
 
 @sees_native_arrays
 def _joined(tensors: Any, axis: int | None, new: bool, out: Any) -> Any:
     """Any arrays, joined along a `new` dim or one of theirs."""
+    key = _key(tensors, axis, new)
+    known: Any = None if key is None else FOUND.get(key)
+    made = None if known is None else known.join(tensors, out)
+    if made is not None:
+        return made
     asked_by = "stack" if new else "concat"
     parts: list[Any] = [x if type(x) is np.ndarray else checked(x) for x in tensors]
     made = fast_joins.by_numpy((*parts,), out, axis, new)
@@ -76,6 +84,13 @@ def _joined(tensors: Any, axis: int | None, new: bool, out: Any) -> Any:
         return made
     kind = _joined_kind(parts, asked_by)
     shape, at, sizes = _joined_shape(parts, axis, new, asked_by)
+    key = key if all(x.dtype is kind for x in parts) else None
+    if key and known is None and prod(shape):
+        known = _rows_of_bytes([x.layout for x in parts], Layout.row_major(shape, kind.bits), at)
+        made = None if known is None else known.join(parts, out)
+        if made is not None:
+            FOUND.put(key, known)
+            return made
     target, fresh = outputs.target(out, kind, shape, ())
     made = target if out is None else out
     if not target.size:
@@ -83,18 +98,18 @@ def _joined(tensors: Any, axis: int | None, new: bool, out: Any) -> Any:
     if axis is None:  # arrays of one rank are joined in one call
         dense = [type(x) is np.ndarray and x.flags.c_contiguous for x in parts]
         parts = [x.reshape(-1) if flat else x for x, flat in zip(parts, dense, strict=True)]
+    join: Any = partial(np.concatenate, axis=None if axis is None else at, casting="unsafe")
+    join = partial(np.stack, axis=at, casting="unsafe") if new else join
     mixed = any(x.dtype != kind for x in parts)
     if mixed and not (
         all(fast_joins.numpy_casts(x.dtype, kind) for x in parts) and _ndarrays([*parts, target])
     ):
         # By its name, a dtype is found with the Route of the cast.
         parts, mixed = [x if x.dtype == kind else cast(x, kind.name) for x in parts], False
-    rows = None if mixed or type(target) is np.ndarray else _rows_of_bytes([*parts, target], at)
-    arrays = rows or _ndarrays([*parts, target])
-    added = new and not rows
+    arrays = _ndarrays([*parts, target])
     if arrays:
         *given, into = arrays
-        if fast_joins.run((*given,), into, at, added, SCRATCH, TABLE) is not None:
+        if fast_joins.run((*given,), into, at, new, SCRATCH, TABLE) is not None:
             return made
     begin, whole = bit_address_of(target)
     if out is not None:
@@ -103,41 +118,60 @@ def _joined(tensors: Any, axis: int | None, new: bool, out: Any) -> Any:
     run = sizes[0] * prod(shape[at + 1 :]) * whole.bits
     if at and len({*sizes}) == 1 and run % 8 and run < 8 * thresholds.RUN:
         # Elements that share bytes with other parts are written one by one: 300 times as long.
-        _copy_stacked(_joined(parts, 0, True, None), target, at, fresh)
+        stack: Tensor = _joined(parts, 0, True, None).moveaxis(0, at)
+        needed = [routes.compiled(byte_of(stack)[1])]
+        if not _by_codes(parts, target, join, needed, key):
+            copy(stack, target.reshape(stack.shape), fresh)
         return made
     numpys = arrays and (mixed or is_numpys(arrays[-1].dtype))
     jobs = [] if numpys else _launches(bit_addresses_of(parts), sizes, begin, whole, at)
     unready = [route.kind for route, *_ in jobs if not route.ready]
-    if numpys or (unready and (arrays or _span(parts) <= NUMPY_JOIN_BYTES)):
+    if numpys or (unready and arrays):
         with by_numpy(*unready):
-            if not arrays:  # not one by one
-                _copy_stacked(stack_of_bytes(parts), target, at, fresh)
-            elif added:
-                np.stack(given, at, into)
-            else:
-                along = None if axis is None and not rows else at
-                np.concatenate(given, along, into, casting="unsafe")
-        return made
-    for route, sources, targets in jobs:
-        routes.run(route, sources, targets, fresh)
+            join(given, out=into)
+    elif not _by_codes(parts, target, join, [route for route, *_ in jobs], key):
+        for route, sources, targets in jobs:
+            routes.run(route, sources, targets, fresh)
     return made
 
 
-def _copy_stacked(stack: Tensor, target: Tensor, at: int, fresh: bool) -> None:
-    """Copy a stack of parts into their concatenation along dim `at`."""
-    parts = stack.moveaxis(0, at)
-    copy(parts, target.reshape(parts.shape), fresh)
+class _Codes(NamedTuple):
+    """How NumPy joins packed Tensors, as codes of a byte each, until some Routes are ready."""
+
+    needed: list[routes.Route]
+    shape: Ints
+    join_codes: Callable[[Sequence[Codes]], Codes]
+
+    def join(self, tensors: Sequence[Tensor], out: Any) -> Any:
+        """The Tensors joined, as `out` or new; None if that takes another way."""
+        kinds = [route.kind for route in self.needed if not route.ready]
+        kind, target = tensors[0].dtype, out
+        if not kinds:
+            return None
+        if out is None:
+            target, _ = outputs.new_array(kind, self.shape)
+        elif not outputs.fits(out, kind, self.shape) or _overlap(tensors, out):
+            return None
+        with by_numpy(*kinds):
+            codes = [elements.read(*bit_address_of(x)) for x in tensors]
+            elements.write(self.join_codes(codes), *bit_address_of(target))
+        return target
 
 
-def _span(parts: Sequence[Any]) -> int:
-    """The bytes that all of some Tensors span, if they have one Layout without large gaps."""
-    if any(type(x) is not Tensor for x in parts):
-        return sys.maxsize
-    layout = parts[0].layout
-    low, high = layout.span
-    alike = all(x.layout == layout for x in parts)
-    dense = high - low <= 2 * layout.size * layout.bits
-    return len(parts) * (high - low) // 8 if alike and dense else sys.maxsize
+def _overlap(tensors: Sequence[Tensor], out: Tensor) -> bool:
+    """Whether the buffer of `out` may share memory with that of a Tensor."""
+    return any(may_share_memory(x.buffer, out.buffer) for x in tensors)
+
+
+def _by_codes(parts: Sequence[Any], out: Any, join: Any, needed: Any, key: object) -> bool:
+    """Join packed Tensors by NumPy, if the `needed` Routes are not ready; whether it did."""
+    if type(out) is not Tensor or out.nbytes > NUMPY_JOIN_BYTES or out.ndim > MOST_DIMS:
+        return False
+    known = _Codes(needed, out.shape, join)
+    done = known.join(parts, out) is not None
+    if done and key is not None:
+        FOUND.put(key, known)
+    return done
 
 
 def stack_of_bytes(tensors: Sequence[Tensor]) -> Tensor:
@@ -162,19 +196,59 @@ def _ndarrays(arrays: list[Any]) -> list[NDArray[Any]] | None:
     return [x.numpy() if isinstance(x, Tensor) else x for x in arrays]
 
 
-def _rows_of_bytes(tensors: list[Any], at: int) -> list[NDArray[Any]] | None:
-    """The bytes of Tensors, dims from `at` on as one; None if elements share bytes."""
-    rows = []
-    for x in tensors:
-        found = _row_layout(x.layout, at)
-        if found is None:
-            return None
-        shape, offset, strides = found
-        rows.append(np.ndarray(shape, np.uint8, x.buffer.data, offset, strides))
-    return rows
+_LAYOUT = attrgetter("dtype.name", "layout.shape", "layout.strides", "layout.offset")
 
 
-@lru_cache(maxsize=256)
+def _key(parts: Any, axis: Any, new: bool) -> tuple[object, ...] | None:
+    """A key for joins of Tensors like these; None for other objects."""
+    if axis is not None and type(axis) is not int:
+        return None
+    if type(parts) not in (list, tuple) or {*map(type, parts)} != {Tensor}:
+        return None
+    return "join", axis, new, *map(_LAYOUT, parts)
+
+
+class _Rows(NamedTuple):
+    """How Tensors of one dtype are joined as rows of bytes: of parts, and of the result."""
+
+    parts: list[tuple[Ints, int, Ints]]
+    into: tuple[Ints, int, Ints]
+    layout: Layout
+    at: int
+
+    @property
+    def weight(self) -> int:
+        """A bound on its bytes."""
+        return 1024 * (1 + len(self.parts))
+
+    def join(self, tensors: Sequence[Tensor], out: Any) -> Any:
+        """The Tensors joined, as `out` or new; None if that takes another way."""
+        into, kind = None, tensors[0].dtype
+        if out is not None:
+            if not outputs.fits(out, kind, self.layout.shape):
+                return None
+            shape, _, strides = self.into
+            into = _row(out, (shape, out.layout.offset // 8, strides))
+        rows = tuple(map(_row, tensors, self.parts))
+        made = fast_joins.run(rows, into, self.at, False, SCRATCH, TABLE)
+        if made is None or out is not None:
+            return None if made is None else out
+        return Tensor.unchecked(made.reshape(-1) if self.at else made, kind, self.layout)
+
+
+def _row(x: Tensor, row: tuple[Ints, int, Ints]) -> NDArray[Any]:
+    """The bytes of a Tensor."""
+    shape, offset, strides = row
+    memory = x.buffer
+    return memory if shape == memory.shape else np.ndarray(shape, np.uint8, memory, offset, strides)
+
+
+def _rows_of_bytes(layouts: Sequence[Layout], whole: Layout, at: int) -> _Rows | None:
+    """The rows of Tensors whose dims from `at` on are one; None if elements share bytes."""
+    rows = [row for layout in (*layouts, whole) if (row := _row_layout(layout, at)) is not None]
+    return _Rows(rows[:-1], rows[-1], whole, at) if len(rows) > len(layouts) else None
+
+
 def _row_layout(layout: Layout, at: int) -> tuple[Ints, int, Ints] | None:
     """Shape, offset and strides of a Tensor's bytes, with one dim for those from `at` on, or None.
 
