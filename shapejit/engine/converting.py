@@ -25,7 +25,6 @@ from ..runtime.launches import address_of
 from ..shapes.layout import Layout
 from .addresses import byte_of, layout_of
 from .numpy_fallback import convert_codes, mover
-from .patience import by_numpy
 from .routes import Done, casts, run, unplanned
 
 AnyArray = NDArray[Any] | Tensor
@@ -158,9 +157,7 @@ def convert(
     if instead and few:
         first = unplanned(conversion, source.shape)
         if not first.ready:
-            with by_numpy(first.kind):
-                instead()
-            return Done(first, move)
+            return Done(run(first, (0,), (0,), instead=instead), move)
     begin, layout = byte_of(source)
     to, whole = byte_of(target)
     if halved:

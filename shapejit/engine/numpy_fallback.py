@@ -176,10 +176,11 @@ def _cast_halves(conversion: Conversion, x: Codes, made: Codes) -> None:
 
 def _scale(x: Codes, made: Codes, scale: Any, zero: Any = None) -> None:
     """Integers scaled in the memory of the result: a third of the time of a pass for each step."""
-    assign(made, x)
-    if zero is not None:
-        made -= zero
-    made *= scale
+    if zero is None:
+        np.multiply(x, scale, made, dtype=made.dtype, casting="unsafe")
+    else:
+        np.subtract(x, zero, made, dtype=made.dtype, casting="unsafe")
+        made *= scale
 
 
 def _quantize(conversion: Conversion, x: Codes, made: Codes, scale: Any, zero: Any = None) -> None:
@@ -190,8 +191,9 @@ def _quantize(conversion: Conversion, x: Codes, made: Codes, scale: Any, zero: A
     np.rint(values, values)
     if conversion.zeros == "integer":
         values += zero
-    values[np.isnan(values)] = 0
-    made[...] = np.clip(values, *conversion.target.range)
+    if (nans := np.isnan(values)).any():
+        values[nans] = 0
+    made[...] = np.clip(values, *conversion.target.range, out=values)
 
 
 def mover(

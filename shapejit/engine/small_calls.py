@@ -70,7 +70,8 @@ from ..shapes.request import are_sizes
 from . import array_structs
 from .array_structs import SMALL_CALLS
 from .execution import Work
-from .patience import SWITCH as NUMPY_FORCED, Kind, by_numpy
+from .patience import NEVER, SWITCH as NUMPY_FORCED, Kind, by_numpy
+from .routes import FOUND
 
 SLOTS = 1024
 ROUTE_BYTES = 2048  # of one Route, about
@@ -109,17 +110,20 @@ def run(x: Any, out: Any, asked: object, table: Addresses) -> Any:
     Until the first Route is made it is this function: NumPy makes new small arrays, unless kernels
     that do it are ready, or it is time to look for them.
     """
-    kind, make = SMALL_CALLS, None
     if out is not None or type(x) is not np.ndarray or x.nbytes >= thresholds.SCALARS_BELOW:
         return None
-    if type(asked) is str:
-        make, kind = CASTS.get((x.dtype, asked), (None, kind))
-    elif asked is None:
-        make = np.ndarray.copy
-    elif table is TABLE and are_sizes(asked):
-        make = methodcaller("reshape", asked)
-    if make is None or kind.ready or kind.taken >= kind.next_look:
+    if asked is None:
+        make, kind = _COPY
+    elif type(asked) is tuple:
+        make, kind = _RESHAPE
+    else:
+        make, kind = FOUND.get((x.dtype, asked), _NOTHING)
+    if kind.ready or kind.taken >= kind.next_look:
         return None
+    if make is None:
+        if table is not TABLE or not are_sizes(asked):
+            return None
+        make = methodcaller("reshape", asked)
     if kind is SMALL_CALLS and x.flags.c_contiguous:
         return None  # it may have a view
     start = perf_counter()
@@ -131,8 +135,12 @@ def run(x: Any, out: Any, asked: object, table: Addresses) -> Any:
     return made
 
 
-# What casts ndarrays of a dtype to another one by its name, and the kind of work that it is.
-CASTS: dict[tuple[np.dtype[Any], object], tuple[Callable[[Any], Any] | None, Kind]] = {}
+# What makes a new array by NumPy, and the kind of work that it is. Those of casts and Programs are
+# in `FOUND`, by the dtype of the array and what is asked; they raise ValueError for other shapes.
+Maker = tuple[Callable[[Any], Any] | None, Kind]
+_COPY: Maker = np.ndarray.copy, SMALL_CALLS
+_RESHAPE: Maker = None, SMALL_CALLS
+_NOTHING: Maker = None, NEVER
 
 
 def run_found(x: Any, out: Any, words: Addresses, table: Addresses) -> Any:

@@ -16,11 +16,13 @@ from ..engine import outputs, small_calls
 from ..engine.calls import follow, keep, key_of
 from ..engine.converting import AnyArray, Operands, cast_conversion, convert
 from ..engine.numpy_fallback import caster
-from ..engine.patience import Unplanned
+from ..engine.routes import FOUND
 from ..engine.small_calls import TABLE
 from ..errors import DTypeError
 from ..kernels.numbers import Conversion
-from ..runtime.ndarrays import is_a
+from ..runtime.launches import address_of
+from ..runtime.ndarrays import is_a, may_share_memory
+from ..shapes.request import are_sizes
 from . import views
 from .scaling import Find, dequantize_operands, flag, quantize_operands
 
@@ -74,16 +76,13 @@ def cast(
             done = small_calls.run(x, out, dtype, TABLE)
             if done is not None:
                 return done
-    key: Any
     if type(x) is np.ndarray:
         x = x[...]  # another thread may give `x` another shape
-        key = x.dtype, x.shape, x.strides, "cast", dtype  # as `key_of`: one call less
-    elif is_a(x, Tensor):
-        key = key_of(x, "cast", dtype)
-    else:
+    elif not is_a(x, Tensor):
         return views.with_native(x, cast, out, dtype, saturate=saturate, round_mode=round_mode)
-    key = key if named else None
-    done = follow(key, x, out)
+    key = key_of(x, "cast", dtype) if named else None
+    call = FOUND.get(key)  # as `follow`: one call less
+    done = None if call is None else call(x, out)
     return _cast(x, dtype, saturate, round_mode, key, out) if done is None else done
 
 
@@ -132,11 +131,12 @@ def dequantize(
     array([[ 10.,  20., 300., 400.]], dtype=float32)
     """
     key = None
-    by_address = type(scale) is np.ndarray and scale.nbytes > BY_VALUE_MAX_BYTES
-    if by_address and out is zero_point is block_shape is None and type(dtype) in (str, NoneType):
-        begin = scale.__array_interface__["data"][0]
-        of_scale = scale.dtype, scale.shape, scale.strides, begin
-        key = key_of(codes, "dequantize", dtype, *of_scale)
+    large = type(scale) is np.ndarray and scale.nbytes > BY_VALUE_MAX_BYTES
+    simple = zero_point is None and type(dtype) in (str, NoneType)
+    if large and simple and (block_shape is None or are_sizes(block_shape)):
+        of_scale = scale.dtype, scale.shape, scale.strides, address_of(scale)
+        key = key_of(codes, "dequantize", dtype, block_shape, *of_scale)
+        key = key if _is_apart(scale, out) else None
     return scaled(dequantize_operands, codes, scale, zero_point, block_shape, out, key, dtype)
 
 
@@ -186,8 +186,8 @@ def scaled(
     done = None
     if key is not None:
         done = None if by_value else follow(key, x, out)
-    elif out is block_shape is None:
-        key, done = follow_by_value(x, scale, zero_point, find, *asked)
+    elif block_shape is None or are_sizes(block_shape):
+        key, done = follow_by_value(x, scale, zero_point, find, block_shape, *asked, out=out)
         by_value = key is not None
     if done is not None:
         return done
@@ -204,27 +204,39 @@ def scaled(
     return _result(source, made, kind, operands, out, key, by_value=by_value)
 
 
-def follow_by_value(x: Any, scale: Any, zero_point: Any, *asked: object) -> tuple[object, Any]:
+def follow_by_value(
+    x: Any, scale: Any, zero_point: Any, *asked: object, out: Any = None
+) -> tuple[object, Any]:
     """A key for what is `asked` of arrays like `x`, and its result; None for those that are none.
 
     Scales and zero points of at most `BY_VALUE_MAX_BYTES` are in it with their values.
     """
-    of_scale = _value(scale)
-    of_zero = of_scale and _value(zero_point)
+    of_scale = _value(scale, out)
+    of_zero = of_scale and _value(zero_point, out)
     if not of_zero:
         return None, None
     key = key_of(x, of_scale, of_zero, asked, *map(type, asked))
     try:
-        return key, follow(key, x, None)
+        return key, follow(key, x, out)
     except TypeError:  # an argument that has no hash
         return None, None
 
 
-def _value(x: Any) -> object:
-    """A key that is equal for equal values; False unless it is a scalar or a small array."""
+def _value(x: Any, out: Any) -> object:
+    """A key that is equal for equal values; False unless it is a scalar or a small array.
+
+    Nor may an array share memory with `out`.
+    """
     if type(x) is np.ndarray or isinstance(x, np.generic):
-        return x.nbytes <= BY_VALUE_MAX_BYTES and (x.dtype, x.shape, x.tobytes())
+        known = x.nbytes <= BY_VALUE_MAX_BYTES and _is_apart(x, out)
+        return known and (x.dtype, x.shape, x.tobytes())
     return (x is None or type(x) in (int, float)) and repr(x)
+
+
+def _is_apart(x: Any, out: Any) -> bool:
+    """Whether scales obviously share no memory with `out`."""
+    memory = out.buffer if type(out) is Tensor else out
+    return out is None or (type(memory) is np.ndarray and not may_share_memory(x, memory))
 
 
 def _result(
@@ -252,10 +264,10 @@ def _result(
     done = convert(source, target, conversion, operands, fresh)
     if done and not by_value and operands is not None:
         # What NumPy does reads the scales that are at the address then, as kernels do: by a Plan.
-        done = None if isinstance(done.way.kind, Unplanned) else done._replace(move=None)
+        done = done._replace(move=None) if done.operands[0] else None
     if key is not None and done and target.dtype is wanted:
         done = done._replace(alive=operands if by_value else None)
         if asked is not None and isinstance(source, np.ndarray):
-            small_calls.CASTS[source.dtype, asked] = caster(conversion, wanted), done.way.kind
+            FOUND.put((source.dtype, asked), (caster(conversion, wanted), done.way.kind))
         keep(key, done, source, target, fresh, asked)
     return target if out is None else out

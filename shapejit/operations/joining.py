@@ -91,6 +91,7 @@ def _joined(tensors: Any, axis: int | None, new: bool, out: Any) -> Any:
         if made is not None:
             FOUND.put(key, known)
             return made
+    key = None if known else key  # codes are kept for what has no rows
     target, fresh = outputs.target(out, kind, shape, ())
     made = target if out is None else out
     if not target.size:

@@ -66,7 +66,7 @@ def reshape(
         except ValueError:
             pass
     x = x[...]  # another thread may give `x` another shape
-    key = "reshape", given, x.dtype, x.shape, x.strides
+    key = key_of(x, "reshape", given)
     done = follow(key, x, out)
     if done is None:
         shape = target_shape(x.shape, _array_request(given))
@@ -187,19 +187,15 @@ def ascontiguous(x: Array, *, out: Array | None = None) -> Array:
     done: Array | None = small_calls.run(x, out, None, TABLE)
     if done is not None:
         return done
-    key: tuple[object, ...]
     if type(x) is np.ndarray:
         if out is None and x.flags.c_contiguous:
             return x
         x = x[...]  # another thread may give `x` another shape
-        key = "copy", x.dtype, x.shape, x.strides
-    elif type(x) is Tensor:
-        layout = x.layout
-        key = "copy", x.dtype.name, layout.shape, layout.strides, layout.offset
-    elif is_a(x, Tensor):
-        return x.materialized(out)  # type: ignore[attr-defined,no-any-return]  # one that is traced
-    else:
+    elif type(x) is not Tensor:
+        if is_a(x, Tensor):
+            return x.materialized(out)  # type: ignore[attr-defined,no-any-return]  # traced
         return with_native(x, ascontiguous, out)  # type: ignore[no-any-return]  # like x
+    key = key_of(x, "copy")
     done = follow(key, x, out)
     if done is None:
         if isinstance(x, Tensor) and out is None and x.layout.contiguous_bytes:

@@ -20,7 +20,7 @@ from ..engine import outputs
 from ..engine.addresses import bit_address_of, byte_of
 from ..engine.calls import keep, key_of
 from ..engine.copying import assign, was_met
-from ..engine.numpy_fallback import arithmetic
+from ..engine.numpy_fallback import arithmetic, caster
 from ..engine.routes import ENTRY, FOUND
 from ..kernels.constants import MAX_RANK
 from ..operations.codes import memory, numpy
@@ -53,7 +53,11 @@ class Step(NamedTuple):
         """Fill one result."""
         if self.tensors:
             x, into = numpy(x), numpy(into)
-        self.convert(self.see(x), self.turn(into) if self.turn else into)
+        seen, target = self.see(x), self.turn(into) if self.turn else into
+        if self.convert is assign:
+            target[...] = seen
+        else:
+            self.convert(seen, target)
 
     def each(self, items: Iterable[Any], outs: Any) -> None:
         """Fill several results; `outs` may be one array."""
@@ -129,10 +133,32 @@ class Specialization:
             step = self.step
             done = one.run(*addresses, fresh, step and partial(step.one, x, target))
             if done is not None:
+                new = self.one_pass(True) is not None
                 if step is not None and not step.tensors:
                     done = done._replace(move=step.one)
-                keep(key, done, x, target, fresh, asked, self.one_pass(True) is not None)
+                    if new:
+                        FOUND.put((x.dtype, asked), (self._maker(x, step), done.way.kind))
+                keep(key, done, x, target, fresh, asked, new)
         return target if out is None else out
+
+    def _maker(self, x: NDArray[Any], step: Step) -> Callable[[Any], Any] | None:
+        """What makes a new result of an ndarray like `x` by NumPy, see `small_calls.run`."""
+        copy: Callable[[Any], Any] | None = np.ndarray.copy
+        conversion = self.fused.fills[0].conversion
+        if conversion is not None and isinstance(self.kind, np.dtype):
+            copy = caster(conversion, self.kind)
+        if copy is None:
+            return None
+        see, shape, strides = step.see, x.shape, x.strides
+        target = self.shape if step.turn else None
+
+        def make(x: Any) -> Any:
+            if x.shape != shape or x.strides != strides:
+                raise ValueError
+            made = copy(see(x))
+            return made if target is None else made.reshape(target)
+
+        return make
 
     def results(self, items: Sequence[Any], sources: Sequence[int] | Addresses) -> list[Any]:
         """The results for `items` at `sources`: views, or new arrays."""
