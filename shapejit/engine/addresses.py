@@ -66,8 +66,13 @@ class BitAddresses(NamedTuple):
 
     def spans(self) -> Spans:
         """The bytes that each tensor spans."""
-        spans = np.array([layout.span for layout in self.layouts], np.int64).reshape(-1, 2)
-        low, high = spans[self.which].T
+        low: Any
+        high: Any
+        if len(self.layouts) == 1:  # no array of indices: a tenth of the time of a large map
+            low, high = self.layouts[0].span
+        else:
+            spans = np.array([layout.span for layout in self.layouts], np.int64).reshape(-1, 2)
+            low, high = spans[self.which].T
         return self.addresses + low >> 3, self.addresses + high + 7 >> 3
 
 
