@@ -48,6 +48,23 @@ while states() != {"ready"}: program.map(xs)
 
 
 @compiled
+def test_kernels_that_cannot_be_built_are_named(tmp_path):
+    builder = tmp_path / "python"
+    builder.write_text("#!/bin/sh\nexit 3\n")
+    builder.chmod(0o755)
+    own = {"NUMBA_CACHE_DIR": str(tmp_path), "SHAPEJIT_BUILDER": str(builder)}
+    command = [sys.executable, "-m", "shapejit", "warmup", "--only", "batches", "--json"]
+    done = subprocess.run(
+        command, env=os.environ | own, capture_output=True, text=True, timeout=900
+    )
+    assert done.returncode == 1
+    assert json.loads(done.stdout).keys() == {"batches"}
+    failed = [line for line in done.stderr.splitlines() if line.startswith("no kernel shapejit_")]
+    assert failed
+    assert all(line.endswith("builders failed: it ended (exit code 3)") for line in failed)
+
+
+@compiled
 def test_weights_of_bfloat16_are_encoded_by_what_is_warmed():
     """In a process of its own, which has met no work before."""
     code = """

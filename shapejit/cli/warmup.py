@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import ArgumentParser, Namespace
 
 from ..programs import warming
+from ..runtime.kernels import kernel_status
 from . import progress
-from .command import DONE
+from .command import DONE, FAILED
 from .output import print_json, print_table
 
 
@@ -28,7 +30,7 @@ def options(parser: ArgumentParser) -> None:
     parser.epilog = (
         "Kernels are kept in NUMBA_CACHE_DIR/shapejit, or, if that variable is not set, next to "
         "the package or in your cache folder. Later processes on the same kind of processor find "
-        "them there."
+        "them there. Exit code 1: a kernel could not be built."
     )
 
 
@@ -41,4 +43,7 @@ def run(args: Namespace) -> int:
         print_json(taken)
     else:
         print_table({"work": "{0[0]}", "seconds": "{0[1]:.2f}"}, taken.items())
-    return DONE
+    reasons = {name: kernel.reason for name, kernel in kernel_status().items() if kernel.reason}
+    for name, reason in reasons.items():
+        print(f"no kernel {name}: {reason}", file=sys.stderr)
+    return FAILED if reasons else DONE
