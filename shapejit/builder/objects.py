@@ -28,6 +28,7 @@ from ..runtime.loading import PYTHON
 SYMBOLS = frozenset(("memcpy", "memmove", "memset", "usleep", *PYTHON))
 # An ndarray as NumPy's C API documents it, in bytes from its beginning (PyArrayObject_fields).
 DATA, SHAPE = 16, 32
+MACHINE = processor.target_machine()
 
 NUMBA_TYPES: dict[str, Any] = {tag: typeof(value) for tag, value in TAGS.items()} | {
     "i": types.int64,
@@ -44,7 +45,7 @@ class BuildError(Exception):
 
 def built(name: Name, symbol: str) -> bytes:
     """The object file of a kernel, whose function is called `symbol`."""
-    return bytes(processor.target_machine().emit_object(optimised(name, symbol)))
+    return bytes(MACHINE.emit_object(optimised(name, symbol)))
 
 
 def optimised(name: Name, symbol: str) -> Any:
@@ -208,7 +209,7 @@ def _alone(module: Any, symbol: str) -> Any:
     passes = binding.create_new_module_pass_manager()
     passes.add_global_dead_code_eliminate_pass()
     options = binding.create_pipeline_tuning_options()
-    passes.run(module, binding.create_pass_builder(processor.target_machine(), options))
+    passes.run(module, binding.create_pass_builder(MACHINE, options))
     asked = {one.name for one in module.functions if one.is_declaration}
     unknown = {name for name in asked - SYMBOLS if not name.startswith("llvm.")}
     if unknown:
