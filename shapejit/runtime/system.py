@@ -138,7 +138,7 @@ def drop_pages(pages: mmap.mmap) -> None:
 
 
 def shared_pages(descriptor: int, nbytes: int) -> mmap.mmap:
-    """Map shared memory of another process, with all its pages at once."""
+    """Map a file in shared memory, with all its pages at once."""
     return mmap.mmap(descriptor, nbytes, flags=mmap.MAP_SHARED | _MAP_POPULATE)
 
 
