@@ -52,10 +52,10 @@ def by_width(function: Any, *widths: int) -> Callable[..., int]:
     width, *others = widths
     tag = WIDTHS[width]
     if not others:
-        return kernel(lambda _, *given: function(tag, *given))
+        return inlined(lambda _, *given: function(tag, *given))
     rest = by_width(function, *others)
 
-    @kernel
+    @inlined  # else there is a call for each width before it
     def chosen(nbytes: int, *given: Any) -> Any:
         return function(tag, *given) if nbytes == width else rest(nbytes, *given)
 
