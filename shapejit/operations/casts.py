@@ -235,8 +235,10 @@ def _value(x: Any, out: Any) -> object:
 
 def _is_apart(x: Any, out: Any) -> bool:
     """Whether scales obviously share no memory with `out`."""
+    if out is None or type(x) is not np.ndarray:
+        return True
     memory = out.buffer if type(out) is Tensor else out
-    return out is None or (type(memory) is np.ndarray and not may_share_memory(x, memory))
+    return type(memory) is np.ndarray and not may_share_memory(x, memory)
 
 
 def _result(
