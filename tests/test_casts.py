@@ -871,3 +871,30 @@ def test_kernels_convert_what_is_streamed(target):
     sj.cast(x, target, out=np.empty(x.size, target))
     states = {name: kernel.state for name, kernel in sj.kernel_status().items()}
     assert not [name for name, state in states.items() if state.startswith("failed")]
+
+
+@pytest.mark.parametrize("rows", [8, 400])  # scales that are known by value, and by address
+@pytest.mark.parametrize("blocks", [None, (1, 16)])
+def test_known_scaled_calls_fill_out(rows, blocks):
+    rng = np.random.default_rng(0)
+    codes, out = rng.integers(-9, 9, (rows, 64)).astype(np.int8), np.empty((rows, 64), np.float32)
+    scale = rng.random((rows, 1 if blocks is None else 4), np.float32)
+    made = np.empty(codes.shape, np.int8)
+    for turn in range(4):
+        scale += turn
+        wanted = codes * np.repeat(scale, 64 // scale.shape[1], axis=1)
+        for given in (None, out):
+            result = sj.dequantize(codes, scale, block_shape=blocks, out=given)
+            np.testing.assert_array_equal(result, wanted)
+        sj.quantize(out, scale, dtype="int8", block_shape=blocks, out=made)
+        np.testing.assert_array_equal(made, codes)
+
+
+@pytest.mark.parametrize("rows", [8, 400])
+def test_known_scaled_calls_refuse_an_out_that_overlaps_the_scales(rows):
+    memory = np.ones(65 * rows, np.float32)
+    codes, out = np.ones((rows, 64), np.int8), memory[: 64 * rows].reshape(rows, 64)
+    for _ in range(3):
+        sj.dequantize(codes, memory[64 * rows :].reshape(rows, 1), out=out)
+        with pytest.raises(sj.ReshapeError, match="overlaps another operand"):
+            sj.dequantize(codes, memory[63 * rows : 64 * rows].reshape(rows, 1), out=out)

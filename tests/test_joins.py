@@ -694,3 +694,38 @@ def test_one_dtype_between_others_is_cast():
     parts = [np.ones(3, "f4"), *[np.ones(3, "f4")] * 4, np.full(3, 1e300), *[np.ones(3, "f4")] * 9]
     with patience.force_numpy():
         assert same(sj.concat(parts), np.concatenate(parts))
+
+
+@pytest.mark.parametrize("by", [patience.force_numpy, nullcontext])
+@pytest.mark.parametrize(
+    ("shapes", "axis"),
+    [
+        ([(8, 16)] * 2, 0),
+        ([(8, 16)] * 2, 1),
+        ([(7, 9)] * 3, 1),
+        ([(3, 5), (4, 5)], 0),
+        ([(3, 1)], 0),
+    ],
+)
+def test_packed_joins_are_the_same_each_time(by, shapes, axis):
+    rng = np.random.default_rng(0)
+    for turned in (False, True):
+        codes = [rng.integers(0, 16, shape, np.uint8) for shape in shapes]
+        parts = [sj.pack(x.T, "uint4").T if turned else sj.pack(x, "uint4") for x in codes]
+        for join, expected in ((sj.concat, np.concatenate), (sj.stack, np.stack)):
+            if join is sj.stack and len({*shapes}) > 1:
+                continue
+            wanted = expected(codes, axis=axis)
+            around = sj.pack(np.full(wanted.size + 8, 9, np.uint8), "uint4")
+            out = around[4 : 4 + wanted.size].reshape(wanted.shape)
+            for _ in range(3):
+                with by():
+                    made = join(parts, axis=axis)
+                    assert join(parts, axis=axis, out=out) is out
+                for t in (made, out):
+                    np.testing.assert_array_equal(t.unpack().view(np.uint8), wanted)
+            edges = around.unpack().view(np.uint8)
+            assert {*edges[:4].tolist(), *edges[4 + wanted.size :].tolist()} == {9}
+    flat = sj.pack(np.zeros(32, np.uint8), "uint4")
+    with by(), pytest.raises(ReshapeError, match="overlaps the source"):
+        sj.concat([flat[:16], flat[16:]], out=flat)

@@ -1493,3 +1493,20 @@ def test_a_known_map_by_numpy_refuses_what_is_no_array_and_reads_lists_once(monk
         program.map(items, out=outs)
         assert (first == items[1].T).all()
         assert not other.any()
+
+
+def test_small_results_by_numpy_are_those_of_the_strides_given():
+    a = np.arange(16, dtype=np.float32).reshape(4, 4)
+    programs = {
+        sj.plan((4, 4), "float32", lambda t: t.T.cast("float64")): lambda x: x.T.astype("f8"),
+        sj.plan((4, 4), "float32", lambda t: t.T.reshape((16,))): lambda x: x.T.reshape(16),
+        sj.plan((4, 4), "float32", lambda t: t.T.ascontiguous()): lambda x: x.T,
+    }
+    for program, plain in programs.items():
+        with patience.force_numpy():
+            for x in [a, a.T, a[::-1], np.asfortranarray(a)] * 4:
+                made = program(x)
+                assert made.flags.c_contiguous
+                np.testing.assert_array_equal(made, plain(x))
+        with pytest.raises(sj.ReshapeError):
+            program(a[:2])
