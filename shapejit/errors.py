@@ -193,9 +193,7 @@ class ReshapeError(ShapeJitError, ValueError):
         if self.target is not None:
             head += f" into {list(self.target)}"
         lines = [head, *(f"  {note}" for note in self.notes)]
-        if self.asked_by:
-            lines.append(f"  asked by {self.asked_by}")
-        return "\n".join(lines)
+        return "\n".join(lines) + asked_by_line(self.asked_by)
 
 
 class DTypeError(ShapeJitError, TypeError):
@@ -278,6 +276,11 @@ class FileFormatError(ShapeJitError, ValueError):
         """The file, the tensor and the fault."""
         where = "" if self.tensor is None else f" tensor {quoted(self.tensor)}:"
         return f"{shown(str(self.path))}:{where} {self.reason}"
+
+
+def asked_by_line(who: object) -> str:
+    """The last line of a message: the operation or the rule that asked, if there is one."""
+    return f"\n  asked by {who}" if str(who) else ""
 
 
 def shape_text(shape: Sequence[int]) -> str:

@@ -269,7 +269,9 @@ def test_codes_of_another_scheme_are_not_repacked(scheme, tmp_path):
     source = folder_of(tmp_path / "in", tensors, {})
     formats = {"awq": "awq:gemm->gptq:qweight", "gptq": "gptq:qweight->awq:gemm"}[scheme]
     rules = [("to", scheme), ("repack", f".*qweight={formats}")]
-    with pytest.raises(sj.FormatError, match=rf"'fc\.qweight': an earlier .* as {scheme} \(--rep"):
+    with pytest.raises(
+        sj.FormatError, match=rf"'fc\.qweight': an earlier .* as {scheme}\n  asked by --rep"
+    ):
         sj.files.convert(source, tmp_path / "out", rules)
     assert not (tmp_path / "out").exists()
 
@@ -802,7 +804,7 @@ def test_messages_say_what_a_scheme_has(to, text, tmp_path):
 
 def test_what_no_scheme_can_hold_is_decoded_first(tmp_path):
     sj.save_file(FP8.checkpoint(), tmp_path / "a.npz")
-    with pytest.raises(sj.FormatError, match="; --to bf16 --to fp8:channel rounds the weight"):
+    with pytest.raises(sj.FormatError, match=r"\n  --to bf16 --to fp8:channel rounds the weight"):
         sj.files.convert(tmp_path / "a.npz", tmp_path / "b.npz", [("to", "fp8:channel")])
     rules = [("to", "bf16"), ("to", "fp8:channel")]
     sj.files.convert(tmp_path / "a.npz", tmp_path / "b.npz", rules)

@@ -755,7 +755,7 @@ def test_stacked_experts_that_a_scheme_does_not_store_are_to_be_unstacked(scheme
     tensors = {f"m.{key}": np.stack([e[key].numpy() for e in experts]) for key in experts[0]}
     source, target = plain_folder(tmp_path / "in", tensors), tmp_path / "out"
     said = run(capsys, "convert", source, target, "--to", scheme, code=2).err
-    assert "; --unstack 'PART.#', in a run before this one," in said
+    assert "\n  --unstack 'PART.#', in a run before this one," in said
     assert "only be decoded" not in said
     assert "each of its forms" not in said
     run(capsys, "convert", source, tmp_path / "apart", "--unstack", "m.#")
@@ -772,7 +772,8 @@ def test_what_is_unclear_is_refused_unless_it_is_left_out(tmp_path):
     source = plain_folder(tmp_path / "in", tensors)
     with pytest.raises(
         sj.FormatError,
-        match=r"lone.weight_scale: no codes belong .* \(--to bf16",
+        match=r"in.model\.safetensors: lone.weight_scale: no codes belong to it\n"
+        r"  --exclude drops .* weights\n  asked by --to bf16$",
     ):
         sj.files.convert(source, tmp_path / "out", [("to", "bf16")])
     sj.files.convert(source, tmp_path / "out", [("exclude", "lone.*"), ("to", "bf16")])

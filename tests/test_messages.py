@@ -1,5 +1,7 @@
 """Error messages for small deviations from the documentation."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -78,6 +80,39 @@ def test_codes_and_scales_alone_are_told_apart():
         "c.qzeros": "no codes belong to it",
         "d.weight_scale": "no codes belong to it",
     }
+
+
+@pytest.mark.parametrize(
+    ("said", "missing", "reason"),
+    [
+        ({}, "qzeros", "awq: qzeros is missing"),
+        ({"bits": 8}, "", "awq: has codes of 4 bits, the config says 8"),
+        ({"quant_method": "none"}, "qzeros", "matmulnbits: qweight must be uint8, not int32"),
+    ],
+)
+def test_the_reason_is_that_of_the_declared_scheme(said, missing, reason):
+    parts = sj.schemes["awq"].encode(np.ones((128, 256), np.float32))
+    tensors = {f"fc.{name}": x for name, x in parts.items() if name != missing}
+    config = {"quantization_config": {"quant_method": "awq", "group_size": 128, **said}}
+    found = sj.schemes.detect(tensors, config)
+    assert not found
+    assert [each.reason for each in found.unclear] == [f"fits no scheme ({reason})"]
+
+
+def test_errors_name_the_file_of_a_tensor_as_it_was_given(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").mkdir()
+    for k in (1, 2):
+        sj.save_file({f"{k}": X}, f"in/model-{k:05d}-of-00002.safetensors")
+    places = {f"{k}": f"model-{k:05d}-of-00002.safetensors" for k in (1, 2)}
+    index = tmp_path / "in" / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": places}))
+    wrong = "in/model-00002-of-00002.safetensors"
+    with pytest.raises(sj.ReshapeError, match=f"^{wrong}: tensor '2': cannot reshape"):
+        sj.files.convert("in", "out", [("reshape", "2=5")])
+    (tmp_path / wrong).write_bytes(b"")
+    with pytest.raises(sj.FileFormatError, match=f"^{wrong}: "):
+        sj.load_file("in")
 
 
 def test_shapes_of_parts_are_said_in_sizes():

@@ -205,6 +205,16 @@ def test_weights_that_cannot_be_encoded(scheme, tmp_path, capsys):
         assert "weight 'b.weight'" in capsys.readouterr().err
 
 
+def test_rows_that_are_no_whole_words_stay(tmp_path):
+    """The zero points of 300 outputs, of 4 bits each, do not fill words of 32 bits."""
+    tensors = {f"{n}.weight": np.ones((n, 256), np.float32) for n in (300, 304)}
+    sj.save_file(tensors, tmp_path / "a.safetensors")
+    report = sj.files.convert(tmp_path / "a.safetensors", tmp_path / "b.npz", [("to", "gptq")])
+    reason = "gptq:qzeros@v1 needs rows of a multiple of 8 elements, not 300: (300, 2)"
+    assert report.left_out == (("300.weight", reason),)
+    assert {"300.weight", "304.qweight"} <= sj.load_file(tmp_path / "b.npz").keys()
+
+
 def test_what_is_refused(model, tmp_path):
     with pytest.raises(sj.FormatError, match=r"quantises no weight: 'model.norm.weight'.*a vector"):
         sj.files.convert(model, tmp_path / "to", [("to", r"model\.norm\.weight=fp8:block")])

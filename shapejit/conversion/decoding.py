@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from ..dtypes.table import dtype
-from ..errors import FormatError, quoted
+from ..errors import FormatError, asked_by_line, quoted
 from ..quantization.parts import Found
 from ..quantization.scheme import DECODED_DTYPES, schemes
 from .changes import Change
@@ -96,10 +96,9 @@ def _refuse_unclear(r: Rule, tensors: Tensors) -> None:
     for unclear in tensors.detected.unclear:
         left = [n for n in unclear.names if n in tensors.changes and n not in tensors.kept]
         if left and any(r.pattern.fullmatch(name) for name in left):
-            raise FormatError(
-                f"{tensors.path}: {unclear} ({r}; --exclude drops a tensor, and "
-                f"--to 'REGEX=...' selects weights)"
-            )
+            advice = "--exclude drops a tensor, --to 'REGEX=...' selects weights"
+            reason = f"{tensors.path_of(left[0])}: {unclear}\n  {advice}"
+            raise FormatError(reason + asked_by_line(r))
 
 
 def _made(weight: Found, name: str, target: str, known: dict[Any, PlannedParts]) -> list[Change]:
@@ -121,5 +120,5 @@ def _made(weight: Found, name: str, target: str, known: dict[Any, PlannedParts])
                 hint = "--unstack 'PART.#', in a run before this one, makes single weights of them"
             elif not schemes[target].encodes:
                 raise
-            raise FormatError(f"{fault}; {hint}") from None
+            raise FormatError(f"{fault}\n  {hint}") from None
     return known[alike].of(whole, name)

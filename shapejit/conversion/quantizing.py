@@ -106,6 +106,10 @@ def _planned(scheme: Scheme, shape: Ints) -> PlannedParts:
         known = {**group.known, "N": -(-rows // form.multiple) * form.multiple}
         group = replace(group, known=known, batch=shape[:-2])
 
+    for numbers in form.numbers:
+        if numbers.format is not None and group.has(numbers):
+            group.stored(numbers)  # whose rows may not be whole units
+
     def shape_of(key: str, t: Tensor) -> Ints:
         dims = group.form.part(key).dims
         return t.shape if dims == "?" else group.sizes(dims)

@@ -80,7 +80,7 @@ def check(tensors: Tensors) -> None:
             missing |= {name: unclear.reason for name in unclear.names if name in held}
     for name, reason in missing.items():
         raise FormatError(
-            f"{tensors.path}: tensor {quoted(name)} would be copied: {reason} "
+            f"{tensors.path_of(held[name].name)}: tensor {quoted(name)} would be copied: {reason} "
             f"(--exclude drops it, --keep copies it anyway)"
         )
 

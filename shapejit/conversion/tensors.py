@@ -11,9 +11,10 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from ..arrays.tensor import Tensor
-from ..errors import DTypeError, FormatError, ReshapeError, quoted, shown
+from ..errors import DTypeError, FormatError, ReshapeError, asked_by_line, quoted, shown
 from ..files.checkpoint import Checkpoint
 from ..files.config_files import Config
+from ..files.stored import Stored
 from ..operations.casts import cast as cast_to
 from ..quantization.detection import Detected, detected
 from ..quantization.parts import Found, WeightNode
@@ -96,6 +97,15 @@ class Tensors:
         """The source, as errors call it."""
         return shown(self.checkpoint.path)
 
+    def path_of(self, name: str) -> str:
+        """The file of a folder that has a tensor, or else the source, as errors call it."""
+        change, source = self.changes.get(name), self.checkpoint
+        leaves = change.leaves if change and source.format == "sharded" else ()
+        files = {leaf.file.path for leaf in leaves if isinstance(leaf, Stored)}
+        path = files.pop() if len(files) == 1 else ""
+        # A path that a link leads to does not tell: it may end in a hash.
+        return shown(path) if path and path.startswith(source.folder) else self.path
+
     def matching(self, r: Rule) -> list[tuple[str, re.Match[str]]]:
         """The names that a rule matches. Raises ReshapeError if there are none."""
         found = [(name, m) for name in self.changes if (m := r.pattern.fullmatch(name))]
@@ -139,7 +149,7 @@ class Tensors:
     @contextmanager
     def named(self, name: str, r: Rule) -> Iterator[None]:
         """A context that adds the file, the tensor and the rule to errors."""
-        where = f"{self.path}: tensor {quoted(name)}"
+        where = f"{self.path_of(name)}: tensor {quoted(name)}"
         try:
             yield
         except ReshapeError as fault:
@@ -149,7 +159,7 @@ class Tensors:
             ) from None
         except (DTypeError, FormatError) as fault:
             reason = str(fault).removeprefix(f"weight {quoted(name)}: ")
-            raise type(fault)(f"{where}: {reason} ({r})") from None
+            raise type(fault)(f"{where}: {reason}{asked_by_line(r)}") from None
 
 
 def each(r: Rule, tensors: Tensors, step: Callable[..., Tensor], *arguments: object) -> None:

@@ -60,6 +60,7 @@ def open_regular(path: str, *, follow: bool = True) -> int:
 def inside(folder: str, location: str, tensor: str | None) -> str:
     """The file that `location` names, relative to the model's folder, all links followed.
 
+    Without links it is named as the folder is given, for errors.
     `tensor` is used in errors. Raises FileFormatError if the file is outside the folder: an
     absolute path, `..`, or a symbolic link. Snapshots in Hugging Face's hub cache are accepted:
     they consist of links to `blobs` of their repository, or of all repositories.
@@ -74,7 +75,8 @@ def inside(folder: str, location: str, tensor: str | None) -> str:
     leaves = os.path.normpath(location).split(os.sep)[0] == os.pardir
     if leaves or not any(found.startswith(os.path.join(each, "")) for each in _homes(home)):
         raise FileFormatError(path, tensor, "its location leads out of the model's folder")
-    return found
+    given = os.path.join(folder, os.path.normpath(location))
+    return given if os.path.abspath(given) == found else found
 
 
 def _homes(folder: str) -> list[str]:

@@ -139,8 +139,8 @@ def plane_layout(
         if sign in "(_":
             whole = -(-pitch // unit) * unit
             if whole != pitch and not pads:
-                text = f"{name} needs rows of whole units of {unit} bits: {shape_text(shape)}"
-                raise FormatError(text)
+                count = f"a multiple of {lcm(unit, bits) // bits} elements, not {pitch // bits}"
+                raise FormatError(f"{name} needs rows of {count}: {shape_text(shape)}")
             pitch = whole
         if sign == "(":
             stored.insert(0, pitch // counted)

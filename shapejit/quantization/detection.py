@@ -135,7 +135,8 @@ def detected(given: Mapping[str, Any], said: Declared) -> Detected:
         elif len(right) == 1 and right[0].found:
             made.append(right[0].found)
         else:
-            made.unclear.append(_unclear(names, right, fits))
+            fits += [] if right else _incomplete(name, tensors, said)
+            made.unclear.append(_unclear(names, right, fits, said))
     for node in nodes:
         left = tuple(name for name in node.tensors.values() if name not in used)
         used |= {*left}
@@ -248,6 +249,9 @@ def _fit(
     of_module = _settings_of(row, form, said, codes.rpartition(".")[0])
     found = list[Found]()
     for settings in () if reason else ({**each, **layout} for each in of_module):
+        if wrong := _wrong_width(form, settings):
+            reason = reason or wrong
+            continue
         try:
             parts = {part: tensors.look(name) for part, name in named.items()}
             group = fitted(row.name, form, parts, keys, sizes_of(row.name, settings))
@@ -263,6 +267,16 @@ def _fit(
         widths = " and ".join(str(each.parts.settings["bits"]) for each in found)
         reason = f"codes of {widths} bits fit, and no node of {row.operator} tells which"
     return _Fit(row, names, found[0] if len(found) == 1 else None, reason)
+
+
+def _wrong_width(form: Form, settings: Mapping[str, Any]) -> str:
+    """Why codes of a format cannot have the bits of the config; "" if they can."""
+    codes, bits = form.codes, settings.get("bits")
+    if bits is None or "{b}" not in codes.dtype or not isinstance(codes.format, str):
+        return ""
+    widths = formats[codes.format].bits
+    wrong = widths and bits not in widths
+    return f"has codes of {any_of(widths)} bits, the config says {bits}" if wrong else ""
 
 
 def _found(
@@ -319,7 +333,21 @@ def _preferred(fits: list[_Fit], said: Declared) -> list[_Fit]:
     ]
 
 
-def _unclear(names: tuple[str, ...], right: list[_Fit], fits: list[_Fit]) -> Unclear:
+def _incomplete(name: str, tensors: _Tensors, said: Declared) -> Iterator[_Fit]:
+    """The schemes of the config whose codes a tensor may be, and which part each lacks."""
+    stem, kind = name[: name.rfind(".") + 1], tensors.look(name).dtype.name
+    for row, forms in _candidates(name.removeprefix(stem), None):
+        for form, begin in forms if row.words & said.words else ():
+            _, missing = companions(form, name, stem + begin, tensors.names)
+            if missing is not None and kind in form.part(form.codes.part).kinds:
+                yield _Fit(row, (name,), None, f"{any_of(missing.name.split('|'))} is missing")
+                break
+
+
+def _unclear(
+    names: tuple[str, ...], right: list[_Fit], fits: list[_Fit], said: Declared
+) -> Unclear:
+    """Tensors without a unique scheme; of several reasons those of the config's scheme alone."""
     if right:
         schemes = tuple(fit.row.name for fit in right)
         return Unclear(names, schemes, f"fits {' and '.join(schemes)}")
@@ -327,7 +355,9 @@ def _unclear(names: tuple[str, ...], right: list[_Fit], fits: list[_Fit]) -> Unc
     if not wrong:
         schemes = tuple(fit.row.name for fit in fits)
         return Unclear(names, schemes, f"fits {schemes[0]}, which the config contradicts")
-    reasons = "; ".join(f"{fit.row.name}: {fit.reason}" for fit in wrong)
+    most = max(len(fit.row.words & said.words) for fit in wrong)
+    told = (fit for fit in wrong if len(fit.row.words & said.words) == most)
+    reasons = "; ".join(f"{fit.row.name}: {fit.reason}" for fit in told)
     return Unclear(names, (), f"fits no scheme ({reasons})")
 
 
