@@ -284,7 +284,7 @@ BAD = {
     "half a word": ({"shape": (36, 8)}, r"gptq:qweight needs a multiple of 8: \(8, 36\) has 36"),
     "three words": ({"shape": (40, 8), "dtype": "uint3"}, "gptq:qweight needs a multiple of 32"),
     "odd": ({"shape": (64, 4), "target": "awq:gemm", "dtype": "uint8"}, "holds elements of 4"),
-    "ragged row": ({"shape": (3, 5), "source": "mlx"}, "mlx needs rows of whole units"),
+    "ragged row": ({"shape": (3, 5), "source": "mlx"}, "mlx needs rows of a multiple of 8"),
     "width": ({"dtype": "uint6"}, "gptq:qweight holds elements of 2, 3, 4, 8 bits, uint6 has 6"),
     "no block_size": ({"target": "onnx:matmulnbits"}, "onnx:matmulnbits needs block_size"),
     "stray block_size": ({"block_size": 32}, "has blocks"),
