@@ -202,7 +202,6 @@ SIZES = {
     "planning/planner": {"MOST_INTERLEAVED"},
     "planning/shuffles": {
         "LEAST_MIXED",
-        "MANY_BLOCKS",
         "MOST_MIXED",
         "MOST_VECTORS",
         "VECTOR_BYTES",

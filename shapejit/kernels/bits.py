@@ -9,8 +9,8 @@ from __future__ import annotations
 from ..runtime.cpu_caches import LINE, PAGE
 from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED, TENSOR
 from .bit_vectors import set_bits, shift_words, stream_shifted
-from .constants import COUNTS, PIECE, STAGE
-from .copies import CALLED, move_run, stream
+from .constants import CALLED, COUNTS, PIECE, STAGE
+from .copies import move_run, stream
 from .jit import Address, BitAddress, Numbers, Table, kernel
 from .memory import (
     bit_pointer,

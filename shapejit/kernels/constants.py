@@ -16,6 +16,9 @@ MAX_RANK = 64  # dims of an ndarray
 
 PIECE = 16  # bytes of a piece of a block: one lane of a vector
 STAGE = 4 * PAGE  # bytes that are collected before they are streamed; half an L1 cache
+# Bytes from which a call pays: of memcpy for a run, of a network for its blocks (8 blocks, whatever
+# their bytes: 1.3 x the time, at most 3).
+CALLED = 8 * LINE
 STAGE_BYTES = 2 * STAGE  # with the largest block that may still be added
 
 # A width is passed as the type of a scalar: numba compiles a kernel once for each type, and a

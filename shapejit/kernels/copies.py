@@ -14,7 +14,7 @@ from typing import Any
 
 from ..runtime.cpu_caches import LINE, PAGE
 from ..runtime.jobs import HIGH, LOW, SPAN
-from .constants import PIECE, STAGE, WIDTHS
+from .constants import CALLED, PIECE, STAGE, WIDTHS
 from .jit import Address, BitAddress, Numbers, Table, inlined, kernel
 from .memory import copy, move, move_line, move_piece, pointer, prefetch, size_of, stream_line
 from .odometer import seek, step
@@ -27,7 +27,6 @@ ROW_PREFETCH_DISTANCE = (
 PREFETCHED_ROW_MIN_BYTES = (
     2 * LINE
 )  # bytes of a row from which on it is prefetched; 8 lines: up to 2 x the time
-CALLED = 8 * LINE  # bytes of a run from which a call of memcpy pays
 _BYTE_TAG, _FOUR, _PIECE = WIDTHS[1], WIDTHS[4], WIDTHS[PIECE]
 
 

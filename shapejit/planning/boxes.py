@@ -48,7 +48,7 @@ def pays(tile: Tile, loops: Sequence[Loop], width: int) -> bool:
             return width < thresholds.WIDE or streams(loops, by_source(loops)[0]) > STREAMS
         case Strategy.TILES:
             columns = length_of(tile.columns, width)
-            return rows < thresholds.ROWS_LEAST or columns < thresholds.COLUMNS_LEAST
+            return rows < thresholds.ROWS_LEAST or columns < thresholds.RUN
         case Strategy.RUN_TILES:
             return rows < thresholds.ROWS_LEAST
     return False

@@ -4,8 +4,9 @@ All of them are here, and a test counts them. What other modules compare with ar
 boxes and tables, of vectors, lines, pages and caches. Each row has a unit, says what it decides,
 and what it gains: how many times as long the affected calls take with another value, as geometric
 mean and at most. Measured on Zen 3 (AMD EPYC, family 25, model 1: AVX2, 512 KiB of L2 cache; one
-thread, interleaved, beside other work): random permutations and slices, also with negative steps,
-of 4 MiB if nothing else is stated. `benchmarks.tools.compare --with` measures whole suites.
+thread, interleaved, beside other work) and on Zen 4 (AMD EPYC, AVX-512, 1 MiB of L2 cache; one
+thread, interleaved, alone): random permutations and slices, also with negative steps, of 4 MiB if
+nothing else is stated. `benchmarks.tools.compare --with` measures whole suites.
 """
 
 from __future__ import annotations
@@ -33,7 +34,12 @@ NUMPY_BELOW: Annotated[
     ),
 ] = 24 * KIB
 NUMPY_RUNS_BELOW: Annotated[
-    int, Threshold("bytes", "NumPy copies runs of RUN and more", "0: 1.2, at most 1.8")
+    int,
+    Threshold(
+        "bytes",
+        "NumPy copies runs of RUN and more",
+        "0: 1.2, at most 1.8; Zen 4, 2.5 MiB, 4 MiB: 1.15 to 1.4, at most 1.6",
+    ),
 ] = 4 * MIB
 # Without a Plan, by one thread.
 NO_PLAN_MAX_BYTES: Annotated[
@@ -75,7 +81,10 @@ PARALLEL_FROM: Annotated[
 STREAM_FROM: Annotated[
     int,
     Threshold(
-        "bytes", "whole lines go past the caches", "12 MiB, copies of 8 MiB: 1.08, at most 1.6"
+        "bytes",
+        "whole lines go past the caches",
+        "12 MiB, copies of 8 MiB: 1.08, at most 1.6; Zen 4, 6 MiB: 1.05 to 1.5, at most 3.6; "
+        "never, 40 MiB: 1.3, at most 2.5",
     ),
 ] = 3 * MIB
 RUNS_STREAM_FROM: Annotated[
@@ -87,27 +96,33 @@ SHUFFLES_FROM: Annotated[
     Threshold(
         "bytes",
         "blocks of elements are permuted in registers",
-        "never, bytes: 1.5, at most 4.8",
+        "never, bytes: 1.5, at most 4.8; Zen 4: 2.0, at most 9.5, 40 MiB 1.5, at most 5.5",
     ),
 ] = 64 * KIB
 BOXES_FROM: Annotated[
     float,
-    Threshold("L2 caches", "parts of a copy are permuted within a cache", "never: 2.1, at most 18"),
+    Threshold(
+        "L2 caches",
+        "parts of a copy are permuted within a cache",
+        "never: 2.1, at most 18; Zen 4: 2.1, at most 5.7",
+    ),
 ] = 1 / 2
 LATE_BOXES_FROM: Annotated[
     float,
     Threshold(
         "L2 caches",
         "so they are where wide elements are gathered, or tiles have a long side",
-        "1/2: 1.9, at most 2.7; tiles of 0.6 to 2 MiB, Zen 5, 1 MiB of L2: 1.4, at most 1.9",
+        "1/2: 1.9, at most 2.7; tiles of 0.6 to 2 MiB, Zen 5, 1 MiB of L2: 1.4, at most 1.9; "
+        "Zen 4, 1/2: 1.8; never: 0.9 to 1.3, at most 4.0",
     ),
 ] = 2
 RUN: Annotated[
     int,
     Threshold(
-        "bytes of a run",
-        "it is copied as it lies, by memcpy",
-        "never: 1.4, at most 3.0",
+        "bytes of a run, or of a column of a tile",
+        "it is copied as it lies, by memcpy; tiles with less are boxes",
+        "never: 1.4, at most 3.0; Zen 4, slices: 1.2, at most 1.65; columns of 192: 1.2 to 1.5, at "
+        "most 2.4; Zen 5, permutations of 40 MiB, 256: 0.98, at least 0.6",
     ),
 ] = 128
 LONG_RUN: Annotated[
@@ -115,7 +130,8 @@ LONG_RUN: Annotated[
     Threshold(
         "bytes of a run, or side by side",
         "it is copied in any order",
-        "4 KiB: 1.2, at most 1.7; 128 bytes: 1.04; 512, Emerald Rapids, 64 MiB: 1.17",
+        "4 KiB: 1.2, at most 1.7; 128 bytes: 1.04; 512, Emerald Rapids, 64 MiB: 1.17; Zen 4, "
+        "40 MiB, 4 KiB: 1.5; 128 bytes, runs: 1.14, at most 2.6",
     ),
 ] = 1 * KIB
 PLACES: Annotated[
@@ -123,7 +139,8 @@ PLACES: Annotated[
     Threshold(
         "places of the source",
         "short runs are read in turn from no more, rather than by tiles",
-        "64: 1.05, at most 1.3, patches of float32 2; 0: 1.08, at most 2.2",
+        "64: 1.05, at most 1.3, patches of float32 2; 0: 1.08, at most 2.2; Zen 4, 40 MiB, "
+        "64: 1.7; 0: 1.08, at most 1.4; never: 1.8, at most 2.6",
     ),
 ] = 16
 SHORT: Annotated[
@@ -137,24 +154,17 @@ ROWS_LEAST: Annotated[
     Threshold(
         "bytes of a row of a tile",
         "with less it is a box",
-        "256, Zen 5, permutations of 40 MiB: 1.02, at most 1.8; Emerald Rapids, 64 MiB: 0.99",
+        "256, Zen 5, permutations of 40 MiB: 1.02, at most 1.8; Emerald Rapids, 64 MiB: 0.99; "
+        "Zen 4, 32 MiB, 256: 1.2, at most 1.8; 1 KiB: 1.14, at most 2.2",
     ),
 ] = 512
-COLUMNS_LEAST: Annotated[
-    int,
-    Threshold(
-        "bytes of a column of a tile",
-        "with less it is a box",
-        "128 instead of 256, Zen 5, permutations of 40 MiB: 1.02, at most 1.7; Emerald Rapids, "
-        "64 MiB: 0.85; 256 instead of 192, Emerald Rapids, one case of 32 MiB: 1.2",
-    ),
-] = 192
 WIDE: Annotated[
     int,
     Threshold(
         "bytes of an element",
         "such are gathered row by row, from as many places as streams are",
-        "never: 1.7, at most 2.6; 0: 1.6, at most 11",
+        "never: 1.7, at most 2.6; 0: 1.6, at most 11; Zen 4, 40 MiB, never: 1.2; 0: 1.6, at most "
+        "2.7",
     ),
 ] = 8
 SETS: Annotated[
@@ -162,6 +172,15 @@ SETS: Annotated[
     Threshold(
         "bytes between columns",
         "lines of columns a multiple apart pass through a stage, if they are several vectors",
-        "256: 1.4 to 1.6; never: 1.3 to 3.2 (tiles of 2 to 8 bytes, one thread)",
+        "256: 1.4 to 1.6; never: 1.3 to 3.2 (tiles of 2 to 8 bytes, one thread); Zen 4, 32 MiB, "
+        "never: 1.01, at most 1.1",
     ),
 ] = 512
+MOST_APART: Annotated[
+    int,
+    Threshold(
+        "elements, or runs",
+        "those of the source that lie no further apart are picked in registers",
+        "1, Zen 4: 1.06, at most 1.7, slices 1.4 to 2.6, at most 7.3; 4, slices of 40 MiB: 1.9",
+    ),
+] = 7
