@@ -202,7 +202,7 @@ def test_weights_that_cannot_be_encoded(scheme, tmp_path, capsys):
         x[77, 100] = number
         sj.save_file({"b.weight": x}, source)
         assert main(["convert", str(source), str(made), "--to", scheme]) == 2
-        assert "weight 'b.weight'" in capsys.readouterr().err
+        assert "a.safetensors: weight 'b.weight': " in capsys.readouterr().err
 
 
 def test_rows_that_are_no_whole_words_stay(tmp_path):

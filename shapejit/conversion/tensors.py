@@ -147,9 +147,12 @@ class Tensors:
         return made
 
     @contextmanager
-    def named(self, name: str, r: Rule) -> Iterator[None]:
-        """A context that adds the file, the tensor and the rule to errors."""
-        where = f"{self.path_of(name)}: tensor {quoted(name)}"
+    def named(self, name: str, r: Rule, codes: str = "") -> Iterator[None]:
+        """A context that adds the file, the tensor and the rule to errors.
+
+        `codes` is the name of the codes of a quantised weight.
+        """
+        where = f"{self.path_of(codes or name)}: tensor {quoted(name)}"
         try:
             yield
         except ReshapeError as fault:
@@ -158,7 +161,7 @@ class Tensors:
                 f"{where}: {fault.reason}", fault.source, fault.target, fault.notes, asked_by
             ) from None
         except (DTypeError, FormatError) as fault:
-            reason = str(fault).removeprefix(f"weight {quoted(name)}: ")
+            reason = str(fault).partition(f"weight {quoted(name)}: ")[2] or str(fault)
             raise type(fault)(f"{where}: {reason}{asked_by_line(r)}") from None
 
 

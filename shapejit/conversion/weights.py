@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 from ..arrays.tensor import Tensor
 from ..dtypes.table import DType
-from ..errors import FormatError, about, quoted, shape_text
+from ..errors import FormatError, about, quoted, shape_text, shown
 from ..files.pieces import new_memory
+from ..files.places import file_system
 from ..files.planned import Computed, ComputedWhole
 from ..files.stored import Stored
 from ..quantization.bands import APART, Slice, bands, cut
@@ -64,6 +65,15 @@ def read(weight: Found, keys: AbstractSet[str], slices: Mapping[str, Slice]) -> 
     return made
 
 
+def _named(weight: str, reads: Sequence[Stored]) -> about:
+    """A context that adds a weight to errors, and the file with its parts, or their folder."""
+    paths = {stored.file.path for stored in reads}
+    if len(paths) > 1:
+        paths = {file_system(path).parent(path) for path in paths}
+    where = "".join(f"{shown(path)}: " for path in paths if path and len(paths) == 1)
+    return about(f"{where}weight {quoted(weight)}")
+
+
 @dataclass(frozen=True, eq=False)
 class Decoded(Computed):
     """A quantised weight, decoded to floats."""
@@ -88,7 +98,7 @@ class Decoded(Computed):
     @cached_property
     def unit(self) -> int:
         """The rows of the smallest band."""
-        with self._named():
+        with _named(self.weight.parts.weight, self.reads):
             found = bands(self.weight.group, 1, 0, 1)
         return found[0].end - found[0].begin if found else 1
 
@@ -97,16 +107,12 @@ class Decoded(Computed):
         shape = (end - begin, *self.shape[1:]) if self.shape else ()
         made = Tensor.frombuffer(new_memory(self.dtype.nbytes(prod(shape))), self.dtype, shape)
         group = self.weight.group
-        with self._named():
+        with _named(self.weight.parts.weight, self.reads):
             found = bands(group, BAND, begin, end)
             for band in found:
                 out = made if len(found) == 1 else made[band.begin - begin : band.end - begin]
                 band.decode(read(self.weight, group.tensors.keys(), band.slices), self.dtype, out)
         return made
-
-    def _named(self) -> about:
-        """A context that adds the weight to errors."""
-        return about(f"weight {quoted(self.weight.parts.weight)}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +132,7 @@ class Whole:
 
     def parts(self) -> Mapping[str, Tensor]:
         """Its parts, cached until those of another weight are computed."""
-        with about(f"weight {quoted(self.name)}"):
+        with _named(self.name, self.reads):
             made: Mapping[str, Tensor] = LAST_RESULT.of(self, self.make)
         return made
 
