@@ -67,67 +67,24 @@ def swapped(builder: Builder, a: Value, b: Value, far: int) -> tuple[Value, Valu
     return builder.xor(a, builder.shl(differ, shift)), builder.xor(b, differ)
 
 
-def _exchanged(builder: Builder, rows: list[Any], width: int) -> list[Any]:
-    """Element c of row r becomes element r of row c, of as many rows as a byte holds elements."""
-    step = 1
-    while step < len(rows):
-        for row in (row for row in range(len(rows)) if not row & step):
-            rows[row], rows[row + step] = swapped(
-                builder, rows[row], rows[row + step], step * width
-            )
-        step *= 2
-    return rows
-
-
 @emits()
 def exchange(builder: Builder, address: Address, apart: Value, bits: Tag) -> None:
     """Transpose elements between rows: element c of row r becomes element r of row c.
 
     There are as many rows of 64 bytes as a byte holds elements, `apart` bytes apart.
     """
+    width, count = bits.count, per_byte(bits.count)
     kind = ir.VectorType(llvm.I64, LINE // 8)
-    places = [llvm.at(builder, address, row, apart) for row in range(per_byte(bits.count))]
+    places = [llvm.at(builder, address, row, apart) for row in range(count)]
     rows = [llvm.load(builder, place, kind) for place in places]
-    for place, row in zip(places, _exchanged(builder, rows, bits.count), strict=True):
+    step = 1
+    while step < count:
+        for row in (row for row in range(count) if not row & step):
+            pair = rows[row], rows[row + step]
+            rows[row], rows[row + step] = swapped(builder, *pair, step * width)
+        step *= 2
+    for place, row in zip(places, rows, strict=True):
         llvm.store(builder, row, place)
-
-
-@emits()
-def zip_rows(builder: Builder, dst: Address, src: Address, bits: Tag, words: Tag) -> None:
-    """Write bytes with one element of each of the rows of `words` of 8 bytes, a line apart.
-
-    There are as many rows as a byte holds elements.
-    """
-    count, nbytes = per_byte(bits.count), 8 * words.count
-    kind = ir.VectorType(llvm.I64, words.count)
-    rows = [llvm.load(builder, llvm.at(builder, src, LINE * k), kind) for k in range(count)]
-    rows = _exchanged(builder, rows, bits.count)
-    rows = [builder.bitcast(row, ir.VectorType(llvm.I8, nbytes)) for row in rows]
-    piece = min(PIECE, nbytes)
-    for k, row in enumerate(llvm.interleaved(builder, rows, piece)):
-        for at in range(0, nbytes, piece):
-            part = llvm.shuffle(builder, row, row, list(range(at, at + piece)))
-            llvm.store(builder, part, llvm.at(builder, dst, at * count + k * piece))
-
-
-@emits()
-def unzip_rows(
-    builder: Builder, dst: Address, pitch: Value, src: Address, bits: Tag, words: Tag
-) -> None:
-    """The reverse of `zip_rows`; rows are `pitch` bytes apart."""
-    count, nbytes = per_byte(bits.count), 8 * words.count
-    piece = min(PIECE, nbytes)
-    kind = ir.VectorType(llvm.I8, piece)
-    rows = []
-    for k in range(count):
-        places = (at * count + k * piece for at in range(0, nbytes, piece))
-        parts = [llvm.load(builder, llvm.at(builder, src, at), kind) for at in places]
-        rows.append(llvm.joined(builder, parts))
-    rows = llvm.separated(builder, rows, piece)
-    wide = ir.VectorType(llvm.I64, words.count)
-    rows = _exchanged(builder, [builder.bitcast(row, wide) for row in rows], bits.count)
-    for k, row in enumerate(rows):
-        llvm.store(builder, row, llvm.at(builder, dst, k, pitch))
 
 
 @emits()

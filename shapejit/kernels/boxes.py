@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..runtime.jobs import HIGH, LOW, STREAMED
-from .bits import merge_ends, move_whole
+from .bits import merge_first, merge_last, move_whole
 from .calls import call
 from .constants import (
     BLOCKS,
@@ -164,62 +164,58 @@ def code_boxes(
     offsets: Numbers,
     reads: Table,
     sizes: Numbers,
-    joins: int,
-    parts: int,
+    unpacks: int,
+    packs: int,
     pieces: Any,
 ) -> None:
-    """`boxes` of elements narrower than a byte, by way of bytes with an element of each slice.
+    """`boxes` of elements narrower than a byte, by way of codes: a byte each.
 
-    The first rows of `reads` have the offsets of slices in source and target (bits), the others a
-    row for each run of a slice in the source: its offset in bits, that of its bytes, and their
-    number. `sizes`: bytes of the source, bits of an element in the target, bytes that are moved at
-    a time without blocks, and where on the stage bytes begin, the first one of a box is, and parted
-    runs go; the slices, the distance of parted ones, and the runs that are parted at a time.
-    `joins` and `parts` (0: results are codes) are addresses of functions of `slices`.
+    `reads` has a row for each run of a box in the source: its offset in bits, that of its codes,
+    and their number. `sizes`: bytes of the source, bits of an element in the target, codes that
+    are moved at a time without blocks, and where on the stage codes begin, the first element of a
+    box is, and packed runs go. `unpacks` and `packs`
+    (0: results are codes) are addresses of functions.
     """
-    reach, unit, piece, joined_at, first, parted_at, many, pitch, group = sizes
-    joined, parted, streamed = stage + joined_at, stage + parted_at, work[STREAMED] != 0
+    reach, unit, piece, codes_at, first, packed_at = sizes
+    codes, packed, streamed = stage + codes_at, stage + packed_at, work[STREAMED] != 0
     run, staged, into = box[RUN, NBYTES], box[RUNS, START], box[RUN_TARGETS, START]
+    ends = min(run, 8)
     while take(work, span):
         source, target = bit_ends(addresses, span)
         end = (source >> 3) + reach
         for index in range(span[LOW], span[HIGH]):
             s, t, _, _ = box_at(loops, index)
             for k in range(box[RUNS, COUNT]):
-                for j in range(many):
-                    place = target + (t + unit * offsets[into + k] + reads[j, 1])
-                    prefetch_to_write(place >> 3)
-                    prefetch_to_write((place + unit * run) >> 3)
-            for r in range(many, len(reads)):
+                place = target + (t + unit * offsets[into + k])
+                prefetch_to_write(place >> 3)
+                prefetch_to_write((place + unit * run) >> 3)
+            for r in range(len(reads)):
                 begin, to, count = reads[r]
-                src = source + (s + begin)
-                call(joins, (joined + to, src, count, end, address_of(reads), parted))
+                call(unpacks, (codes + to, source + s + begin, count, end))
             # The last box prefetches its own lines, which are in a cache.
             ahead = source + box_at(loops, min(index + 1, span[HIGH] - 1))[0] >> 3
-            codes = joined + first
+            src = codes + first
             if box[BLOCKS, COUNT] > 0:
-                blocks(codes, stage, ahead, box, offsets, _BYTE_TAG, pieces)
+                blocks(src, stage, ahead, box, offsets, _BYTE_TAG, pieces)
             elif piece >= PIECE:
-                singles(codes, stage, ahead, box, offsets, piece, False, _WIDEST)
+                singles(src, stage, ahead, box, offsets, piece, False, _WIDEST)
             else:
-                singles(codes, stage, ahead, box, offsets, piece, True, _BYTE_TAG)
-            if parts == 0:
+                singles(src, stage, ahead, box, offsets, piece, True, _BYTE_TAG)
+            if packs == 0:
                 for k in range(box[RUNS, COUNT]):
                     place = target + (t + unit * offsets[into + k]) >> 3
                     write_run(place, stage + offsets[staged + k], run, streamed)
                 continue
-            for low in range(0, box[RUNS, COUNT], group):
-                high = min(low + group, box[RUNS, COUNT])
-                # Atomic operations wait for all stores before them: first bytes that are merged.
-                for turn in range(2):
-                    at = parted
-                    for k in range(low, high):
-                        if turn == 0:
-                            call(parts, (at, pitch, stage + offsets[staged + k], run))
-                        for j in range(many):
-                            place = target + (t + unit * offsets[into + k] + reads[j, 1])
-                            if turn == 0:
-                                merge_ends(place, 8 * at, unit * run)
-                            else:
-                                move_whole(place, 8 * at, unit * run, streamed)
-                            at += pitch
+            # Atomic operations wait for all stores before them: bytes are merged before long runs.
+            for k in range(box[RUNS, COUNT]):
+                place, begin = target + (t + unit * offsets[into + k]), stage + offsets[staged + k]
+                if place & 7 != 0:
+                    call(packs, (packed, begin, ends))
+                    merge_first(place, 8 * packed, unit * run)
+                if place + unit * run & 7 != 0:
+                    call(packs, (packed, begin + run - ends, ends))
+                    merge_last(place, 8 * packed + unit * (ends - run), unit * run)
+            for k in range(box[RUNS, COUNT]):
+                place = target + (t + unit * offsets[into + k])
+                call(packs, (packed, stage + offsets[staged + k], run))
+                move_whole(place, 8 * packed, unit * run, streamed)

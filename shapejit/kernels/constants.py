@@ -47,22 +47,6 @@ def coders(width: int) -> tuple[Function, Function]:
     return Function("codes.unpack", 4, tags), Function("codes.pack", 3, tags)
 
 
-def sharing(width: int, unit: int) -> int:
-    """How many elements share a byte of a box of elements narrower than a byte.
-
-    Permutations of 1 and 2 bits take 0.75 of the time that codes take; those of 4 bits 1.2.
-    """
-    return per_byte(width) if width == unit < 4 else 1
-
-
-def sharers(width: int, unit: int) -> tuple[Function, Function | int]:
-    """The names of the functions that join and part slices; 0 if results are codes."""
-    tags = count_tag(width), count_tag(sharing(width, unit))
-    return Function("slices.join", 6, tags), Function("slices.part", 4, tags) if unit < 8 else 0
-
-
-SLICE = 3 * 8  # bytes of a row of the table of slices
-
 # The table of a tile. ROWS and COLUMNS: how many there are, where their offsets start,
 # how many one step of the outermost dim has, that step's stride in the other buffer, how
 # many a block takes, and the spacing of columns in the source.

@@ -179,17 +179,3 @@ def interleaved(builder: Any, vectors: list[Any], per_piece: int) -> list[Any]:
         pairs = list(zip(vectors[: len(vectors) // 2], vectors[len(vectors) // 2 :], strict=True))
         vectors = [shuffle(builder, a, b, order) for a, b in pairs for order in (low, high)]
     return vectors
-
-
-def separated(builder: Any, vectors: list[Any], per_piece: int) -> list[Any]:
-    """The reverse of `interleaved`."""
-    count = vectors[0].type.count
-    starts = range(0, count, per_piece)
-    even, odd = (
-        [i + at for s in starts for at in (0, count) for i in range(s + k, s + per_piece, 2)]
-        for k in (0, 1)
-    )
-    for _ in range(len(vectors).bit_length() - 1):
-        pairs = list(zip(vectors[::2], vectors[1::2], strict=True))
-        vectors = [shuffle(builder, a, b, order) for order in (even, odd) for a, b in pairs]
-    return vectors

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels.constants import PIECE, sharing
+from ..kernels.constants import PIECE
 from ..runtime.cpu_caches import LINE
 from .loops import Loop, length_of
 from .tables import Offsets, Sides, offsets_of
@@ -106,60 +106,26 @@ def most_bytes(rows: Sequence[Loop], columns: Sequence[Loop], width: int) -> int
 
 
 class Codes(NamedTuple):
-    """A box of elements narrower than a byte as bytes on the stage, with one of each slice.
+    """A box of elements narrower than a byte as codes on the stage, a byte each.
 
-    `loops` are those of a slice, in bytes; the first element is at `first`. `slices` has the offset
-    of each in source and target (bits), `reads` a row for each run of a slice in the source: its
-    offset in bits, that of its bytes, and their number.
+    `loops` are those of the box, in bytes; the first element is at `first`. `reads` has a row for
+    each run of the source: its offset in bits, that of its codes, and their number.
     """
 
     loops: list[Loop]
     first: int
-    slices: NDArray[np.int64]
     reads: NDArray[np.int64]
     nbytes: int
 
 
-def _halved(
-    inner: Sequence[Loop], width: int, many: int
-) -> tuple[list[Loop], list[tuple[int, int, int]]]:
-    """The dims of each of `many` equal slices of a box, and their offsets; slices may overlap.
-
-    Dims are cut in halves, so that slices are small and have long runs on both sides: those of the
-    longest dim alone, up to 10 x the time.
-    """
-    dims, begins = list(inner), [(0, 0, 0)]
-    while len(begins) < many:
-        cuts = [[*dims[:k], dim._replace(size=-(-dim.size // 2)), *dims[k + 1 :]]
-                for k, dim in enumerate(dims)]  # fmt: skip
-        prices = [
-            length_of(cut, 1) * (1 + sum(LINE * width / _run(cut, side, width) for side in (1, 2)))
-            for cut in cuts
-        ]
-        k = prices.index(min(prices))
-        _, s, t = ((dims[k].size - cuts[k][k].size) * step for step in dims[k])
-        begins += [(source + s, target + t, 0) for source, target, _ in begins]
-        dims = cuts[k]
-    return dims, begins
-
-
-def _run(dims: Sequence[Loop], side: int, width: int) -> int:
-    """The bits of a run in the source (1) or the target (2)."""
-    run = width
-    for dim in sorted(dims, key=lambda dim: abs(dim[side])):
-        if abs(dim[side]) == run:
-            run *= dim.size
-    return run
-
-
 def codes_of(inner: Sequence[Loop], width: int, unit: int) -> Codes:
-    """The bytes of a box of these loops (in bits), in the order of the source.
+    """The codes of a box of these loops (in bits), in the order of the source.
 
     Gaps of a few elements between elements are read, too.
     """
-    inner, slices = _halved(inner, width, sharing(width, unit))
-    moving = (k for k, loop in enumerate(inner) if loop.source)
-    order = sorted(moving, key=lambda k: abs(inner[k].source))
+    order = sorted(
+        (k for k, loop in enumerate(inner) if loop.source), key=lambda k: abs(inner[k].source)
+    )
     strides, run, rest = [0] * len(inner), 1, list[int]()
     for k in order:
         spacing = abs(inner[k].source) // width
@@ -181,13 +147,12 @@ def codes_of(inner: Sequence[Loop], width: int, unit: int) -> Codes:
         for loop, stride in zip(inner, strides, strict=True)
     ]
     first = sum((loop.size - 1) * -min(0, loop.source) for loop in loops)
-    return Codes(loops, first, np.array(slices), reads, int(to.max()) + run)
+    return Codes(loops, first, reads, int(to.max()) + run)
 
 
-def lines_of(codes: Codes, width: int) -> Offsets:
+def lines_of(reads: NDArray[np.int64], width: int) -> Offsets:
     """The cache lines of the source that contain runs of a box, as offsets in bytes."""
-    first = np.add.outer(codes.slices[:, 0], codes.reads[:, 0]).ravel() >> 9
-    count = int(codes.reads[0, 2]) * width // (8 * LINE) + 2
+    first, count = reads[:, 0] >> 9, int(reads[0, 2]) * width // (8 * LINE) + 2
     return np.unique(first[:, None] + np.arange(count)) * LINE
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf, prod
 
-from ..kernels.constants import PIECE, sharing
+from ..kernels.constants import PIECE
 from ..runtime.cpu_caches import LINE, l2
 from . import thresholds
 from .box_tables import MOST_LANES, box_at, codes_of, firsts, windows
@@ -64,8 +64,7 @@ def codes_pay(tile: Tile, loops: Sequence[Loop], width: int) -> bool:
         case Strategy.BIT_ROWS:
             return tile.width < thresholds.RUN * width and not _in_order(loops)
         case Strategy.BIT_TILES:
-            side = min(length_of(tile.rows, 1), length_of(tile.columns, 1))
-            return side < thresholds.SHORT * min(2, sharing(width, width))
+            return min(length_of(tile.rows, 1), length_of(tile.columns, 1)) < thresholds.SHORT
     return False
 
 
@@ -87,11 +86,11 @@ def box_of(loops: Sequence[Loop], width: int, goals: tuple[int, int] | None = No
 
 
 def code_box_of(loops: Sequence[Loop], width: int, unit: int) -> Tile | None:
-    """The box of a copy (in bits) whose elements are bytes in it; None if there is none."""
+    """The box of a copy (in bits) whose elements are codes in it; None if there is none."""
     if any(loop.source % width or loop.target % unit for loop in loops):
         return None
     elements = [Loop(loop.size, loop.source // width, loop.target // unit) for loop in loops]
-    parts = parts_of(elements, 1, many=sharing(width, unit))
+    parts = parts_of(elements, 1)
     if prod(parts) < LEAST_CODES:
         return None
     outer, inner = _boxes(loops, parts)
@@ -140,19 +139,16 @@ def _lanes(nbytes: int) -> int:
     return 1 << min(MOST_LANES, max(1, nbytes // PIECE)).bit_length() - 1
 
 
-def parts_of(
-    loops: Sequence[Loop], width: int, goals: tuple[int, int] | None = None, many: int = 1
-) -> list[int]:
+def parts_of(loops: Sequence[Loop], width: int, goals: tuple[int, int] | None = None) -> list[int]:
     """The size of a box along each dim, with runs as long as its size allows.
 
-    `goals` are the bytes of runs in the target and in the source, a box their product. With `many`,
-    so many elements share their bytes.
+    `goals` are the bytes of runs in the target and in the source, a box their product.
     """
     by_target = range(len(loops) - 1, -1, -1)
     moving = (i for i in by_target if loops[i].source)
     by_source = sorted(moving, key=lambda i: abs(loops[i].source))
-    most = many * (prod(goals) if goals else min(BOX_BYTES, l2() // BOX_PART))
-    target, source = goals or (many * TARGET_RUN, many * SOURCE_RUN)
+    most = prod(goals) if goals else min(BOX_BYTES, l2() // BOX_PART)
+    target, source = goals or (TARGET_RUN, SOURCE_RUN)
     while True:
         taken = [1] * len(loops)
         _take(taken, [(i, loops[i].size, loops[i].target) for i in by_target], width, target)

@@ -24,7 +24,6 @@ from ..kernels.constants import (
     STAGED,
     coders,
     per_byte,
-    sharers,
 )
 from ..kernels.networks import Network
 from ..runtime.cpu_caches import LINE, PAGE
@@ -42,7 +41,6 @@ from .tables import (
 
 # Bytes of a plan with its tables.
 LARGEST_TILE_OF_BITS = 128 * 1024
-PARTED = 32 * 1024  # bytes of runs that are parted at a time: they stay in an L1 cache
 LARGE_WEIGHT = 40 * 1024  # of all others, but for boxes
 
 
@@ -82,28 +80,22 @@ def _box(plan: Plan, vector: int) -> tuple[Arguments, int]:
 def _code_box(plan: Plan, vector: int) -> tuple[Arguments, int]:
     inner, lanes = [*plan.columns, *plan.rows], _lanes(plan, vector)
     codes, at = codes_of(inner, plan.width, plan.unit), len(plan.columns)
-    rows, columns = codes.loops[at:], codes.loops[:at]
-    piece, many = 1, len(codes.slices)
+    rows, columns, lines = codes.loops[at:], codes.loops[:at], lines_of(codes.reads, plan.width)
+    piece = 1
     if not lanes and rows and rows[-1][1:] == (1, 1):
         piece, rows = rows[-1].size, rows[:-1]
-    lines = lines_of(codes, plan.width)
     tile, offsets, stage = box_sides(rows, columns, piece, lanes, lines)
     begin = -(-stage // LINE) * LINE + LINE
-    over = (2 * many + 2) * LINE  # what may be written after the last run
-    parted = begin + -(-codes.nbytes // LINE) * LINE + over
-    pitch = -(-int(tile[RUN, NBYTES]) * plan.unit // (8 * LINE)) * LINE + 2 * LINE
-    group = max(1, PARTED // (many * pitch))
-    sizes = plan.reach, plan.unit, piece, begin, codes.first, parted, many, pitch, group
-    reads = np.concatenate([codes.slices, codes.reads])
-    tables = plan.table, tile, offsets, reads, np.array(sizes, np.int64)
-    return tables, parted + group * many * pitch + over
+    packed = begin + -(-codes.nbytes // LINE) * LINE + 2 * LINE
+    sizes = plan.reach, plan.unit, piece, begin, codes.first, packed
+    tables = plan.table, tile, offsets, codes.reads, np.array(sizes, np.int64)
+    return tables, packed + int(tile[RUN, NBYTES]) + 2 * LINE
 
 
 def _code_box_bytes(plan: Plan) -> int:
     """A bound on the bytes of the tables of CODE_BOXES."""
     codes, at = codes_of([*plan.columns, *plan.rows], plan.width, plan.unit), len(plan.columns)
-    lines = 8 * len(lines_of(codes, plan.width))
-    return most_bytes(codes.loops[at:], codes.loops[:at], 1) + codes.reads.nbytes + lines
+    return most_bytes(codes.loops[at:], codes.loops[:at], 1) + codes.reads.nbytes
 
 
 def _lanes(plan: Plan, vector: int) -> int:
@@ -253,10 +245,11 @@ class Strategy(Enum):
         streams_gaps=True,
     )
     CODE_BOXES = StrategyRow(
-        "boxes of elements of several slices that share bytes within a cache",
+        "boxes of codes: a byte per element within a cache",
         "boxes.code_boxes",
         lambda plan, vector: (
-            *sharers(plan.width, plan.unit),
+            coders(plan.width)[0],
+            coders(plan.unit)[1] if plan.unit < 8 else 0,
             width_tag(max(1, _lanes(plan, vector))),
         ),
         tables=_code_box,
