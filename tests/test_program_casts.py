@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import shapejit as sj
+from shapejit.engine import patience
 
 DTYPES = ["int4", "uint8", "float32", "bfloat16"]
 LIMITS = {"int4": (-8, 7), "uint2": (0, 3), "float4_e2m1fn": (-6, 6), "float6_e2m3fn": (-7.5, 7.5)}
@@ -191,6 +192,18 @@ def test_dtypes_that_numpy_lacks():
     with pytest.raises(sj.DTypeError, match="uint3"):
         program(np.zeros(3, np.uint8))
     assert program(sj.asarray(np.arange(3, dtype=np.uint8))).unpack().tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sj.asarray])
+@pytest.mark.parametrize("target", ["complex64", "complex128"])
+def test_numpy_makes_new_results_of_complex_numbers(kind, target):
+    """Each number is two floats: a stack of results has the size of numbers."""
+    source = {"complex64": "complex128", "complex128": "complex64"}[target]
+    program = sj.plan((3, 4), source, lambda t: t.T.cast(target))
+    x = [np.arange(12 * i, 12 * i + 12).reshape(3, 4).astype(source) * (1 + 2j) for i in range(20)]
+    with patience.force_numpy():
+        made = program.map([kind(one) for one in x])
+    assert [np.asarray(one).tolist() for one in made] == [one.T.tolist() for one in x]
 
 
 def test_results_are_of_the_new_dtype():

@@ -176,7 +176,7 @@ class Specialization:
             made = [outputs.array_over(row, *given) for row in slab]
         outs: Any = None
         if self.one_pass(True):
-            rows = Layout.row_major((len(slab), *self.shape), last.unit)
+            rows = Layout.row_major((len(slab), *self.shape), self.fused.result.bits)
             outs = outputs.array_over(slab.reshape(-1), kind, rows) if self.stacked else made
         self._copy(addresses, targets, self.fused.copies, fresh, items, outs)
         return made
