@@ -192,6 +192,11 @@ def test_dtypes_that_numpy_lacks():
     with pytest.raises(sj.DTypeError, match="uint3"):
         program(np.zeros(3, np.uint8))
     assert program(sj.asarray(np.arange(3, dtype=np.uint8))).unpack().tolist() == [0, 1, 2]
+    program = sj.plan((3,), "uint3", lambda t: t.cast("uint8"))
+    for x in (np.ones(3), np.ones(3, np.uint8)):  # NumPy says that float64 equals None
+        for call in (program, lambda x: program.map([x]), lambda x: program.map(x[None])):
+            with pytest.raises(sj.DTypeError, match=f"{x.dtype}, the program's uint3"):
+                call(x)
 
 
 @pytest.mark.parametrize("kind", [np.asarray, sj.asarray])

@@ -32,6 +32,7 @@ from ..engine import outputs
 from ..errors import DTypeError, ShapeJitError
 from ..programs.ops import COPIED
 from ..programs.program import Program
+from ..programs.sources import is_of
 from ..runtime.ndarrays import concatenate, is_a, plain
 from ..runtime.system import SHARES_MEMORY
 from .shared_slabs import Sent, Slabs, received
@@ -96,7 +97,7 @@ class Collate:
         if items is None:
             return _by_torch(batch)
         first, program = items[0], None
-        if self.program is not None and first.dtype == self.program.dtype.numpy:
+        if self.program is not None and is_of(self.program.dtype, first.dtype):
             program = self.program.fitted(first.shape)
         kind = fixed_width(first.dtype) if program is None else program.result_dtype
         # Of elements narrower than a byte torch has only pairs.

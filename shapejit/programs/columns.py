@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import DTypeError, ReshapeError, UnknownNameError, about, did_you_mean
 from ..runtime.ndarrays import is_a, is_mapping, is_sequence
-from .sources import fits
+from .sources import fits, is_of
 
 
 def map_batches(program: Any, batch: Any, columns: Any) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def _fits(program: Any, column: Any) -> bool:
         if not is_a(first, np.ndarray):
             return False
         row, kind = first.shape, first.dtype
-    return bool(kind == program.dtype.numpy and fits(row, program.source_shape))
+    return is_of(program.dtype, kind) and fits(row, program.source_shape)
 
 
 def _column(program: Any, column: Any) -> Any:

@@ -33,7 +33,7 @@ from .columns import map_batches
 from .fuse import Fused, fused
 from .mapped import CHUNK_MAX_BYTES, fill_outs, in_chunks, later_map, new_results, wanted_results
 from .ops import Op, checked_ops
-from .sources import check_source, checked_stack, fits, free_text, rows_of
+from .sources import check_source, checked_stack, fits, free_text, is_of, rows_of
 from .specialization import Specialization
 from .trace import Traced, traced
 
@@ -384,7 +384,7 @@ class Program:
             done = follow(key_of(stack, self._stack_key, out is None), stack, out)
         if done is not None:
             return done
-        if stack.dtype != (self.dtype if isinstance(stack, Tensor) else self.dtype.numpy):
+        if not is_of(self.dtype, stack.dtype):
             raise DTypeError(f"the dtype is {stack.dtype}, the program's {self.dtype}")
         return self._run(stack, out, self._stack_key)
 

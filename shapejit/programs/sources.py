@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays.tensor import Tensor
+from ..dtypes.promotion import AnyDtype
 from ..dtypes.table import DType
 from ..errors import DTypeError, ReshapeError, shape_text, type_name
 from ..runtime.ndarrays import is_a, plain
@@ -21,11 +22,23 @@ def check_source(x: Any, as_tensors: bool, dtype: DType, shape: tuple[int | None
         raise DTypeError(among)
     if not as_tensors and not is_a(x, np.ndarray):
         raise DTypeError(f"expected a numpy.ndarray or a shapejit.Tensor, not {type_name(x)}")
-    kind = dtype if as_tensors else dtype.numpy
-    if x.dtype is not kind and x.dtype != kind:
+    if not is_of(dtype, x.dtype):
         raise DTypeError(f"the dtype is {x.dtype}, the program's {dtype}")
     if x.shape != shape and not fits(x.shape, shape):
         raise ReshapeError(f"the shape is {shape_text(x.shape)}, the program's {free_text(shape)}")
+
+
+def is_of(dtype: DType, kind: AnyDtype) -> bool:
+    """Whether an array whose dtype is `kind`, a DType or NumPy's, is of this dtype.
+
+    No ndarray is of one that NumPy lacks.
+
+    >>> from shapejit.dtypes import dtype
+    >>> [is_of(dtype(name), np.dtype("float64")) for name in ("float64", "float32", "nf4")]
+    [True, False, False]
+    """
+    wanted = dtype if isinstance(kind, DType) else dtype.numpy
+    return wanted is not None and (kind is wanted or bool(kind == wanted))  # NumPy: None is float64
 
 
 def fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
