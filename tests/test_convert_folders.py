@@ -727,6 +727,23 @@ def test_weights_that_cannot_be_decoded_or_stored_so_are_named(name, rules, text
     assert os.listdir(tmp_path) == ["in"]
 
 
+@pytest.mark.parametrize(
+    ("name", "target", "advised"),
+    [
+        ("awq-gemm", "mxfp4:compressed-tensors", True),
+        ("awq-gemm", "mxfp4:gpt-oss", False),  # which stores stacked experts only
+        ("bnb-nf4-ragged", "awq", False),  # whose rows are no whole words
+        ("fp8-experts-fbgemm-down", "mlx", False),
+    ],
+)
+def test_advice_to_round_a_weight_is_given_if_it_helps(name, target, advised, tmp_path, capsys):
+    source = folder_of(tmp_path / "in", scheme_fixtures.named(name))
+    said = run(capsys, "convert", source, tmp_path / "out", "--to", target, code=2).err
+    assert (f"\n  --to bf16 --to {target} rounds" in said) == advised
+    code = 0 if advised else 2
+    run(capsys, "convert", source, tmp_path / "out", "--to", "bf16", "--to", target, code=code)
+
+
 @pytest.mark.parametrize("rule", [("to", "f16"), ("to", "awq")])
 def test_groups_that_do_not_exist_are_told_of_the_weight(rule, tmp_path):
     fixture = scheme_fixtures.named("gptq-4bit-act-order")

@@ -194,6 +194,14 @@ def test_a_bad_index_is_refused(places, tensor, reason, shards):
     assert os.path.isabs(caught.value.path)
 
 
+def test_a_link_to_a_shard_is_the_same_file(shards, monkeypatch):
+    monkeypatch.chdir(shards.parent)
+    (shards / "link.safetensors").symlink_to("1.safetensors")
+    index(shards, {"a": "1.safetensors", "b": "link.safetensors"})
+    with pytest.raises(sj.FileFormatError, match="is the same file as '1"):
+        sj.load_file(shards.name)
+
+
 def test_a_folder_without_an_index_is_refused(tmp_path):
     (tmp_path / "optimizer.bin").touch()
     with pytest.raises(sj.FileFormatError, match=r"nor a folder.*it holds 'optimizer.bin'"):

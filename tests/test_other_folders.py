@@ -165,6 +165,15 @@ def test_a_checkpoint_of_torch_named_safetensors_says_so(torch, tmp_path):
         sj.load_file(tmp_path / "a.safetensors")
 
 
+@pytest.mark.parametrize("count", [64, 10_000])  # torch finds two faults
+def test_a_checkpoint_of_torch_that_is_cut_says_so(torch, count, tmp_path):
+    torch.save({"w": torch.ones(count)}, tmp_path / "a.pt")
+    whole = (tmp_path / "a.pt").read_bytes()
+    (tmp_path / "a.pt").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(sj.FileFormatError, match="it is not a complete ZIP"):
+        sj.load_file(tmp_path / "a.pt")
+
+
 def test_code_of_pickles_is_not_run(torch, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     torch.save({"w": torch.ones(2), "x": Hostile()}, tmp_path / "a.bin")

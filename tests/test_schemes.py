@@ -373,6 +373,8 @@ def test_converted_weights_are_the_same(name, to):
         ("nvfp4-modelopt", "mxfp4:gguf", "scale"),
         ("fp8-channel-f32", "fp8:tensor", "elements"),
         ("bnb-nf4", "mlx", "dims"),
+        ("awq-gemm", "bnb:nf4", "of 1 dim, these have 2"),
+        ("bnb-fp4", "bnb:nf4", r"\(-1, .*\), not one of 16 values \(0, "),
         ("fp8-block-128", "gptq", "integer"),
         ("int4-ct-group32", "gguf:q4_1", "offset"),
         ("gptq-4bit-v1", "gguf:iq4_nl", "only be decoded"),

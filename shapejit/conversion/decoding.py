@@ -14,7 +14,7 @@ from ..errors import FormatError, asked_by_line, quoted
 from ..quantization.parts import Found
 from ..quantization.scheme import DECODED_DTYPES, schemes
 from .changes import Change
-from .quantizing import cast_to, floats, quantise
+from .quantizing import cast_to, floats, quantise, unfit
 from .remaining import uses
 from .tensors import Rule, Tensors
 from .weights import Decoded, PlannedParts, converted
@@ -115,10 +115,12 @@ def _made(weight: Found, name: str, target: str, known: dict[Any, PlannedParts])
         try:
             known[alike] = PlannedParts.like(whole.parts(), lambda _, t: t.shape)
         except FormatError as fault:
+            scheme = schemes[target]
             hint = f"--to bf16 --to {target} rounds the weight to different codes"
-            if weight.group.batch and not schemes[target].row.stacks:
+            floats = Change.of(name, Decoded.of(weight, dtype("bfloat16")))
+            if weight.group.batch and not scheme.row.stacks:
                 hint = "--unstack 'PART.#', in a run before this one, makes single weights of them"
-            elif not schemes[target].encodes:
+            elif not scheme.encodes or unfit(name, floats, scheme, {}):
                 raise
             raise FormatError(f"{fault}\n  {hint}") from None
     return known[alike].of(whole, name)

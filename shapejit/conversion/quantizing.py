@@ -49,7 +49,7 @@ def quantise(r: Rule, tensors: Tensors, target: str) -> bool:
     for by_name in (True, False):
         for name, change in found:
             what = left_out(name) if by_name and len(change.shape) > 1 else ""
-            why[name] = what or _unfit(name, change, scheme, plans)
+            why[name] = what or unfit(name, change, scheme, plans)
         chosen = {name: change for name, change in found if not why[name]}
         if chosen or r.text == target:
             break
@@ -70,7 +70,7 @@ def quantise(r: Rule, tensors: Tensors, target: str) -> bool:
     return True
 
 
-def _unfit(name: str, change: Change, scheme: Scheme, plans: dict[Any, PlannedParts]) -> str:
+def unfit(name: str, change: Change, scheme: Scheme, plans: dict[Any, PlannedParts]) -> str:
     """Why readers would not accept a tensor in this scheme; "" if they would."""
     rank, stacks = len(change.shape), scheme.row.stacks
     if rank < 2:

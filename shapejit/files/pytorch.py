@@ -64,7 +64,9 @@ def read(path: Path) -> Checkpoint:
     except Exception as fault:
         first = str(fault).strip().partition("\n")[0].partition(". ")[0]  # sentence
         reason = shortened(first or type(fault).__name__, 200)
-        if "Weights only load failed" in reason:
+        if file.head.startswith(_ZIP) and not import_module("zipfile").is_zipfile(name):
+            reason = "it is not a complete ZIP"
+        elif "Weights only load failed" in reason:
             reason = "it holds objects of other classes than tensors; save a state_dict() instead"
         elif name.endswith(".safetensors"):  # by which torch takes it for another format
             reason = "it is a checkpoint of torch; rename it to .pt"

@@ -58,23 +58,24 @@ def read(path: Path) -> Checkpoint:
     system = file_system(name)
     index, files = _chosen(name) if system.is_folder(name) else (name, [])
     if not index:
-        found = [_file(system.inside(name, file, None)) for file in files]
+        read = [_file(system.inside(name, file, None)) for file in files]
         stem = files[0].removesuffix(".safetensors")
         stem = stem if len(files) == 1 and stem != files[0] else "model"
-        of_files = _file_metadata(found[0])
-        return Checkpoint(name, "sharded", together(found), None, of_files=of_files, stem=stem)
+        of_files = _file_metadata(read[0])
+        return Checkpoint(name, "sharded", together(read), None, of_files=of_files, stem=stem)
     metadata, located = _index(index)
     own: dict[str, list[str]] = {}
     for tensor, location in located.items():
         own.setdefault(location, []).append(tensor)
-    known: dict[str, str] = {}
+    files_of, known = dict[str, str](), dict[str, str]()
     for location, tensors in own.items():
-        found_at = system.inside(system.parent(index), location, tensors[0])
-        if found_at in known:
-            reason = f"its shard {quoted(location)} is the same file as {quoted(known[found_at])}"
+        found = system.inside(system.parent(index), location, tensors[0])
+        first = known.setdefault(system.real(found), location)
+        if first != location:
+            reason = f"its shard {quoted(location)} is the same file as {quoted(first)}"
             raise FileFormatError(index, tensors[0], reason)
-        known[found_at] = location
-    shards = {place: _shard(index, place, found, own[place]) for found, place in known.items()}
+        files_of[location] = found
+    shards = {place: _shard(index, place, file, own[place]) for place, file in files_of.items()}
     members = LazyMapping(located, lambda tensor, shard: shards[shard].members[tensor])
     of_files, stem = (
         next(map(_file_metadata, shards.values()), None),

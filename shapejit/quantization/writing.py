@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..arrays.tensor import Tensor, asarray
 from ..dtypes.table import dtype
-from ..errors import FormatError, shape_text
+from ..errors import FormatError, number_of, shape_text
 from ..packings.repacking import store_codes
 from . import sizes
 from .content import Content
@@ -57,7 +57,9 @@ def _alike(scheme: str, form: Form, content: Content, known: Mapping[str, int]) 
     source, axes = content.group, form.axes
     bits, blocks, shape = source.width(source.form.codes), source.blocks, source.stored_shape
     if len(blocks) != len(axes):
-        raise fault(scheme, f"stores weights of {len(axes)} dims, these have {len(blocks)}")
+        raise fault(
+            scheme, f"stores weights of {number_of(len(axes), 'dim')}, these have {len(blocks)}"
+        )
     if (content.offset is None) != (not form.offset):
         raise fault(scheme, "has offsets, not none" if form.offset else "has no offsets")
     inner = shape[len(source.batch) :]
@@ -101,7 +103,9 @@ def _words(values: Any, widths: Sequence[int]) -> str:
     """The meaning of codes, for a message."""
     if values == "integer":
         return f"an integer of {any_of(widths)} bits"
-    return values if isinstance(values, str) else f"one of {len(values)} values"
+    if isinstance(values, str):
+        return values
+    return f"one of {len(values)} values ({values[0]:.3g}, {values[1]:.3g}, ...)"
 
 
 def _factor(group: Group, content: Content) -> dict[Numbers, Array]:
