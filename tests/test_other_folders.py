@@ -137,10 +137,11 @@ def test_a_folder_of_pytorch_becomes_one_of_safetensors(torch, tmp_path):
     assert left == {"config.json", "training_args.bin", "model.safetensors"}
 
 
-def test_files_of_torch_that_are_cut(torch, tmp_path):
-    torch.save({"w": torch.ones(1000)}, tmp_path / "a.pt")
+@pytest.mark.parametrize("count", [1000, 10_000])  # torch says EINVAL of the larger file
+def test_files_of_torch_that_are_cut(torch, count, tmp_path):
+    torch.save({"w": torch.ones(count)}, tmp_path / "a.pt")
     whole = (tmp_path / "a.pt").read_bytes()
-    for size, reason in ((0, "it is empty"), (len(whole) // 2, "[^.]* central directory")):
+    for size, reason in ((0, "it is empty"), (len(whole) // 2, "[^.]*it is not a complete ZIP")):
         (tmp_path / "a.pt").write_bytes(whole[:size])
         with pytest.raises(sj.FileFormatError, match=rf"a\.pt: {reason}$"):
             sj.load_file(tmp_path / "a.pt")
@@ -163,15 +164,6 @@ def test_a_checkpoint_of_torch_named_safetensors_says_so(torch, tmp_path):
     os.rename(tmp_path / "a.pt", tmp_path / "a.safetensors")
     with pytest.raises(sj.FileFormatError, match=r"a\.safetensors.* rename it to \.pt"):
         sj.load_file(tmp_path / "a.safetensors")
-
-
-@pytest.mark.parametrize("count", [64, 10_000])  # torch finds two faults
-def test_a_checkpoint_of_torch_that_is_cut_says_so(torch, count, tmp_path):
-    torch.save({"w": torch.ones(count)}, tmp_path / "a.pt")
-    whole = (tmp_path / "a.pt").read_bytes()
-    (tmp_path / "a.pt").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(sj.FileFormatError, match="it is not a complete ZIP"):
-        sj.load_file(tmp_path / "a.pt")
 
 
 def test_code_of_pickles_is_not_run(torch, tmp_path, monkeypatch):
