@@ -752,6 +752,10 @@ def test_groups_that_do_not_exist_are_told_of_the_weight(rule, tmp_path):
     where = rf"in(.model-0000.-of-0000.\.safetensors)?: \w+ '{fixture.prefix}.weight'"
     with pytest.raises(sj.FormatError, match=rf"{where}: gptq: g_idx has groups 50 to"):
         sj.files.convert(source, tmp_path / "out", [rule])
+    if rule[1] == "awq":  # found while planning, by the name that the weight has by then
+        renamed = ("rename", f"s/{fixture.prefix}(.*)/x\\1/")
+        with pytest.raises(sj.FormatError, match=r"^[^:]*: tensor 'x.weight': gptq: g_idx has"):
+            sj.files.convert(source, tmp_path / "out", [renamed, rule])
     assert os.listdir(tmp_path) == ["in"]
 
 

@@ -36,7 +36,7 @@ def to(r: Rule, tensors: Tensors) -> None:
             continue
         matched = True
         if weight.scheme != target:
-            with tensors.named(name, r, codes.name):
+            with tensors.named(name, r, codes.name, weight.parts.weight):
                 made |= {part.name: [] for part in _untouched(weight, now)}
                 made[codes.name] = _made(weight, name, target, known)
             tensors.became.append(weight)

@@ -147,10 +147,10 @@ class Tensors:
         return made
 
     @contextmanager
-    def named(self, name: str, r: Rule, codes: str = "") -> Iterator[None]:
+    def named(self, name: str, r: Rule, codes: str = "", stored: str = "") -> Iterator[None]:
         """A context that adds the file, the tensor and the rule to errors.
 
-        `codes` is the name of the codes of a quantised weight.
+        `codes` is the name of the codes of a quantised weight, `stored` its own in the source.
         """
         where = f"{self.path_of(codes or name)}: tensor {quoted(name)}"
         try:
@@ -161,7 +161,7 @@ class Tensors:
                 f"{where}: {fault.reason}", fault.source, fault.target, fault.notes, asked_by
             ) from None
         except (DTypeError, FormatError) as fault:
-            reason = str(fault).partition(f"weight {quoted(name)}: ")[2] or str(fault)
+            reason = str(fault).partition(f"weight {quoted(stored or name)}: ")[2] or str(fault)
             raise type(fault)(f"{where}: {reason}{asked_by_line(r)}") from None
 
 
