@@ -1,6 +1,7 @@
 """Programs on batches of columns, in dask's bags and delayed lists, and in other processes."""
 
 import pickle
+import re
 from math import inf
 
 import numpy as np
@@ -91,8 +92,17 @@ def test_what_is_refused():
         TURN.map_batches(batch, columns=["imag"])
     with pytest.raises(sj.ReshapeError, match="column 'label'"):
         TURN.map_batches(batch, columns="label")
-    with pytest.raises(sj.ReshapeError, match="no column has rows for this program: label"):
-        TURN.map_batches({"label": np.arange(2)})
+    wrong = {"image": images(2).astype(np.int8), "label": images(2)[:, 0], "text": "ab"}
+    with pytest.raises(sj.ReshapeError) as told:
+        TURN.map_batches(wrong)
+    for name, why in {
+        "image": "the dtype is int8, the program's uint8",
+        "label": r"the shape is \(.*\), the program's",
+        "text": "str is no ndarray of rows",
+    }.items():
+        assert re.search(f"column '{name}': {why}", str(told.value))
+    with pytest.raises(sj.ReshapeError, match="the batch is empty"):
+        TURN.map_batches({})
     with pytest.raises(sj.DTypeError, match="column 'image': "):
         TURN.map_batches({"image": images(2).astype(np.int8)}, columns="image")
     with pytest.raises(sj.DTypeError, match="a batch is a dict"):

@@ -7,9 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DTypeError, ReshapeError, UnknownNameError, about, did_you_mean
+from ..errors import (
+    DTypeError,
+    ReshapeError,
+    ShapeJitError,
+    UnknownNameError,
+    about,
+    did_you_mean,
+    type_name,
+)
 from ..runtime.ndarrays import is_a, is_mapping, is_sequence
-from .sources import fits, is_of
+from .sources import check_source
 
 
 def map_batches(program: Any, batch: Any, columns: Any) -> dict[str, Any]:
@@ -26,9 +34,13 @@ def map_batches(program: Any, batch: Any, columns: Any) -> dict[str, Any]:
 def _chosen(program: Any, batch: Mapping[str, Any], columns: Any) -> list[str]:
     """The names of the columns that are transformed."""
     if columns is None:
-        names = [name for name, column in batch.items() if _fits(program, column)]
+        misfits = {name: _misfit(program, column) for name, column in batch.items()}
+        names = [name for name, why in misfits.items() if not why]
         if not names and not any(map(_is_empty, batch.values())):
-            raise ReshapeError(f"no column has rows for this program: {', '.join(batch)}")
+            each = "; ".join(f"column {name!r}: {why}" for name, why in misfits.items())
+            raise ReshapeError(
+                f"no column has rows for this program: {each or 'the batch is empty'}"
+            )
         return names
     names = [columns] if isinstance(columns, str) else list(columns)
     for name in names:
@@ -38,18 +50,19 @@ def _chosen(program: Any, batch: Mapping[str, Any], columns: Any) -> list[str]:
     return names
 
 
-def _fits(program: Any, column: Any) -> bool:
-    """Whether the first row of a column has the program's shape and dtype."""
+def _misfit(program: Any, column: Any) -> str:
+    """Why the first row of a column has not the program's shape and dtype; "" if it has."""
     if not _has_rows(column):
-        return False
-    if column.dtype != object:
-        row, kind = column.shape[1:], column.dtype
+        return f"{type_name(column)} is no ndarray of rows"
+    if column.dtype != object:  # a row that takes no memory, as there may be none
+        row: Any = np.broadcast_to(np.empty((), column.dtype), column.shape[1:])
     else:
-        first = column[0] if len(column) else None
-        if not is_a(first, np.ndarray):
-            return False
-        row, kind = first.shape, first.dtype
-    return is_of(program.dtype, kind) and fits(row, program.source_shape)
+        row = column[0] if len(column) else None
+    try:
+        check_source(row, False, program.dtype, program.source_shape)
+    except ShapeJitError as error:
+        return str(error)
+    return ""
 
 
 def _column(program: Any, column: Any) -> Any:

@@ -439,9 +439,9 @@ class Program:
         `batch` is a dict of ndarrays with rows along dim 0, as Ray Data's `Dataset.map_batches`
         passes it; a column whose rows differ in shape is an object array of ndarrays. `columns`
         names the columns to transform; by default, those whose rows have the program's shape and
-        dtype (not object arrays without rows). Other columns are returned unchanged, and `batch` is
-        not modified. A new column is an ndarray of shape (rows, *shape), or an object array if
-        results differ in shape.
+        dtype (not object arrays without rows); at least one must. Other columns are returned
+        unchanged, and `batch` is not modified. A new column is an ndarray of shape (rows, *shape),
+        or an object array if results differ in shape.
         Raises ReshapeError, DTypeError, UnknownNameError, which name the column.
 
         >>> import shapejit as sj
