@@ -442,6 +442,20 @@ def test_arrays_of_other_ranks_are_refused(shapes):
                 sj.concat([x(shape) for shape in shapes], axis=axis)
 
 
+@pytest.mark.parametrize("name", ["uint1", "int4", "uint3", "float6_e2m3fn"])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_nothing_is_read_of_empty_packed_tensors(name, axis):
+    """Not even the byte at which they would begin, which may belong to nobody."""
+    page, kind = guarded(1), sj.dtype(name)
+    some = sj.Tensor(page, kind, Layout.row_major((5, 15), kind.bits))
+    shape, nothing = (0, 15) if axis == 0 else (5, 0), np.ndarray(0, np.uint8, page, page.size)
+    empty = sj.Tensor(nothing, kind, Layout(shape, some.layout.strides, 0, kind.bits))
+    for by in (patience.force_numpy, patience.force_kernels):
+        with by():
+            for _ in range(2):
+                assert sj.array_equal(sj.concat([empty, some, empty], axis=axis), some)
+
+
 def test_one_error_for_more_dims_than_numpys():
     words = "NumPy has no array of 65 dims .*: it allows 64 dims; a shapejit.Tensor can have more$"
     x = np.zeros((1,) * 64)

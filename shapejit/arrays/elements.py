@@ -48,6 +48,8 @@ def reader(bits: int, layout: Layout) -> Read:
     """A function that reads elements of a Layout at addresses with these three lowest `bits`."""
     if whole(bits, layout):
         return _memory_of(layout)
+    if not layout.size:  # no byte may be read
+        return lambda address: np.empty(layout.shape, _kind(-(-layout.bits // 8)))
     begin = (bits + layout.offset) % 8
     if _one_a_byte(begin, layout):
         own, shift = _memory_of(_in_bytes(layout)), np.uint8(begin)
@@ -107,6 +109,8 @@ def writer(bits: int, layout: Layout) -> Write:
     if whole(bits, layout):
         own = _memory_of(layout)
         return lambda codes, address: assign(own(address), codes)
+    if not layout.size:
+        return lambda codes, address: None
     change = _changes_of(bits, layout)
 
     def write(codes: Codes, address: int) -> None:
