@@ -347,7 +347,7 @@ def _incomplete(name: str, tensors: _Tensors, said: Declared) -> Iterator[_Fit]:
 def _unclear(
     names: tuple[str, ...], right: list[_Fit], fits: list[_Fit], said: Declared
 ) -> Unclear:
-    """Tensors without a unique scheme; of several reasons those of the config's scheme alone."""
+    """Tensors without a unique scheme; of several reasons those of the config's schemes alone."""
     if right:
         schemes = tuple(fit.row.name for fit in right)
         return Unclear(names, schemes, f"fits {' and '.join(schemes)}")
@@ -355,8 +355,7 @@ def _unclear(
     if not wrong:
         schemes = tuple(fit.row.name for fit in fits)
         return Unclear(names, schemes, f"fits {schemes[0]}, which the config contradicts")
-    most = max(len(fit.row.words & said.words) for fit in wrong)
-    told = (fit for fit in wrong if len(fit.row.words & said.words) == most)
+    told = [fit for fit in wrong if fit.row.words & said.words] or wrong
     reasons = "; ".join(f"{fit.row.name}: {fit.reason}" for fit in told)
     return Unclear(names, (), f"fits no scheme ({reasons})")
 
