@@ -99,6 +99,38 @@ def test_the_reason_is_that_of_the_declared_scheme(said, missing, reason):
     assert [each.reason for each in found.unclear] == [f"fits no scheme ({reason})"]
 
 
+METHODS = {"awq": "awq", "gptq": "gptq", "fp8:block": "fp8", "bnb:nf4": "bitsandbytes"}
+
+
+@pytest.mark.parametrize("scheme", METHODS)
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"quant_method": "fp8", "weight_block_size": [128, 128]},
+        {"quant_method": "bitsandbytes", "load_in_4bit": True},
+        {"quant_method": "mxfp4"},
+        {"quant_method": "modelopt", "quant_algo": "NVFP4"},
+        {"quant_method": "awq", "bits": 4},
+        {"quant_method": "gptq", "bits": 4},
+    ],
+)
+def test_the_config_of_another_method_is_named(scheme, said):
+    parts = sj.schemes[scheme].encode(np.ones((128, 256), np.float32))
+    tensors = {f"fc.{name}": x for name, x in parts.items()}
+    found = sj.schemes.detect(tensors, {"quantization_config": said})
+    key, method = next(iter(said.items()))
+    if method == METHODS[scheme]:
+        assert [each.scheme for each in found] == [scheme]
+        return
+    assert not found
+    (unclear,) = found.unclear
+    assert (unclear.names, unclear.schemes) == (tuple(sorted(tensors)), (scheme,))
+    told = f"fits {scheme}, but the config says {key} '{method}'"
+    own = f" ({method}: " if {scheme, method} == {"awq", "gptq"} else ""
+    assert unclear.reason.startswith(told + own)
+    assert own or unclear.reason == told
+
+
 def test_errors_name_the_file_of_a_tensor_as_it_was_given(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in").mkdir()

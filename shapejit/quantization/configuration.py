@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from ..errors import quoted
 from ..runtime.ndarrays import is_a, is_mapping
 
 Facts = Mapping[str, Any]  # an object of JSON
@@ -75,6 +76,20 @@ class Declared:
         """
         found = ((where, each.get(key)) for where, each in self.sections.items())
         return {str(value).lower(): where for where, value in found if value not in (None, "")}
+
+    def named_by(self, words: Iterable[str]) -> str:
+        """The key and value of the first of these words in the config; the words if none has one.
+
+        >>> declared({"quantization_config": {"quant_method": "fp8"}}).named_by({"fp8", "block"})
+        "quant_method 'fp8'"
+        """
+        found = (
+            f"{key} {quoted(text)}"
+            for key in _METHOD_KEYS
+            for text in self.texts(key)
+            if text in words
+        )
+        return next(found, ", ".join(sorted(words)))
 
     @cached_property
     def left_out(self) -> dict[str, str]:

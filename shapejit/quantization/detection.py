@@ -38,7 +38,10 @@ _FLOAT_CODES = ("float8_e4m3fn", "float8_e5m2", "float4_e2m1fn")
 
 
 class Unclear(NamedTuple):
-    """Tensors that look quantised but fit several `schemes`, or none, with the `reason`."""
+    """Tensors that look quantised but fit no scheme of the config or several, with the `reason`.
+
+    `schemes` are those that they fit, whatever the config says.
+    """
 
     names: tuple[str, ...]
     schemes: tuple[str, ...]
@@ -135,7 +138,7 @@ def detected(given: Mapping[str, Any], said: Declared) -> Detected:
         elif len(right) == 1 and right[0].found:
             made.append(right[0].found)
         else:
-            fits += [] if right else _incomplete(name, tensors, said)
+            fits += [] if fitting else _incomplete(name, tensors, said)
             made.unclear.append(_unclear(names, right, fits, said))
     for node in nodes:
         left = tuple(name for name in node.tensors.values() if name not in used)
@@ -347,17 +350,25 @@ def _incomplete(name: str, tensors: _Tensors, said: Declared) -> Iterator[_Fit]:
 def _unclear(
     names: tuple[str, ...], right: list[_Fit], fits: list[_Fit], said: Declared
 ) -> Unclear:
-    """Tensors without a unique scheme; of several reasons those of the config's schemes alone."""
+    """Tensors without a unique scheme; of several reasons those of the config's schemes alone.
+
+    `right` are the fits that the config allows, `fits` all, and those that fail.
+    """
     if right:
         schemes = tuple(fit.row.name for fit in right)
         return Unclear(names, schemes, f"fits {' and '.join(schemes)}")
     wrong = [fit for fit in fits if not fit.found]
-    if not wrong:
-        schemes = tuple(fit.row.name for fit in fits)
-        return Unclear(names, schemes, f"fits {schemes[0]}, which the config contradicts")
-    told = [fit for fit in wrong if fit.row.words & said.words] or wrong
+    own = [fit for fit in wrong if fit.row.words & said.words]
+    schemes = tuple(fit.row.name for fit in fits if fit.found)
+    told = own if schemes else own or wrong
     reasons = "; ".join(f"{fit.row.name}: {fit.reason}" for fit in told)
-    return Unclear(names, (), f"fits no scheme ({reasons})")
+    more = f" ({reasons})" if reasons else ""
+    if not schemes:
+        return Unclear(names, (), f"fits no scheme{more}")
+    method = said.named_by(said.words & _METHODS)
+    return Unclear(
+        names, schemes, f"fits {' and '.join(schemes)}, but the config says {method}{more}"
+    )
 
 
 def _looks_quantised(name: str, x: Any) -> bool:
