@@ -16,7 +16,7 @@ from ..arrays.tensor import Tensor
 from ..errors import about
 from ..kernels.object_layouts import CONTIGUOUS_WRITEABLE
 from ..runtime.launches import Addresses, address_of
-from ..runtime.ndarrays import unwrapped
+from ..runtime.ndarrays import distinct, unwrapped
 from ..shapes.layout import Layout
 from . import array_structs
 from .patience import by_numpy
@@ -52,7 +52,7 @@ class BitAddresses(NamedTuple):
             yield self.layouts[0].at(0), 0, np.arange(len(bits))
             return
         kinds = 64 * self.which + bits
-        for kind in np.unique(kinds).tolist():
+        for kind in distinct(kinds).tolist():
             own = np.flatnonzero(kinds == kind)
             yield self.layouts[kind // 64].at(kind % 8), kind // 8 % 8, own
 

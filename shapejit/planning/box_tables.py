@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ..kernels.constants import PIECE
 from ..runtime.cpu_caches import LINE
+from ..runtime.ndarrays import distinct
 from .loops import Loop, length_of
 from .tables import Offsets, Sides, offsets_of
 
@@ -153,7 +154,7 @@ def codes_of(inner: Sequence[Loop], width: int, unit: int) -> Codes:
 def lines_of(reads: NDArray[np.int64], width: int) -> Offsets:
     """The cache lines of the source that contain runs of a box, as offsets in bytes."""
     first, count = reads[:, 0] >> 9, int(reads[0, 2]) * width // (8 * LINE) + 2
-    return np.unique(first[:, None] + np.arange(count)) * LINE
+    return distinct(first[:, None] + np.arange(count)) * LINE
 
 
 def box_sides(
@@ -183,7 +184,7 @@ def box_sides(
         places = np.where(box.columns[at] == wanted, box.places[at], staged).reshape(-1)
         spoilt = (count + behind) * width + LINE
     if lines is None:
-        lines = np.unique((box.rows[:, None] + np.unique(starts // LINE) * LINE) // LINE) * LINE
+        lines = distinct((box.rows[:, None] + distinct(starts // LINE) * LINE) // LINE) * LINE
     filled = np.pad(box.rows, (0, behind), "edge")
     parts = (filled, box.columns, box.places, blocks, starts, places, box.runs, box.targets, lines)
     begin = np.cumsum([0, *map(len, parts)])[:-1].tolist()

@@ -23,7 +23,7 @@ from ..operations import views
 from ..planning import thresholds
 from ..runtime.kernels import called
 from ..runtime.launches import Addresses, address_of
-from ..runtime.ndarrays import check_possible, is_a, is_mapping, plain
+from ..runtime.ndarrays import check_possible, distinct, is_a, is_mapping, plain
 from ..shapes.arithmetic import INFER, INVALID
 from ..shapes.layout import Layout
 from ..shapes.resolver import target_shape
@@ -248,7 +248,7 @@ class _Batch:
     ) -> None:
         """The results that begin at `starts` of a slab, in their own dtypes and shapes."""
         groups = self.groups[which]
-        for group in np.unique(groups).tolist():
+        for group in distinct(groups).tolist():
             dtype = self.dtypes[group]
             own = groups == group
             indices, firsts = which[own], starts[own]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 from numpy.typing import NDArray
 
 from ..engine import routes
@@ -16,6 +15,7 @@ from ..planning.cast_plans import CastPlan, Scales
 from ..planning.casts import cast_plan
 from ..planning.plans import Plan
 from ..runtime.launches import Addresses, address_of
+from ..runtime.ndarrays import distinct
 from ..shapes.dims import common
 from ..shapes.layout import Layout
 
@@ -86,7 +86,7 @@ class Pass(NamedTuple):
         if self.conversion is not None and not self.layout.size:
             return None
         operands, within_bytes, done = self.at, low_bits(targets), None
-        for bit in np.unique(targets & 7).tolist() if within_bytes else [0]:
+        for bit in distinct(targets & 7).tolist() if within_bytes else [0]:
             src, dst = sources, targets
             if within_bytes:
                 those = targets & 7 == bit
