@@ -250,10 +250,10 @@ def test_outs_lie_apart(count):
     with pytest.raises(sj.ReshapeError, match="out 3 overlaps out 1"):
         sj.reshape_batch(xs, (6,), out=outs)
     outs[3] = xs[2].base.reshape(6) if xs[2].base.ndim == 2 else xs[2].base
-    with pytest.raises(sj.ReshapeError, match="out 3 overlaps tensor 2"):
+    with pytest.raises(sj.ReshapeError, match="tensor 2: out= overlaps the source"):
         sj.reshape_batch(xs, (6,), out=outs)
     outs[3] = xs[3].T.reshape(6)
-    with pytest.raises(sj.ReshapeError, match="out 3 overlaps tensor 3"):
+    with pytest.raises(sj.ReshapeError, match="tensor 3: out= overlaps the source"):
         sj.reshape_batch(xs, (6,), out=outs)
     assert all((o == 7).all() for i, o in enumerate(outs) if i != 3)
 

@@ -321,9 +321,9 @@ def test_outs_of_all_lengths_are_checked_before_any_is_written(own):
     xs = [at(0, 2, 3), at(6, 1, 3), at(9, 2, 3)]
     fit = [at(20, 6), at(26, 3), at(29, 6)]
     wrong = {
-        r"out 0 overlaps tensor 1": [at(6, 6), *fit[1:]],
-        r"out 1 overlaps tensor 2": [fit[0], at(12, 3), fit[2]],
-        r"out 1 overlaps tensor 0": [fit[0], at(3, 3), fit[2]],
+        r"tensor [12]: out= overlaps the source": [at(6, 6), *fit[1:]],
+        r"tensor 2: out= overlaps the source": [fit[0], at(12, 3), fit[2]],
+        r"tensor 0: out= overlaps the source": [fit[0], at(3, 3), fit[2]],
         r"out 1 overlaps out 0": [fit[0], at(25, 3), fit[2]],
         r"out 2 overlaps out 0": [fit[0], fit[1], at(21, 6)],
         r"out 1: out= has shape \(4,\), the result \(3,\)": [fit[0], at(40, 4), fit[2]],

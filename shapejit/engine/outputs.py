@@ -212,22 +212,11 @@ def check_all_apart(
     locate: Callable[[int], tuple[int, Layout]],
     names: Sequence[object],
 ) -> None:
-    """Raise for targets that share bytes with a named source; `locate` as in `overlap`.
-
-    Of several targets the error names the source's own, if it is one of those, or else the first.
-    """
+    """Raise for targets that share bytes with a named source; `locate` as in `overlap`."""
     found = overlap(sources, targets, locate)
-    if found is None:
-        return
-    tensor, (starts, ends) = f"tensor {names[found]!r}", targets
-    if len(starts) == 1:
-        raise ReshapeError(f"{tensor}: out= overlaps the source")
-    low, high = sources[0][found], sources[1][found]
-    near = ((starts < ends) & (starts < high) & (ends > low)).nonzero()[0].tolist()
-    near.sort(key=lambda i: i != found)
-    where = locate(found)
-    out = next(i for i in near if meets(*where, starts[i : i + 1], ends[i : i + 1]))
-    raise ReshapeError(f"out {names[out]!r} overlaps {tensor}")
+    if found is not None:
+        with about(f"tensor {names[found]!r}"):
+            raise ReshapeError("out= overlaps the source")
 
 
 def check_disjoint(targets: Spans, names: Sequence[object]) -> None:
