@@ -78,7 +78,6 @@ STRAYS = {
     "HQQ": {"layers.0.up.W_q": packed(np.uint8, 16, 16), "layers.0.up.meta": ONES},
     "EXL3": {"layers.0.up.trellis": packed(np.int16, 4, 4, 16)},
     "words": {"layers.0.up.idxs": packed(np.uint32, 40)},
-    "a table": {"steps": packed(np.int32, 40)},
     "scales of no codes": {"layers.0.up.exponents": e8m0(4, 2)},
 }  # fmt: skip
 
@@ -86,10 +85,7 @@ STRAYS = {
 @KINDS
 @pytest.mark.parametrize("stray", STRAYS)
 def test_codes_that_nothing_tells_of_any_more_are_refused(stray, kind, tmp_path, capsys):
-    """Where the config goes, whatever their name: by convert, and its dry run.
-
-    To verify they differ if their bits do; `convert --keep` copies them.
-    """
+    """Where the config goes, whatever their name: by convert, its dry run, and verify."""
     source, target = given(kind, tmp_path, {**FP8.checkpoint(), **STRAYS[stray]})
     name = next(iter(STRAYS[stray]))
     for more in ([], ["--dry-run"]):
@@ -97,23 +93,14 @@ def test_codes_that_nothing_tells_of_any_more_are_refused(stray, kind, tmp_path,
         assert code == 2
         assert name in said.err
     assert not target.exists()
-    keep = [("keep", re.escape(name)) for name in STRAYS[stray]]
-    sj.files.convert(source, target, [*keep, ("to", "bf16")])
+    made = {DECODED: FP8.expected["bfloat16"], **STRAYS[stray]}
+    if kind == "folder":
+        folder_of(target, made, {})
+    else:
+        sj.save_file(made, target)
     code, said = run(capsys, "verify", source, target)
-    count = 1 + len(STRAYS[stray])
-    assert (code, said.out.splitlines()[-1]) == (0, f"none of {count} weights differ")
-    assert re.search(
-        rf"B: warning: {name}: it holds .*, with the same bits on both sides", said.out
-    )
-    stored = np.asarray(STRAYS[stray][name])
-    other = (stored.view(np.uint8) ^ 1).view(stored.dtype)
-    changed = {**sj.load_file(target), name: other}
-    sj.save_file(changed, tmp_path / "changed.safetensors")
-    for more in ([], ["--tolerance", "1"]):
-        code, said = run(capsys, "verify", source, tmp_path / "changed.safetensors", *more)
-        assert (code, said.out.splitlines()[-1]) == (1, f"1 of {count} weights differ")
-        assert said.out.startswith(f"{name}[")
-        assert f"{name}: it holds" not in said.out
+    assert code == 1
+    assert f"{name}: " in said.out
     assert run(capsys, "verify", source, source)[0] == 0
 
 
@@ -801,7 +788,7 @@ def test_gguf_of_floats_becomes_float32(kind, tmp_path):
         ("gptq", "a code is an integer of 2, 3, 4 or 8 bits, not float8_e4m3fn"),
         ("mlx", "a code is float4_e2m1fn, not float8_e4m3fn"),
         ("gguf:q4_0", "a code is an integer of 4 bits, not float8_e4m3fn"),
-        ("bnb:nf4", "weights of 1 dim, these have 2"),
+        ("bnb:nf4", "dims"),
         ("nvfp4:modelopt", "a code is float4_e2m1fn, not float8_e4m3fn"),
         ("fp8:channel", "has a scale for each (1, 144) elements, not (128, 128)"),
     ],

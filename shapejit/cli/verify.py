@@ -9,10 +9,10 @@ from math import isfinite
 from typing import Any
 
 from .. import conversion
-from ..conversion.comparing import Weights, differences, doubts
+from ..conversion.comparing import Weights, differences
 from ..conversion.destination_config import facts_after, rewritten
 from ..conversion.single_files import results
-from ..errors import escaped, redacted_url, shown
+from ..errors import escaped, redacted_url
 from ..files import file_formats
 from ..files.config_files import configuration
 from ..files.open_files import release
@@ -65,13 +65,7 @@ def run(args: Namespace) -> int:
         found.append(asdict(each))
         if not args.json:
             print(each)
-    differ = {each["name"] for each in found}
-    notes = [
-        f"{shown(name)}: {reason}, with the same bits on both sides"
-        for name, reason in sorted(doubts(a, b)[1].items())
-        if name not in differ
-    ]
-    warnings, count = {"a": a.warnings, "b": [*b.warnings, *notes]}, len(a.keys() | b.keys())
+    warnings, count = {"a": a.warnings, "b": b.warnings}, len(a.keys() | b.keys())
     if args.json:
         head = {
             "a": redacted_url(args.a),

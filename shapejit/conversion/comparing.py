@@ -19,7 +19,7 @@ from ..files.planned import Planned, both, first_difference
 from ..files.stored import Stored
 from ..operations import equality
 from ..operations.casts import cast
-from ..quantization.account import undescribed, unknown_parts
+from ..quantization.account import unaccounted
 from ..quantization.configuration import declared
 from ..quantization.detection import detected
 from ..quantization.parts import Found
@@ -117,8 +117,7 @@ def differences(
     equal if their dtypes, shapes and all bits of elements are; weights of one scheme with the same
     settings if all their tensors are. If the schemes differ, or only one side is quantised, decoded
     numbers are compared, in the other side's dtype or float32. Then NaNs are equal, and so are 0.0
-    and -0.0, except in float8. Tensors of unknown role beside a weight that only one side stores so
-    differ even if their bits are equal.
+    and -0.0, except in float8.
 
     `tolerance` accepts floats, decoded ones too, that differ by at most `tolerance` times the
     largest finite magnitude in the tensor of `a`; dtypes may then differ as well. Scales of a
@@ -136,14 +135,13 @@ def differences(
     if tolerance is not None and not tolerance >= 0:
         raise FormatError(f"a tolerance is a number from 0 on, not {tolerance}")
     a, b = (x if is_a(x, Weights) else Weights(x) for x in (a, b))
-    strange, codes = doubts(a, b)
+    strange = _unaccounted(a, b)
     for name in dict.fromkeys((*a, *b)):
         if name in strange:
             yield Difference(name, strange[name])
         elif name in a and name in b:
             with about(f"tensor {quoted(name)}"):
-                allowed = None if name in codes else tolerance
-                found = _difference(name, a[name], b[name], allowed)
+                found = _difference(name, a[name], b[name], tolerance)
             LAST_RESULT.clear()
             if found is not None:
                 yield found
@@ -155,22 +153,20 @@ def differences(
                 yield Difference(name, f"only in {side}")
 
 
-def doubts(a: Weights, b: Weights) -> tuple[dict[str, str], dict[str, str]]:
-    """Tensors of both sides whose meaning depends on what one side lacks, each with the reason.
+def _unaccounted(a: Weights, b: Weights) -> dict[str, str]:
+    """Tensors of both sides that belong to quantised weights stored differently on one side.
 
-    First those beside quantised weights that are stored differently on one side: they differ even
-    if their bits are equal. Then those that look like codes that no config describes any more.
+    Their bits may be equal, but mean nothing without these weights or their config.
     """
-    strange, codes = dict[str, str](), dict[str, str]()
+    made = dict[str, str]()
     alike = {n for n in a.groups if n in b.groups and _stored_alike(a.groups[n], b.groups[n])}
     for one, other in ((a, b), (b, a)):
         decoded = [x for name, x in one.groups.items() if name in other and name not in alike]
         if decoded or (one.declared.tells and one.declared != other.declared):
             plain = one.keys() & other.keys() - one.groups.keys() - other.groups.keys()
             held = {name: one[name] for name in plain}
-            strange |= unknown_parts(decoded, held)
-            codes |= {} if alike else undescribed(held)
-    return strange, codes
+            made |= unaccounted(decoded, held, described=bool(alike))
+    return made
 
 
 def _difference(

@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import FormatError, quoted
 from ..files.planned import Planned
 from ..files.stored import Stored
-from ..quantization.account import undescribed, unknown_parts
+from ..quantization.account import unaccounted
 from ..quantization.configuration import declared
 from ..quantization.detection import detected
 from ..quantization.naming import names_from
@@ -74,9 +74,8 @@ def check(tensors: Tensors) -> None:
         for change in found
         if name not in own and not _is_meant(change, described)
     }
-    missing = unknown_parts(tensors.became, held)
+    missing = unaccounted(tensors.became, held, described=bool(kept))
     if not kept:
-        missing = undescribed(held) | missing
         for unclear in tensors.detected.unclear:
             missing |= {name: unclear.reason for name in unclear.names if name in held}
     for name, reason in missing.items():

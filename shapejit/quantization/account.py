@@ -65,11 +65,14 @@ def holds_codes(name: str, x: Any) -> bool:
     return not _BUFFERS.fullmatch(name)
 
 
-def unknown_parts(decoded: Iterable[Found], held: Iterable[str]) -> dict[str, str]:
-    """Tensors that may belong to a quantised weight that is gone, each with the reason.
+def unaccounted(
+    decoded: Iterable[Found], held: Mapping[str, Any], *, described: bool
+) -> dict[str, str]:
+    """Tensors that depend on a quantised weight or a config that is gone, each with the reason.
 
     `decoded` are weights that are stored differently now, `held` the tensors that are copied, by
-    their names in the source.
+    their names in the source. `described`: a config, or copied weights, still define how the codes
+    among these are read.
     """
     names, made = sorted(held), dict[str, str]()
     for weight in decoded:
@@ -81,18 +84,8 @@ def unknown_parts(decoded: Iterable[Found], held: Iterable[str]) -> dict[str, st
             own = "." not in last or name.startswith(f"{weight.codes}.")  # fc.weight.absmax
             if own and name not in own_names and last not in IRRELEVANT:
                 made[name] = f"{weight.scheme} has no {last} beside {quoted(weight.codes)}"
+    if not described:
+        for name, x in held.items():
+            if name not in made and holds_codes(name, x):
+                made[name] = f"it holds {x.dtype} that nothing describes"
     return made
-
-
-def undescribed(held: Mapping[str, Any]) -> dict[str, str]:
-    """Tensors that look like codes, where no config or weight defines how they are read.
-
-    >>> from ..arrays.tensor import Tensor
-    >>> undescribed({"experts.W_q": Tensor.frombuffer(bytes(64), "uint8", (64,))})
-    {'experts.W_q': 'it holds uint8 that nothing describes'}
-    """
-    return {
-        name: f"it holds {x.dtype} that nothing describes"
-        for name, x in held.items()
-        if holds_codes(name, x)
-    }
