@@ -788,7 +788,7 @@ def test_gguf_of_floats_becomes_float32(kind, tmp_path):
         ("gptq", "a code is an integer of 2, 3, 4 or 8 bits, not float8_e4m3fn"),
         ("mlx", "a code is float4_e2m1fn, not float8_e4m3fn"),
         ("gguf:q4_0", "a code is an integer of 4 bits, not float8_e4m3fn"),
-        ("bnb:nf4", "dims"),
+        ("bnb:nf4", "weights of 1 dim, these have 2"),
         ("nvfp4:modelopt", "a code is float4_e2m1fn, not float8_e4m3fn"),
         ("fp8:channel", "has a scale for each (1, 144) elements, not (128, 128)"),
     ],
