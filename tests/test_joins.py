@@ -456,6 +456,17 @@ def test_nothing_is_read_of_empty_packed_tensors(name, axis):
                 assert sj.array_equal(sj.concat([empty, some, empty], axis=axis), some)
 
 
+@pytest.mark.parametrize("ndim", [63, 64, 65])
+def test_packed_tensors_of_many_dims_are_joined(ndim):
+    flat = sj.pack(np.arange(5, dtype=np.uint8), "uint3")
+    t = sj.reshape(flat, (1,) * (ndim - 1) + (5,))
+    for by in (patience.force_numpy, patience.force_kernels):
+        with by():
+            for _ in range(2):
+                made = sj.reshape(sj.concat([t, t], axis=-1), (10,))
+                assert sj.unpack(made).tolist() == [0, 1, 2, 3, 4] * 2
+
+
 def test_one_error_for_more_dims_than_numpys():
     words = "NumPy has no array of 65 dims .*: it allows 64 dims; a shapejit.Tensor can have more$"
     x = np.zeros((1,) * 64)

@@ -166,8 +166,8 @@ def _overlap(tensors: Sequence[Tensor], out: Tensor) -> bool:
 
 def _by_codes(parts: Sequence[Any], out: Any, join: Any, needed: Any, key: object) -> bool:
     """Join packed Tensors by NumPy, if the `needed` Routes are not ready; whether it did."""
-    if type(out) is not Tensor or out.nbytes > NUMPY_JOIN_BYTES or out.ndim > MOST_DIMS:
-        return False
+    if type(out) is not Tensor or out.nbytes > NUMPY_JOIN_BYTES or out.ndim >= MOST_DIMS:
+        return False  # codes are read with a dim more, of the units of an element
     known = _Codes(needed, out.shape, join)
     done = known.join(parts, out) is not None
     if done and key is not None:
