@@ -149,18 +149,19 @@ def convert(
         return None
     plain = isinstance(source, np.ndarray) and isinstance(target, np.ndarray)
     given = () if operands is None else operands.floats
-    halved, few = fixed_width(source.dtype).kind == "complex", source.size < SCALARS_BELOW
+    is_complex = fixed_width(source.dtype).kind == "complex"
+    small = source.size < SCALARS_BELOW
     move = mover(conversion, source.shape, given) if plain else None
-    if move is None and plain and few and not given and not halved:
+    if move is None and plain and small and not given and not is_complex:
         move = partial(convert_codes, conversion)
     instead = move and partial(move, source, target)
-    if instead and few:
+    if instead and small:
         first = unplanned(conversion, source.shape)
         if not first.ready:
             return Done(run(first, (0,), (0,), instead=instead), move)
     begin, layout = byte_of(source)
     to, whole = byte_of(target)
-    if halved:
+    if is_complex:
         layout, whole = parts_of(layout), parts_of(whole)
     parts = [[layout, whole]] if operands is None else list(operands.parts(layout, whole))
     for seen, into, *others in parts:

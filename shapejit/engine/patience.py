@@ -112,7 +112,7 @@ class Unplanned(Kind):
 
     @next_look.setter
     def next_look(self, _: float) -> None:
-        """It is what it is."""
+        """Ignore the value that every `Kind` begins with: the seconds are computed."""
 
     def kernels_ready(self, needs: Needs) -> bool:
         """Whether a Plan is worth its time."""

@@ -47,7 +47,7 @@ def distinct(x: NDArray[Any]) -> NDArray[Any]:
     """
     values: NDArray[Any] = np.sort(x, axis=None)
     first = np.flatnonzero(values[1:] != values[:-1]) + 1
-    return concatenate((values[:1], values[first]))  # type: ignore[no-any-return]
+    return concatenate((values[:1], values[first]))  # type: ignore[no-any-return]  # NumPy's own
 
 
 def plain(x: Any) -> NDArray[Any]:
