@@ -7,6 +7,7 @@ with the command that repeats it. The exit code is 0 if there was none, else 1.
 import argparse
 import sys
 import time
+from itertools import cycle
 from secrets import randbits
 
 from .runner import run
@@ -55,11 +56,12 @@ def take_turns(names, seed, seconds):
     outcomes = {name: [] for name in names}
     done = dict.fromkeys(names, 0)
     end = time.monotonic() + seconds
-    turn = min(TURN, seconds / len(names))
-    while (left := end - time.monotonic()) > 1:
-        name = min(names, key=lambda name: len(outcomes[name]))
+    for name in cycle(names):
+        if (left := end - time.monotonic()) <= 1:
+            break
+        waiting = len(names) - names.index(name)  # cases may take longer than their turn
         begun = time.monotonic()
-        outcome = run(name, seed, done[name], seconds=min(turn, left), failed=show)
+        outcome = run(name, seed, done[name], seconds=min(TURN, left / waiting), failed=show)
         outcomes[name].append(outcome)
         first, done[name] = done[name], done[name] + outcome.cases
         took = time.monotonic() - begun
