@@ -95,7 +95,8 @@ def convert(
                 made = read(target, dst).view(own.target)
                 own.do(read(source, src).view(own.source).reshape(made.shape), made, *scales)
                 continue
-            codes = np.ascontiguousarray(read(source, src)).reshape(dst.shape)
+            order: Any = "C" if dst.bits >= src.bits else None  # what is narrower is transposed
+            codes = np.asarray(read(source, src), order=order).reshape(dst.shape)
             write(converted(codes, conversion, *scales), target, dst)
 
 
