@@ -127,7 +127,6 @@ COMPILERS = {
         "builder",
         "kernels",
         "bench/memcpy.py",
-        "runtime/loading.py",
         "runtime/processor.py",
     },
 }

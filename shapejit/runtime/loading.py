@@ -23,10 +23,9 @@ _numbers = count()  # of libraries
 
 @cache
 def _linker() -> Any:
-    from llvmlite import binding
-
+    llvm = processor.binding()
     hold_at_exit()
-    return binding.create_lljit_compiler(processor.target_machine(), use_jit_link=True)
+    return llvm.create_lljit_compiler(processor.target_machine(), use_jit_link=True)
 
 
 def linked(name: Name, label: str, code: bytes) -> int:
@@ -34,9 +33,7 @@ def linked(name: Name, label: str, code: bytes) -> int:
 
     Call it from one thread at a time, and only where signals cannot interrupt: see `uninterrupted`.
     """
-    from llvmlite import binding
-
-    library = binding.JITLibraryBuilder().add_object_img(code).add_current_process()
+    library = processor.binding().JITLibraryBuilder().add_object_img(code).add_current_process()
     library.export_symbol(label)
     if isinstance(name, Call):
         for text in PYTHON:

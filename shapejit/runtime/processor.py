@@ -10,6 +10,18 @@ from functools import cache
 from typing import Any
 
 from .numba_settings import text
+from .system import open_library
+
+
+@cache
+def binding() -> Any:
+    """llvmlite's bindings of LLVM, whose library is opened first, while other threads run."""
+    from llvmlite import utils
+
+    open_library(os.path.join(os.path.dirname(utils.__file__), "binding", utils.get_library_name()))
+    from llvmlite import binding
+
+    return binding
 
 
 @cache
@@ -21,9 +33,7 @@ def triple() -> str:
     given = os.environ.get("SHAPEJIT_TARGET")
     if given:
         return given
-    from llvmlite import binding
-
-    return str(binding.get_process_triple())
+    return str(binding().get_process_triple())
 
 
 def is_arm64() -> bool:
@@ -42,9 +52,7 @@ def name() -> str:
     given = text("NUMBA_CPU_NAME")
     if given is not None:
         return given
-    from llvmlite import binding
-
-    return str(binding.get_host_cpu_name())
+    return str(binding().get_host_cpu_name())
 
 
 @cache
@@ -55,9 +63,7 @@ def features() -> frozenset[str]:
         return frozenset(f[1:] for f in given.split(",") if f.startswith("+"))
     if (text("NUMBA_CPU_NAME") or "").lower() == "generic":
         return frozenset()
-    from llvmlite import binding
-
-    return frozenset(name for name, there in binding.get_host_cpu_features().items() if there)
+    return frozenset(name for name, there in binding().get_host_cpu_features().items() if there)
 
 
 # The features of each level for which wheels contain objects, the best first.
@@ -87,19 +93,18 @@ def vector() -> int:
 
 def target_machine() -> Any:
     """LLVM's target machine for it, which writes and loads object code."""
-    from llvmlite import binding
-
+    llvm = binding()
     if os.environ.get("SHAPEJIT_TARGET"):
-        binding.initialize_all_targets()
-        binding.initialize_all_asmprinters()
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
     else:
-        binding.initialize_native_target()
-        binding.initialize_native_asmprinter()
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
     given = text("NUMBA_CPU_FEATURES")
     if given is None:
         generic = name().lower() == "generic"
-        given = "" if generic else str(binding.get_host_cpu_features().flatten())
-    target = binding.Target.from_triple(triple())
+        given = "" if generic else str(llvm.get_host_cpu_features().flatten())
+    target = llvm.Target.from_triple(triple())
     reloc = "static" if is_x86() else "default"
     return target.create_target_machine(
         cpu=name(), features=given, opt=3, reloc=reloc, codemodel="jitdefault", jit=True
