@@ -129,6 +129,7 @@ PAIRS = [
     ("awq:gemm", "gptq:qweight"), ("gptq:qweight", "awq:gemm"), ("gptq:qweight", "msb"),
     ("gptq:qweight", "gguf:q4_0"), ("gguf:mxfp4", "gptq:qweight"), ("awq:gemm", "gguf:q4_0"),
     ("awq:gemm", "onnx:matmulnbits"), ("compressed-tensors", "awq:gemm"),
+    ("gguf:q4_0", "awq:gemm"),
 ]  # fmt: skip
 
 
@@ -140,6 +141,23 @@ def test_pairs_in_registers(loop, kind):
     with loops.used(loop):
         for name, to in PAIRS if loop == "shuffles" else PAIRS[::4]:
             same(repacked(name, to, kind, shape), stored(to, kind, shape))
+
+
+@pytest.mark.parametrize("shape", [(1152, 64), (256, 320)])
+def test_runs_of_blocks(shape):
+    """Blocks that are adjacent in the target alone write runs of lines, wherever these begin."""
+    pairs = [("gguf:q4_0", "awq:gemm"), ("gguf:q4_0", "gptq:qweight"),
+             ("gptq:qweight", "bitsandbytes"), ("gptq:qweight", "awq:gemm")]  # fmt: skip
+    with loops.used("shuffles streamed"):
+        for name, to in pairs:
+            wanted = stored(to, "uint4", shape)
+            memory = np.zeros(wanted.nbytes + 64, np.uint8)
+            for first in (0, 4, 36):
+                out = memory[first:][: wanted.nbytes].view(wanted.dtype).reshape(wanted.shape)
+                given = {"shape": shape_of(name, shape), "dtype": "uint4"}
+                sj.repack(stored(name, "uint4", shape), source=name, target=to, out=out, **given)
+                same(out, wanted)
+                memory[:] = 0
 
 
 @pytest.mark.parametrize("kind", ["uint1", "uint2", "int2"])

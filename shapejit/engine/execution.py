@@ -106,9 +106,9 @@ def interleaved_work(work: Work, plan: Plan, sources: Where) -> Work:
     arguments = list(work.launch.arguments)
     if plan.shuffle:
         pieces = len(plan.shuffle.sources)
-        first, rest = np.split(arguments[1], [pieces])
-        first = np.add.outer(distances, first[: pieces // len(distances)]).ravel()
-        arguments[1] = np.concatenate([first, rest])
+        offsets = arguments[1] = arguments[1].copy()
+        first = offsets[0, : pieces // len(distances)]
+        offsets[:, :pieces] = np.add.outer(distances, first).ravel()
     elif plan.rows:
         arguments[2] = interleaved_offsets(plan.sides, plan.rows, distances)
     return replace(work, launch=work.launch.given(*arguments))

@@ -20,32 +20,38 @@ def shuffle_blocks(
     span: Numbers,
     stage: Address,
     loops: Table,
-    offsets: Numbers,
+    offsets: Table,
     steps: Table,
     entry: int,
     most: int,
 ) -> None:
     """Permute blocks of elements: those of the last loop, at most `most` per call.
 
-    `steps` are the steps of that loop, and the distance of prefetching. With a stage, the blocks of
-    a call follow one another in the target, whose whole lines are streamed.
+    `steps` are the steps of that loop; the pieces of a block in the target, and the distances of
+    prefetching. With a stage, where the pieces of a block have the second row of `offsets`, each
+    follows that of the previous block: they make a run, whose whole lines are streamed.
     """
     at, table = span[SPAN:], address_of(offsets)
     last = loops.shape[0] - 1
     count, source_step, target_step = steps[0]
-    _, source_ahead, target_ahead = steps[1]
+    pieces, source_ahead, target_ahead = steps[1]
+    first, runs = offsets.shape[1] - pieces, 0
+    if stage != 0:
+        table += 8 * offsets.shape[1]
+        target_ahead, runs = 0, pieces
     while take(work, span):
         source, target = ends(addresses, span)
         s, t = seek(loops, at, span[LOW])
         for _ in range(span[LOW], span[HIGH]):
             some, there = min(most, count - at[last] * most), target + t
-            into, ahead = there, target_ahead
+            into = there
             if stage != 0:
-                into, ahead = stage + (there & (LINE - 1)), 0
+                into = stage + (there & (LINE - 1))
             call(
                 entry,
-                (source + s, into, table, some, source_step, target_step, source_ahead, ahead),
-            )
-            if stage != 0:
-                stream(there, into, some * target_step)
+                (source + s, into, table, some, source_step, target_step,
+                 source_ahead, target_ahead),
+            )  # fmt: skip
+            for k in range(first, first + runs):
+                stream(there + offsets[0, k], into + offsets[1, k], some * target_step)
             s, t = step(loops, at, s, t)

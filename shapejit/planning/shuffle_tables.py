@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from ..kernels.constants import STAGE_BYTES
 from ..runtime.cpu_caches import LINE
 from ..runtime.kernel_names import Code
 from .loops import Loop
 from .plans import Plan
-from .shuffles import MOST_BLOCKS
+from .shuffles import MOST_BLOCKS, RUN_BLOCKS
 
 PREFETCHED_BLOCKS = 16  # distance of prefetching in blocks, unless it is that of the next call
 
@@ -23,11 +24,18 @@ def shuffle_loops(plan: Plan) -> list[tuple[int, ...]]:
 
 
 def shuffle_table(plan: Plan, vector: int) -> tuple[tuple[Any, ...], int]:
-    """The loops, and the offsets of a block's parts; a stage where blocks follow one another."""
-    shuffle, step = plan.shuffle, plan.loops[-1].target
-    follows = step == shuffle.network.block and len(shuffle.targets) == 1
-    offsets = np.array(shuffle.sources + shuffle.targets, np.int64)
-    return (plan.table, offsets), follows * (MOST_BLOCKS * step + LINE)
+    """The loops, and the offsets of a block's pieces: in source and target, and on the stage.
+
+    There is a stage if each piece follows that of the previous block; it fits in an L1 cache.
+    """
+    shuffle, (size, _, step) = plan.shuffle, plan.loops[-1]
+    targets, lines = shuffle.targets, min(size, MOST_BLOCKS) * step // LINE
+    pitch = (lines + 2 | 1) * LINE  # an odd number of lines, so that runs use all sets of a cache
+    staged = range(0, pitch * len(targets), pitch)
+    alike = pitch * len(targets) <= STAGE_BYTES and not any(at % LINE for at in targets)
+    follows = step == shuffle.network.written and (alike or len(targets) == 1)
+    offsets = np.array([(*shuffle.sources, *places) for places in (targets, staged)], np.int64)
+    return (plan.table, offsets), follows * staged.stop
 
 
 def shuffled(plan: Plan, vector: int) -> tuple[Any, ...]:
@@ -35,7 +43,8 @@ def shuffled(plan: Plan, vector: int) -> tuple[Any, ...]:
     size, source, target = plan.loops[-1]
     ahead = Loop(1, PREFETCHED_BLOCKS * source, PREFETCHED_BLOCKS * target)
     around = plan.loops[-2] if len(plan.loops) > 1 else ahead
-    if size <= MOST_BLOCKS and abs(around.source) > abs(source):
+    if size <= (MOST_BLOCKS if abs(around.source) > abs(source) else RUN_BLOCKS):
         ahead = around  # else the next call reads lines that this one has read
-    steps = np.array([plan.loops[-1], ahead], np.int64)
+    runs = ahead._replace(size=len(plan.shuffle.targets))
+    steps = np.array([plan.loops[-1], runs], np.int64)
     return steps, Code("network_generator", plan.shuffle.network), MOST_BLOCKS

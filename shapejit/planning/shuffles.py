@@ -7,7 +7,7 @@ from itertools import product
 from math import prod
 from typing import NamedTuple
 
-from ..kernels.constants import CALLED
+from ..kernels.constants import CALLED, PIECE
 from ..kernels.networks import Network, parts
 from ..runtime.cpu_caches import LINE, l2
 from ..shapes.dims import merged
@@ -25,6 +25,7 @@ MOST_MIXED = 2 * VECTOR_BYTES  # bytes of a block whose elements mix in any orde
 MOST_READ = 7 * VECTOR_BYTES  # bytes of a piece with gaps
 LEAST_MIXED = 8  # and of its pieces
 BOTH_SIDES = 1, 2  # of a loop: source and target
+RUN_BLOCKS = 8  # that write runs of lines; 16: 1.4 x the time
 MOST_BLOCKS = 512  # that one call of a network's function permutes
 
 
@@ -175,20 +176,29 @@ def _pieces(
 
 
 def _near(made: Shuffle) -> Shuffle | None:
-    """Blocks that are adjacent in the source where they are in the target; None if they are not.
+    """Blocks in an order in which lines that several of them touch stay in a cache, if any.
 
-    If the target has gaps between blocks, their lines are written again by each block after the
-    next ones along the source.
+    Blocks are adjacent in source and target, or have gaps in the target: then their lines are
+    written again by each block after the next ones along the source. Those adjacent in the target
+    alone write runs: gguf:q4_0 to awq:gemm 5.7 -> 1.8 x memcpy. If pieces are short, tiles are
+    faster.
     """
-    inner, pieces = list(made.loops), len(made.targets)
-    near = min(inner, key=lambda loop: abs(loop.source))
-    if near is inner[-1]:
+    loops, network = list(made.loops), made.network
+    near = min(loops, key=lambda loop: abs(loop.source))
+    if near is loops[-1]:
         return made
-    if inner[-1].target == made.network.written:
+    if loops[-1].target != network.written:
+        around, along = split(near, _blocks_in_cache(len(made.targets)))
+        loops[loops.index(near)] = around
+    elif network.read < PIECE or network.written < LINE:
         return None
-    around, along = split(near, _blocks_in_cache(pieces))
-    inner[inner.index(near)] = around
-    return made._replace(loops=tuple(loop for loop in (*inner, along) if loop.size > 1))
+    else:
+        along = loops.pop()
+        loops.remove(near)
+        some = _even(along.size, RUN_BLOCKS)
+        loops += [*_cut(along, some), near]
+        along = along._replace(size=some)
+    return made._replace(loops=tuple(loop for loop in (*loops, along) if loop.size > 1))
 
 
 def mixed_of(loops: Sequence[Loop], width: int) -> Shuffle | None:
