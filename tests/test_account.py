@@ -932,6 +932,26 @@ def test_modules_listed_as_not_quantised_contradict_their_tensors(tmp_path):
     assert made["quantization_config"]["modules_to_not_convert"] == ["lm_head"]
 
 
+def test_sizes_of_two_files_that_contradict_each_other_are_warned_of():
+    """The tensors decide; a component of the model, or a module, may have sizes of its own."""
+    awq = scheme_fixtures.named("awq-gemm")
+    tensors = awq.checkpoint()
+    ((_, _, parts),) = sj.schemes.detect(tensors, awq.config)
+    sizes = {key: parts.settings[key] for key in ("bits", "group_size")}
+    for key, other in (("bits", 8), ("group_size", 2 * sizes["group_size"])):
+        config = changed(awq.config, key, other) | {"quant_config.json": sizes}
+        ((_, _, parts),) = found = sj.schemes.detect(tensors, config)
+        assert {name: parts.settings[name] for name in sizes} == sizes
+        (warning,) = found.warnings
+        reason = f"quantization_config says {key} {other}, but its tensors have {sizes[key]}"
+        assert warning == f"{awq.prefix}: {reason}, and are read so"
+        own = changed(config, "extra_config", {awq.prefix: sizes})
+        assert sj.schemes.detect(tensors, own).warnings == []
+        section = config.pop("quantization_config")
+        apart = config | {"audio_config": {"quantization_config": section}}
+        assert sj.schemes.detect(tensors, apart).warnings == []
+
+
 @pytest.mark.parametrize("entry", [["x"], {"a": 1}, None, 3])
 def test_lists_of_modules_may_hold_anything(entry, tmp_path):
     awq = scheme_fixtures.named("awq-gemm")

@@ -126,6 +126,23 @@ def test_a_program_is_done_to_what_fits_it():
         Collate(lambda t: t)
 
 
+def test_arrays_that_a_program_does_not_fit_are_not_left_raw():
+    image, other = images(2)
+    for odd, fault in (
+        (image.astype(np.int16), "the dtype is int16, the program's uint8"),
+        (image[:8], r"the shape is \(8, 160, 3\), the program's \(16, 160, 3\)"),
+    ):
+        for samples in ([image, odd], [{"x": image, "y": 0}, {"x": odd, "y": 1}]):
+            with pytest.raises(sj.ShapeJitError, match=f"sample 1: {fault}"):
+                Collate(LOAD)(samples)
+        with pytest.raises(sj.ShapeJitError, match=f"sample 0: {fault}"):
+            Collate(LOAD)([torch.from_numpy(odd), torch.from_numpy(other)])
+        for samples in ([odd, odd], [(odd, 1), (odd, 2)]):
+            with pytest.raises(sj.ReshapeError, match=f"no array of the samples fits .*: {fault}"):
+                Collate(LOAD)(samples)
+    assert Collate(LOAD)([1, 2]).tolist() == [1, 2]
+
+
 def test_programs_with_packed_results():
     x = np.arange(-4, 4, dtype=np.float32)
     codes = x.astype(ml_dtypes.float4_e2m1fn).view(np.uint8)

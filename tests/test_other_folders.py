@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import shapejit as sj
+from shapejit.__main__ import main
 from shapejit.files import safetensors
 
 X = np.arange(6, dtype=np.float32)
@@ -115,6 +116,22 @@ def test_a_state_dict_is_read_if_it_is_the_only_one(torch, tmp_path):
             sj.load_file(path)
     torch.save({}, path)
     assert not sj.load_file(path)
+
+
+def test_what_is_no_tensor_is_left_out_with_a_warning(torch, tmp_path, capsys):
+    path, made = tmp_path / "a.pt", tmp_path / "a.safetensors"
+    torch.save({"w": torch.ones(2), "": torch.zeros(3), "step": 5, "lr": 0.1}, path)
+    assert {name: t.shape for name, t in sj.load_file(path).items()} == {"w": (2,), "": (3,)}
+    (warning,) = sj.files.convert(path, made).warnings
+    assert warning.endswith("a.pt': no tensors, not read: 'step' (int), 'lr' (float)")
+    assert set(sj.load_file(made)) == {"w", ""}
+    assert main(["inspect", str(path)]) == 0
+    assert f"warning: {warning}\n" in capsys.readouterr().out
+    folder = tmp_path / "in"
+    folder.mkdir()
+    torch.save({"w": torch.ones(2), "_extra_state": None}, folder / "pytorch_model.bin")
+    (warning,) = sj.files.convert(folder, tmp_path / "out").warnings
+    assert warning.endswith("'_extra_state' (NoneType)")
 
 
 def test_a_folder_of_pytorch_becomes_one_of_safetensors(torch, tmp_path):

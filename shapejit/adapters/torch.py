@@ -29,10 +29,10 @@ from ..arrays.foreign import native
 from ..arrays.libraries import library
 from ..dtypes.table import DType, fixed_width
 from ..engine import outputs
-from ..errors import DTypeError, ShapeJitError
+from ..errors import DTypeError, ReshapeError, ShapeJitError, about
 from ..programs.ops import COPIED
 from ..programs.program import Program
-from ..programs.sources import is_of
+from ..programs.sources import check_source
 from ..runtime.ndarrays import concatenate, is_a, plain
 from ..runtime.system import SHARES_MEMORY
 from .shared_slabs import Sent, Slabs, received
@@ -62,8 +62,9 @@ class Collate:
     Arrays and tensors within the samples, at any nesting, are copied straight into one tensor;
     torch collates numbers and strings. `program` (a permutation, a cast, a normalisation) is
     applied in the same pass to arrays of its dtype and shape; a free dim 0 matches any length. All
-    others are only stacked. Torch collates tensors of a subclass that do not match, and keeps the
-    subclass.
+    others are only stacked. A batch is refused if the program fits none of its arrays, or some
+    arrays that would be stacked, and not all. Torch collates tensors of a subclass that do not
+    match, and keeps the subclass.
 
     On Linux, in a worker process of a DataLoader, the batch is in shared memory, which the main
     process maps, and which is reused once that process has freed the batch. `allocate` (shape,
@@ -71,7 +72,8 @@ class Collate:
     `multiprocessing.shared_memory`; then a batch must not be used after the next one is requested.
     Instances pickle.
 
-    Raises what `default_collate` raises.
+    Raises what `default_collate` raises; DTypeError and ReshapeError for arrays that the program
+    does not fit.
 
     >>> Collate()([{"x": np.zeros(2), "y": "a"}, {"x": np.ones(2), "y": "b"}])
     {'x': tensor([[0., 0.],
@@ -88,16 +90,31 @@ class Collate:
 
     def __call__(self, batch: Sequence[Any]) -> Any:
         """The samples as one batch."""
-        own = {np.ndarray: self._stacked, torch.Tensor: self._stacked}
-        return collate(batch, collate_fn_map={**default_collate_fn_map, **own})
+        misfits: list[ShapeJitError | None] = []  # why the program does not fit arrays
 
-    def _stacked(self, batch: Sequence[Any], *, collate_fn_map: Any = None) -> Any:
-        """Arrays or tensors as one tensor."""
-        items = _arrays(batch)
+        def stacked(arrays: Sequence[Any], *, collate_fn_map: Any = None) -> Any:
+            return self._stacked(arrays, misfits)
+
+        own = {np.ndarray: stacked, torch.Tensor: stacked}
+        made = collate(batch, collate_fn_map={**default_collate_fn_map, **own})
+        if misfits and None not in misfits:
+            raise ReshapeError(f"no array of the samples fits the program: {misfits[0]}")
+        return made
+
+    def _stacked(self, batch: Sequence[Any], misfits: list[ShapeJitError | None]) -> Any:
+        """Arrays or tensors as one tensor; one of `misfits` is added."""
+        items, program = _arrays(batch), None
+        if self.program is not None:
+            found = [self._misfit(x) for x in (batch if items is None else items[:1])]
+            wrong = next(filter(None, found), None)
+            if wrong is not None and None in found:
+                with about(f"sample {found.index(wrong)}"):
+                    raise wrong
+            misfits.append(wrong)
         if items is None:
             return _by_torch(batch)
-        first, program = items[0], None
-        if self.program is not None and is_of(self.program.dtype, first.dtype):
+        first = items[0]
+        if self.program is not None and misfits[-1] is None:
             program = self.program.fitted(first.shape)
         kind = fixed_width(first.dtype) if program is None else program.result_dtype
         # Of elements narrower than a byte torch has only pairs.
@@ -116,6 +133,17 @@ class Collate:
         else:
             (program or _copying(first.shape, kind)).map(items, out=target)
         return made
+
+    def _misfit(self, x: Any) -> ShapeJitError | None:
+        """Why an array or tensor is not of the program's shape and dtype, if it is not."""
+        program = self.program
+        assert program is not None
+        try:
+            array = plain(x) if is_a(x, np.ndarray) else native(x)
+            check_source(array, False, program.dtype, program.source_shape)
+        except ShapeJitError as error:
+            return error
+        return None
 
     def _allocated(
         self, shape: tuple[int, ...], kind: DType, nbytes: int

@@ -76,6 +76,7 @@ def run(args: Namespace) -> int:
     found = file_formats.read(args.file)
     rows = [_row(found, member) for member in found.members.values()]
     detected = schemes.detect(found.typed, configuration(found).facts)
+    warnings = [*found.warnings, *detected.warnings]
     weights = _schemes(rows, detected)
     groups = grouped(rows, ("dtype", "shape", "type", "scheme"))
     nodes = _onnx_nodes(found) if found.format == "onnx" else []
@@ -85,7 +86,7 @@ def run(args: Namespace) -> int:
         if found.format == "onnx":
             more["nodes"] = nodes
         unclear = [each._asdict() for each in detected.unclear]
-        print_json({**head, **more, "unclear": unclear, "warnings": detected.warnings})
+        print_json({**head, **more, "unclear": unclear, "warnings": warnings})
         return DONE
     offsets = {row["name"]: row["offsets"] for row in rows if "offsets" in row}
     for group in groups:
@@ -97,7 +98,7 @@ def run(args: Namespace) -> int:
         print(f"{shown(key)}: {_text(value)}")
     for line in collapsed(map(str, detected.unclear)):
         print(f"unclear: {line}")
-    for line in collapsed(detected.warnings):
+    for line in collapsed(warnings):
         print(f"warning: {line}")
     print(f"{number_of(len(rows), 'tensor')}, {number_of(found.nbytes, 'byte')}")
     return DONE

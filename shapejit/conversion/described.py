@@ -31,8 +31,9 @@ class Report:
 
     `changed` is the number of tensors that rules apply to, `moved` that of tensors with new data
     (converted or reordered), not only new names and shapes. `warnings` are contradictions and
-    unclear tensors of weights that were decoded or converted; `left_out` the weights that a rule
-    for all tensors skipped, with the reasons. After a dry run `rows` are the planned tensors.
+    unclear tensors of weights that were decoded or converted, and what is no tensor; `left_out` the
+    weights that a rule for all tensors skipped, with the reasons. After a dry run `rows` are the
+    planned tensors.
     """
 
     tensors: int

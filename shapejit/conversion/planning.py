@@ -81,7 +81,7 @@ def _report(tensors: Tensors, path: Path, folder: Folder | None, settings: Setti
     """The Report of everything that will be written, or of a part of a folder."""
     changes = [*tensors.changes.values()]
     total = sum(change.nbytes for change in changes)
-    warnings = [*tensors.warnings, *still_quantised(tensors)]
+    warnings = [*tensors.checkpoint.warnings, *tensors.warnings, *still_quantised(tensors)]
     if folder is None:
         warnings += single_files.metadata_warnings(file_name(path), tensors)
     else:

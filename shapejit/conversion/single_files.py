@@ -35,7 +35,7 @@ def check(path: str, tensors: Tensors) -> None:
             raise FormatError(
                 f"{tensors.path}: tensor {quoted(node.codes)} holds codes of "
                 f"{node.operator}, whose sizes are attributes of its node, which {row.name} cannot "
-                f"store: --to f32 decodes them, --keep copies them anyway"
+                f"store: --to bf16 (or f32) decodes them, --keep copies them anyway"
             )
     if "types" in row.more:
         return
@@ -44,7 +44,7 @@ def check(path: str, tensors: Tensors) -> None:
         if name in found and source.members[name].dtype.name == "uint8":
             raise FormatError(
                 f"{tensors.path}: tensor {quoted(name)} holds blocks of type {kind}, "
-                f"which {row.name} lacks: --to f32 decodes them"
+                f"which {row.name} lacks: --to bf16 (or f32) decodes them"
             )
 
 

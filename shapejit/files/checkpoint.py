@@ -61,7 +61,7 @@ class Checkpoint:
     types that say more than the dtype, `weight_nodes` the nodes of its graph with quantised
     weights. `of_files` are the metadata of a folder's first shard, or those that files of
     safetensors get instead of the format's own; `stem` is the prefix of the names of its files.
-    `own` has whatever else the writer of the format needs.
+    `own` has whatever else the writer of the format needs. `warnings` name what was not read.
     """
 
     path: str
@@ -74,6 +74,7 @@ class Checkpoint:
     of_files: Mapping[str, str] | None = None
     stem: str = "model"
     own: Any = None
+    warnings: Sequence[str] = ()
 
     @property
     def folder(self) -> str:

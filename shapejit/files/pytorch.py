@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any
 
 from ..arrays.tensor import asarray
-from ..errors import FileFormatError, about, quoted, shortened
+from ..errors import FileFormatError, about, quoted, shortened, type_name
 from ..runtime.ndarrays import is_mapping
 from .checkpoint import Checkpoint
 from .in_memory import MemoryFile
@@ -71,12 +71,16 @@ def read(path: Path) -> Checkpoint:
         elif name.endswith(".safetensors"):  # by which torch takes it for another format
             reason = "it is a checkpoint of torch; rename it to .pt"
         raise FileFormatError(name, None, f"torch does not load it: {reason}") from None
-    members = {}
+    members, others = {}, list[str]()
     for key, tensor in _state_dict(name, found, torch).items():
+        if not isinstance(tensor, torch.Tensor):
+            others.append(f"{quoted(key)} ({type_name(tensor)})")
+            continue
         with about(f"{quoted(name)}: tensor {quoted(key)}"):
             t = asarray(tensor.detach())
         members[key] = Stored(_Loaded(file, t.buffer), key, 0, t.dtype, t.layout)
-    return Checkpoint(name, "pytorch", members, None, of_files=_OF_FILES)
+    warnings = [f"{quoted(name)}: no tensors, not read: {', '.join(others)}"] if others else []
+    return Checkpoint(name, "pytorch", members, None, of_files=_OF_FILES, warnings=warnings)
 
 
 def _torch(path: str) -> Any:
@@ -94,23 +98,22 @@ def _torch(path: str) -> Any:
 
 
 def _state_dict(path: str, found: Any, torch: Any) -> dict[str, Any]:
-    """The mapping of names to tensors: the whole pickle, or one that is an entry of it.
+    """The mapping of names to tensors and others: the whole pickle, or one that is its entry.
 
     Tensors beside an entry with a usual name are the state of a training: steps, random numbers.
     """
-    held = dict[str, dict[str, Any]]()
-    for key, each in {"": found, **found}.items() if is_mapping(found) else ():
-        if is_mapping(each):
-            tensors = {str(k): t for k, t in each.items() if isinstance(t, torch.Tensor)}
-            if tensors or (each is found and not found):
-                held[str(key)] = tensors
+    held = dict[str | None, dict[str, Any]]()  # None: the outermost
+    for key, each in [(None, found), *found.items()] if is_mapping(found) else ():
+        inside = {str(k): x for k, x in each.items()} if is_mapping(each) else {}
+        if not found or any(isinstance(x, torch.Tensor) for x in inside.values()):
+            held[None if each is found else str(key)] = inside
     if any(key in held for key in _WRAPPERS):
-        held.pop("", None)
+        held.pop(None, None)
     if len(held) == 1:
         return next(iter(held.values()))
     if not held:
         raise FileFormatError(path, None, "it holds no mapping of names to tensors")
-    names = ", ".join(quoted(key) if key else "the outermost" for key in held)
+    names = ", ".join("the outermost" if key is None else quoted(key) for key in held)
     raise FileFormatError(
         path, None, f"it holds several mappings of names to tensors ({names}): save one of them"
     )

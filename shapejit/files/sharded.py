@@ -62,7 +62,9 @@ def read(path: Path) -> Checkpoint:
         stem = files[0].removesuffix(".safetensors")
         stem = stem if len(files) == 1 and stem != files[0] else "model"
         of_files = _file_metadata(read[0])
-        return Checkpoint(name, "sharded", together(read), None, of_files=of_files, stem=stem)
+        warnings = [text for file in read for text in file.warnings]
+        return Checkpoint(name, "sharded", together(read), None, of_files=of_files, stem=stem,
+                          warnings=warnings)  # fmt: skip
     metadata, located = _index(index)
     own: dict[str, list[str]] = {}
     for tensor, location in located.items():
@@ -82,7 +84,9 @@ def read(path: Path) -> Checkpoint:
         system.base(index).removesuffix(SUFFIX),
     )
     stem = "model" if stem.endswith(PICKLES) else stem
-    return Checkpoint(name, "sharded", members, metadata, of_files=of_files, stem=stem)
+    warnings = [text for shard in shards.values() for text in shard.warnings]
+    return Checkpoint(name, "sharded", members, metadata, of_files=of_files, stem=stem,
+                      warnings=warnings)  # fmt: skip
 
 
 def _chosen(folder: str) -> tuple[str, list[str]]:

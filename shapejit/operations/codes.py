@@ -67,9 +67,8 @@ def _in_range(given: Tensor, kind: DType) -> Tensor:
     if least < low or numbers.max(initial=0) > high:
         at = np.unravel_index(np.argmax((numbers < low) | (numbers > high)), numbers.shape)
         place = tuple(map(int, at))
-        raise FormatError(
-            f"{numbers[at]} at index {place} is out of the range of {kind}, [{low}, {high}]"
-        )
+        fault = "out of the range of" if low else "no code of"
+        raise FormatError(f"{numbers[at]} at index {place} is {fault} {kind}, [{low}, {high}]")
     return asarray(numbers.view(np.uint8) if given.dtype.bits == 8 else numbers.astype(np.uint8))
 
 

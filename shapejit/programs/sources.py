@@ -21,7 +21,8 @@ def check_source(x: Any, as_tensors: bool, dtype: DType, shape: tuple[int | None
         among = f"{type_name(x)} among Tensors" if as_tensors else "a Tensor among ndarrays"
         raise DTypeError(among)
     if not as_tensors and not is_a(x, np.ndarray):
-        raise DTypeError(f"expected a numpy.ndarray or a shapejit.Tensor, not {type_name(x)}")
+        wanted = "expected a numpy.ndarray or a shapejit.Tensor"
+        raise DTypeError(f"{wanted}, not {type_name(x)}; all must be of one library")
     if not is_of(dtype, x.dtype):
         raise DTypeError(f"the dtype is {x.dtype}, the program's {dtype}")
     if x.shape != shape and not fits(x.shape, shape):

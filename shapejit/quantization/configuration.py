@@ -91,6 +91,19 @@ class Declared:
         )
         return next(found, ", ".join(sorted(words)))
 
+    def general(self) -> Iterator[tuple[str, Facts]]:
+        """The settings for all weights of the model, with the section that has each.
+
+        Components of the model may differ, and so may the groups of a section.
+
+        >>> beside = {"quant_config.json": {"w_bit": 4}}
+        >>> [*declared({"quantization_config": {"bits": 8}} | beside).general()]
+        [('quantization_config', {'bits': 8}), ('quant_config.json', {'bits': 4})]
+        """
+        for where in (*KEYS, *QUANTIZER_CONFIG_FILES):
+            if own := _settings(self.sections.get(where, {})):
+                yield where, own
+
     @cached_property
     def left_out(self) -> dict[str, str]:
         """The modules listed as not quantised, with the section and key that list each.

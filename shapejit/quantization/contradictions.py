@@ -60,6 +60,14 @@ def _of_one(found: Found, factor: float | None, said: Declared) -> Iterator[str]
                     f"{where} says {key} {quoted(text)}, but its tensors are stored as "
                     f"{form.layout}, and read so"
                 )
+    read = found.parts.settings
+    for where, general in () if found.prefix in said.modules else said.general():
+        for key in general.keys() & read.keys():
+            if general[key] != read[key]:
+                yield (
+                    f"{where} says {key} {general[key]}, but its tensors have {read[key]}, and are "
+                    f"read so"
+                )
     if listed := said.left_out.get(found.prefix):
         yield f"{listed} lists it as not quantised, but its tensors are, and are read so"
     if group.has(form.zeros) and "false" in (given := said.texts("zero_point")):

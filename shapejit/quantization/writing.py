@@ -61,7 +61,10 @@ def _alike(scheme: str, form: Form, content: Content, known: Mapping[str, int]) 
             scheme, f"stores weights of {number_of(len(axes), 'dim')}, these have {len(blocks)}"
         )
     if (content.offset is None) != (not form.offset):
-        raise fault(scheme, "has offsets, not none" if form.offset else "has no offsets")
+        needed = (
+            f"needs offsets ({form.offset[0].part}), this weight has none" if form.offset else ""
+        )
+        raise fault(scheme, needed or "stores no offsets, this weight has some")
     inner = shape[len(source.batch) :]
     sized = {**form.usual, **known, **dict(zip(axes, inner, strict=True)), "b": bits}
     for size in form.scales[0].dims.split():
