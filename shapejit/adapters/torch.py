@@ -30,10 +30,10 @@ from ..arrays.libraries import library
 from ..dtypes.table import DType, fixed_width
 from ..engine import outputs
 from ..errors import DTypeError, ReshapeError, ShapeJitError, about
-from ..programs.ops import COPIED
+from ..operations.joining import stack
 from ..programs.program import Program
 from ..programs.sources import check_source
-from ..runtime.ndarrays import concatenate, is_a, plain
+from ..runtime.ndarrays import is_a, plain
 from ..runtime.system import SHARES_MEMORY
 from .shared_slabs import Sent, Slabs, received
 
@@ -49,9 +49,6 @@ except ImportError as missing:
 
 # Smaller batches are pickled: a slab is not worth its way to the other process.
 SLAB_FROM_BYTES = 64 * 1024
-# Of a row-major sample that is only copied, from which NumPy is as fast as a kernel (32 of 147 KiB
-# in 0.17 ms, not 0.33). It needs no kernel: each new worker would load it as others begin to work.
-NUMPY_FROM_BYTES = 64 * 1024
 
 Allocate = Callable[[tuple[int, ...], np.dtype[Any]], NDArray[Any]]
 
@@ -127,11 +124,10 @@ class Collate:
             return library(torch.Tensor).leave(program.map(np.stack(items)), None)
         shape = len(items), *(program or first).shape
         target, made = self._allocated(shape, kind, prod(shape) * kind.bits // 8)
-        joined = program is None and first.nbytes >= NUMPY_FROM_BYTES and self.allocate is None
-        if joined and all(x.flags.c_contiguous for x in items):
-            concatenate([x[np.newaxis] for x in items], 0, target)
+        if program is None:
+            stack(items, out=target)
         else:
-            (program or _copying(first.shape, kind)).map(items, out=target)
+            program.map(items, out=target)
         return made
 
     def _misfit(self, x: Any) -> ShapeJitError | None:
@@ -195,12 +191,6 @@ def _received(sent: Sent, shape: tuple[int, ...], kind: Any) -> Any:
 
 
 reduction.ForkingPickler.register(_InSlab, _reduced)
-
-
-@lru_cache(maxsize=256)
-def _copying(shape: tuple[int, ...], kind: DType) -> Program:
-    """The program that only copies; one launch for all takes less time than a stack."""
-    return Program(shape, kind, (COPIED,))
 
 
 @lru_cache(maxsize=1)

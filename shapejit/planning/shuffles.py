@@ -18,9 +18,6 @@ from .tables import offsets_of
 VECTOR_BYTES = 64  # bytes
 PIECES = (64, 32, 16, 8)  # bytes that are contiguous on both sides, the best first
 MOST_VECTORS = 32  # of a block: as many as there are registers
-# The part of a core's L2 cache for lines that several blocks touch. 1: 1.1 to 1.3 x the time;
-# 1/64: 0.9 to 1.4 x.
-L2_SHARE = 1 / 16
 MOST_MIXED = 2 * VECTOR_BYTES  # bytes of a block whose elements mix in any order
 MOST_READ = 7 * VECTOR_BYTES  # bytes of a piece with gaps
 LEAST_MIXED = 8  # and of its pieces
@@ -249,7 +246,7 @@ def _called(made: Shuffle) -> tuple[Loop, ...]:
 
 def _blocks_in_cache(pieces: int) -> int:
     """The number of blocks of `pieces` pieces whose lines stay in a cache."""
-    return int(l2() * L2_SHARE) // (LINE * pieces)
+    return int(thresholds.LINES_MET_AGAIN * l2()) // (LINE * pieces)
 
 
 def _runs(loops: Sequence[Loop], width: int, side: int) -> Iterator[tuple[int, ...]]:

@@ -167,15 +167,14 @@ WIDE: Annotated[
         "2.7",
     ),
 ] = 8
-SETS: Annotated[
-    int,
+LINES_MET_AGAIN: Annotated[
+    float,
     Threshold(
-        "bytes between columns",
-        "lines of columns a multiple apart pass through a stage, if they are several vectors",
-        "256: 1.4 to 1.6; never: 1.3 to 3.2 (tiles of 2 to 8 bytes, one thread); Zen 4, 32 MiB, "
-        "never: 1.01, at most 1.1",
+        "L2 caches",
+        "permuted blocks follow the source until their lines, which later ones touch, fill so much",
+        "1: 1.1 to 1.3; Zen 4, 32 MiB and more, 1/4: 1.17, at most 2.6; 1/32: 1.05, at most 1.7",
     ),
-] = 512
+] = 1 / 16
 MOST_APART: Annotated[
     int,
     Threshold(
