@@ -25,6 +25,7 @@ from ..runtime.launches import address_of
 from ..shapes.layout import Layout
 from .addresses import byte_of, layout_of
 from .numpy_fallback import convert_codes, mover
+from .patience import patience
 from .routes import Done, casts, run, unplanned
 
 AnyArray = NDArray[Any] | Tensor
@@ -155,7 +156,7 @@ def convert(
     if move is None and plain and small and not given and not is_complex:
         move = partial(convert_codes, conversion)
     instead = move and partial(move, source, target)
-    if instead and small:
+    if instead and small and patience():
         first = unplanned(conversion, source.shape)
         if not first.ready:
             return Done(run(first, (0,), (0,), instead=instead), move)

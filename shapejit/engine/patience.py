@@ -49,12 +49,9 @@ class Kind:
     once NumPy has taken `next_look` seconds, or at once if any kernel is loaded.
     """
 
-    __slots__ = ("found", "names", "next_look", "ready", "taken")
-
-    def __init__(self) -> None:
-        self.ready = self.found = False
-        self.taken = self.next_look = 0.0  # seconds of NumPy's work
-        self.names: tuple[Name, ...] = ()  # its kernels, once they were looked for
+    ready = found = False
+    taken = next_look = 0.0  # seconds of NumPy's work
+    names: tuple[Name, ...] = ()  # its kernels, once they were looked for
 
     def kernels_ready(self, needs: Needs) -> bool:
         """Whether kernels do work of this kind; `needs` returns the names of those that it takes.
@@ -103,16 +100,7 @@ class Unplanned(Kind):
     It is `ready` to be planned once NumPy has taken `LOOKED_FOR` seconds.
     """
 
-    __slots__ = ()
-
-    @property
-    def next_look(self) -> float:
-        """The seconds after which a Plan is worth its time."""
-        return 0.0 if _forced or not patience() else LOOKED_FOR
-
-    @next_look.setter
-    def next_look(self, _: float) -> None:
-        """Ignore the value that every `Kind` begins with: the seconds are computed."""
+    next_look = LOOKED_FOR  # of all; 0 while kernels are forced
 
     def kernels_ready(self, needs: Needs) -> bool:
         """Whether a Plan is worth its time."""
@@ -178,11 +166,13 @@ def force_kernels() -> Iterator[None]:
     """A context in which kernels do all work; calls wait for them."""
     global _forced
     _forced += 1
+    Unplanned.next_look = 0.0
     _look_again()
     try:
         yield
     finally:
         _forced -= 1
+        Unplanned.next_look = 0.0 if _forced else LOOKED_FOR
 
 
 @contextmanager
