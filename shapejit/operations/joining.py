@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from math import prod
-from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import elements
-from ..arrays.elements import Codes
 from ..arrays.foreign import joins_arrays, sees_native_arrays
 from ..arrays.tensor import Array, Tensor
 from ..dtypes.promotion import promoted
-from ..engine import fast_joins, outputs, routes
+from ..engine import fast_joins, outputs, routes, tensor_joins
 from ..engine.addresses import BitAddresses, bit_address_of, bit_addresses_of, byte_of
 from ..engine.copying import copy, is_numpys
 from ..engine.fast_joins import SCRATCH
-from ..engine.patience import NEVER, by_numpy
-from ..engine.routes import FOUND
+from ..engine.patience import by_numpy
 from ..engine.small_calls import TABLE
 from ..errors import DTypeError, ReshapeError
 from ..planning import thresholds
-from ..runtime.launches import Addresses
-from ..runtime.ndarrays import MOST_DIMS, may_share_memory
+from ..runtime.ndarrays import MOST_DIMS
 from ..shapes.layout import Layout
 from ..shapes.request import Ints
 from .casts import cast
 from .views import axis_of, checked
-
-NUMPY_JOIN_BYTES = 1024 * 1024  # of packed results that NumPy makes of codes
 
 
 @joins_arrays
@@ -72,9 +65,8 @@ def stack(tensors: Sequence[Array], axis: int = 0, *, out: Array | None = None) 
 @sees_native_arrays
 def _joined(tensors: Any, axis: int | None, new: bool, out: Any) -> Any:
     """Any arrays, joined along a `new` dim or one of theirs."""
-    key = _key(tensors, axis, new)
-    known: Any = None if key is None else FOUND.get(key)
-    made = None if known is None else known.join(tensors, out)
+    key = tensor_joins.key_of(tensors, axis, new)
+    made = None if key is None else tensor_joins.follow(key, tensors, out)
     if made is not None:
         return made
     asked_by = "stack" if new else "concat"
@@ -85,13 +77,10 @@ def _joined(tensors: Any, axis: int | None, new: bool, out: Any) -> Any:
     kind = _joined_kind(parts, asked_by)
     shape, at, sizes = _joined_shape(parts, axis, new, asked_by)
     key = key if all(x.dtype is kind for x in parts) else None
-    if key and known is None and prod(shape):
-        known = _rows_of_bytes([x.layout for x in parts], Layout.row_major(shape, kind.bits), at)
-        made = None if known is None else known.join(parts, out)
+    if key and prod(shape):
+        made = tensor_joins.by_rows(key, parts, out, Layout.row_major(shape, kind.bits), at)
         if made is not None:
-            FOUND.put(key, known)
             return made
-    key = None if known else key  # codes are kept for what has no rows
     target, fresh = outputs.target(out, kind, shape, ())
     made = target if out is None else out
     if not target.size:
@@ -121,58 +110,19 @@ def _joined(tensors: Any, axis: int | None, new: bool, out: Any) -> Any:
         # Elements that share bytes with other parts are written one by one: 300 times as long.
         stack: Tensor = _joined(parts, 0, True, None).moveaxis(0, at)
         needed = [routes.compiled(byte_of(stack)[1])]
-        if not _by_codes(parts, target, join, needed, key):
+        if not tensor_joins.by_codes(key, parts, target, join, needed):
             copy(stack, target.reshape(stack.shape), fresh)
         return made
     numpys = arrays and (mixed or is_numpys(arrays[-1].dtype))
-    jobs = [] if numpys else _launches(bit_addresses_of(parts), sizes, begin, whole, at)
+    jobs = [] if numpys else tensor_joins.launches(bit_addresses_of(parts), sizes, begin, whole, at)
     unready = [route.kind for route, *_ in jobs if not route.ready]
     if numpys or (unready and arrays):
         with by_numpy(*unready):
             join(given, out=into)
-    elif not _by_codes(parts, target, join, [route for route, *_ in jobs], key):
+    elif not tensor_joins.by_codes(key, parts, target, join, [route for route, *_ in jobs]):
         for route, sources, targets in jobs:
             routes.run(route, sources, targets, fresh)
     return made
-
-
-class _Codes(NamedTuple):
-    """How NumPy joins packed Tensors, as codes of a byte each, until some Routes are ready."""
-
-    needed: list[routes.Route]
-    shape: Ints
-    join_codes: Callable[[Sequence[Codes]], Codes]
-
-    def join(self, tensors: Sequence[Tensor], out: Any) -> Any:
-        """The Tensors joined, as `out` or new; None if that takes another way."""
-        kinds = [route.kind for route in self.needed if not route.ready]
-        kind, target = tensors[0].dtype, out
-        if not kinds:
-            return None
-        if out is None:
-            target, _ = outputs.new_array(kind, self.shape)
-        elif not outputs.fits(out, kind, self.shape) or _overlap(tensors, out):
-            return None
-        with by_numpy(*kinds):
-            codes = [elements.read(*bit_address_of(x)) for x in tensors]
-            elements.write(self.join_codes(codes), *bit_address_of(target))
-        return target
-
-
-def _overlap(tensors: Sequence[Tensor], out: Tensor) -> bool:
-    """Whether the buffer of `out` may share memory with that of a Tensor."""
-    return any(may_share_memory(x.buffer, out.buffer) for x in tensors)
-
-
-def _by_codes(parts: Sequence[Any], out: Any, join: Any, needed: Any, key: object) -> bool:
-    """Join packed Tensors by NumPy, if the `needed` Routes are not ready; whether it did."""
-    if type(out) is not Tensor or out.nbytes > NUMPY_JOIN_BYTES or out.ndim >= MOST_DIMS:
-        return False  # codes are read with a dim more, of the units of an element
-    known = _Codes(needed, out.shape, join)
-    done = known.join(parts, out) is not None
-    if done and key is not None:
-        FOUND.put(key, known)
-    return done
 
 
 def stack_of_bytes(tensors: Sequence[Tensor]) -> Tensor:
@@ -195,99 +145,6 @@ def _ndarrays(arrays: list[Any]) -> list[NDArray[Any]] | None:
     if any(x.ndim > MOST_DIMS or (type(x) is Tensor and x.dtype.packed) for x in arrays):
         return None
     return [x.numpy() if isinstance(x, Tensor) else x for x in arrays]
-
-
-_LAYOUT = attrgetter("dtype.name", "layout.shape", "layout.strides", "layout.offset")
-
-
-def _key(parts: Any, axis: Any, new: bool) -> tuple[object, ...] | None:
-    """A key for joins of Tensors like these; None for other objects."""
-    if axis is not None and type(axis) is not int:
-        return None
-    if type(parts) not in (list, tuple) or {*map(type, parts)} != {Tensor}:
-        return None
-    return "join", axis, new, *map(_LAYOUT, parts)
-
-
-class _Rows(NamedTuple):
-    """How Tensors of one dtype are joined as rows of bytes: of parts, and of the result."""
-
-    parts: list[tuple[Ints, int, Ints]]
-    into: tuple[Ints, int, Ints]
-    layout: Layout
-    at: int
-
-    @property
-    def weight(self) -> int:
-        """A bound on its bytes."""
-        return 1024 * (1 + len(self.parts))
-
-    def join(self, tensors: Sequence[Tensor], out: Any) -> Any:
-        """The Tensors joined, as `out` or new; None if that takes another way."""
-        into, kind = None, tensors[0].dtype
-        if out is not None:
-            if not outputs.fits(out, kind, self.layout.shape):
-                return None
-            shape, _, strides = self.into
-            into = _row(out, (shape, out.layout.offset // 8, strides))
-        rows = tuple(map(_row, tensors, self.parts))
-        made = fast_joins.run(rows, into, self.at, False, SCRATCH, TABLE)
-        if made is None or out is not None:
-            return None if made is None else out
-        return Tensor.unchecked(made.reshape(-1) if self.at else made, kind, self.layout)
-
-
-def _row(x: Tensor, row: tuple[Ints, int, Ints]) -> NDArray[Any]:
-    """The bytes of a Tensor."""
-    shape, offset, strides = row
-    memory = x.buffer
-    return memory if shape == memory.shape else np.ndarray(shape, np.uint8, memory, offset, strides)
-
-
-def _rows_of_bytes(layouts: Sequence[Layout], whole: Layout, at: int) -> _Rows | None:
-    """The rows of Tensors whose dims from `at` on are one; None if elements share bytes."""
-    rows = [row for layout in (*layouts, whole) if (row := _row_layout(layout, at)) is not None]
-    return _Rows(rows[:-1], rows[-1], whole, at) if len(rows) > len(layouts) else None
-
-
-def _row_layout(layout: Layout, at: int) -> tuple[Ints, int, Ints] | None:
-    """Shape, offset and strides of a Tensor's bytes, with one dim for those from `at` on, or None.
-
-    These dims are contiguous, and each run of theirs is of whole bytes.
-    """
-    outer, inner = layout.strides[:at], Layout.row_major(layout.shape[at:], layout.bits)
-    nbits = inner.size * layout.bits
-    whole = not any(n % 8 for n in (nbits, layout.offset, *outer)) and at < MOST_DIMS
-    if not whole or layout.strides[at:] != inner.strides:
-        return None
-    strides = *(stride // 8 for stride in outer), 1
-    return (*layout.shape[:at], nbits // 8), layout.offset // 8, strides
-
-
-def _launches(
-    places: BitAddresses, sizes: Sequence[int], begin: int, whole: Layout, at: int
-) -> list[tuple[routes.Route, Addresses, Addresses]]:
-    """The Route of parts with equal Layouts, into equal boxes of the whole; sources, targets.
-
-    Part k has `sizes[k]` indices of dim `at`.
-    """
-    made = []
-    ends = np.cumsum(np.array(sizes, np.int64))
-    starts = begin + whole.strides[at] * (ends - sizes)
-    for layout, bit, which in places.groups(starts):
-        if not layout.size:
-            continue
-        box = whole.narrow(at, 0, sizes[which[0]], 1).at(bit)
-        into = box if box.shape == layout.shape else box.reshape(layout.shape)
-        assert into is not None  # only contiguous boxes have another shape
-        sources, targets = places.begins(which) & ~7, starts[which] & ~7
-        steps = targets[1:] - targets[:-1]
-        spacing = int(steps[0]) if len(steps) and (steps == steps[0]).all() else 0
-        route = routes.joins(layout, into, len(which), spacing)
-        if route.kind is NEVER:
-            route = routes.compiled(layout, into=into)
-        made.append((route, sources, targets))
-    return made
 
 
 def _joined_kind(parts: Sequence[Any], asked_by: str) -> Any:
