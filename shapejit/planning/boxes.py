@@ -16,9 +16,8 @@ from ..kernels.constants import PIECE
 from ..runtime.cpu_caches import LINE, l2
 from . import thresholds
 from .box_tables import MOST_LANES, box_at, codes_of, firsts, windows
-from .loops import BoxLoop, Loop, by_source, in_boxes, length_of, streams
+from .loops import BoxLoop, Loop, in_boxes, length_of
 from .strategies import Strategy
-from .tables import STREAMS
 from .tiles import Tile
 
 # A box has at most so many bytes of the target, and this part of an L2 cache, which also holds its
@@ -43,9 +42,7 @@ def pays(tile: Tile, loops: Sequence[Loop], width: int) -> bool:
     rows = length_of(tile.rows, width)
     match tile.strategy:
         case Strategy.BOXES:
-            if _in_order(loops):
-                return False
-            return width < thresholds.WIDE or streams(loops, by_source(loops)[0]) > STREAMS
+            return not _in_order(loops)
         case Strategy.TILES:
             columns = length_of(tile.columns, width)
             return rows < thresholds.ROWS_LEAST or columns < thresholds.RUN

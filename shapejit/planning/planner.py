@@ -304,13 +304,11 @@ def numpy_below(width: int, gaps: bool = False) -> int:
 
 def _boxes_from(tile: Tile) -> float:
     """The part of an L2 cache above which boxes replace another strategy."""
-    width = tile.width
     if tile.strategy is Strategy.TILES:
-        longer = max(length_of(tile.rows, width), length_of(tile.columns, width))
-        late = longer >= thresholds.RUN
-    else:
-        late = tile.strategy is Strategy.BOXES and width >= thresholds.WIDE
-    return thresholds.LATE_BOXES_FROM if late else thresholds.BOXES_FROM
+        longer = max(length_of(side, tile.width) for side in (tile.rows, tile.columns))
+        if longer >= thresholds.RUN:
+            return thresholds.LATE_BOXES_FROM
+    return thresholds.BOXES_FROM
 
 
 def _byte_tile(loops: list[Loop], width: int, total: int) -> Tile:

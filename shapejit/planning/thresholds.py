@@ -111,9 +111,9 @@ LATE_BOXES_FROM: Annotated[
     float,
     Threshold(
         "L2 caches",
-        "so they are where wide elements are gathered, or tiles have a long side",
+        "so they are where tiles have a long side",
         "1/2: 1.9, at most 2.7; tiles of 0.6 to 2 MiB, Zen 5, 1 MiB of L2: 1.4, at most 1.9; "
-        "Zen 4, 1/2: 1.8; never: 0.9 to 1.3, at most 4.0",
+        "Zen 4, 1/2, 1 MiB: 1.7, at most 2.9; never: 0.9 to 1.3, at most 4.0",
     ),
 ] = 2
 RUN: Annotated[
@@ -158,15 +158,6 @@ ROWS_LEAST: Annotated[
         "Zen 4, 32 MiB, 256: 1.2, at most 1.8; 1 KiB: 1.14, at most 2.2",
     ),
 ] = 512
-WIDE: Annotated[
-    int,
-    Threshold(
-        "bytes of an element",
-        "such are gathered row by row, from as many places as streams are",
-        "never: 1.7, at most 2.6; 0: 1.6, at most 11; Zen 4, 40 MiB, never: 1.2; 0: 1.6, at most "
-        "2.7",
-    ),
-] = 8
 LINES_MET_AGAIN: Annotated[
     float,
     Threshold(
