@@ -134,7 +134,7 @@ def _zero_point(
         zero_point = np.asarray(zero_point)  # dtype object if 64 bits do not hold it
         _check_range(zero_point, codes)
     kind, made = _one_per_scale("zero_point", zero_point, scales)
-    if kind.kind == "integer" and codes.kind == "integer":
+    if kind.kind == "integer" and codes.kind == "integer" and kind is not codes:
         # Floats hold all integers of 16 bits, but not all of 32.
         _check_range(made if kind.bits < 32 else np.asarray(zero_point), codes)
     return kind.kind, made
@@ -166,8 +166,8 @@ def _one_per_scale(name: str, given: Any, scales: NDArray[Any]) -> tuple[DType, 
             f"it must be a scalar or one number per scale"
         )
     made = _floats(given, f"float{8 * scales.itemsize}")
-    if made.ndim == 0:
-        made = np.array(np.broadcast_to(made, scales.shape), order="C")
+    if made.shape != scales.shape:
+        made = np.full(scales.shape, made)
     return kind, made
 
 
