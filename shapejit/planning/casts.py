@@ -25,8 +25,9 @@ from .tiles import Tile, tile_of
 MAX_RUN_ELEMENTS = 1 << 14  # elements of a run at most: their codes stay in an L1 cache
 MIN_VECTOR_RUN = 16  # elements with one scale that are worth a loop of their own
 BOX_ELEMENTS = 1 << 16
-# Elements of a box of packed ones along target and source: few pages are used at a time.
-SHUFFLED_RUNS = 2048, 128
+# Elements of a box of packed ones along target and source: few pages are used at a time, of which
+# several lines are read.
+SHUFFLED_RUNS = 2048, 512
 
 _Shuffled = tuple[tuple[BoxLoop, ...], list[Dim], list[int], int, Shuffle]
 
@@ -162,8 +163,9 @@ def _shuffled(dims: Sequence[Dim], bits: int, unit: int, offset: int) -> _Shuffl
         return None
     loops = [Loop(dim.size, dim.source // bits, dim.target // unit) for dim in dims]
     parts = parts_of(loops, 1, SHUFFLED_RUNS)
-    # Sizes that have powers of two, as blocks do.
-    parts = [min(dim.size, -(-n // LINE) * LINE) for n, dim in zip(parts, dims, strict=True)]
+    # Whole bytes, and powers of two, as blocks are.
+    powers = (1 << (max(n, 8 // bits) - 1).bit_length() for n in parts)
+    parts = [min(dim.size, n) for n, dim in zip(powers, dims, strict=True)]
     boxes, inner = in_boxes(dims, parts)
     staged, dense = _rows(inner, bits, unit)
     sides = zip(inner, staged, strict=True)
