@@ -12,7 +12,7 @@ from compiled import COMPILED
 from hypothesis import given, strategies as st
 
 import shapejit as sj
-from shapejit.engine import numpy_fallback, patience
+from shapejit.engine import copying, numpy_fallback, patience
 from shapejit.engine.converting import cast_conversion
 from shapejit.kernels.plain_conversions import converted
 from shapejit.runtime.launches import address_of
@@ -102,7 +102,7 @@ def test_what_assignment_converts_is_what_kernels_compute(source, target):
 # What small work there is; it is done by NumPy first, and then by kernels.
 WORK = """
 import sys, threading, numpy as np, ml_dtypes as ml, shapejit as sj
-from shapejit.engine import numpy_fallback, patience
+from shapejit.engine import copying, numpy_fallback, patience
 rng = np.random.default_rng(0)
 raw = rng.integers(0, 256, 60 * 70 * 16, np.uint8)
 def array(name): return raw.view(name)[: 60 * 70].reshape(60, 70)
@@ -342,6 +342,15 @@ def late():
 """
     assert run(code + "late()", folder, "0") == (0, "")  # now they are on disk
     assert run(code + "atexit.register(late)", folder, "0") == (0, "")
+
+
+def test_a_kernel_that_becomes_ready_within_a_call_is_used_by_the_next(monkeypatch):
+    answers = iter([False])
+    x = np.arange(77 * 41, dtype=np.int32).reshape(77, 41).T
+    target = np.empty(x.shape, x.dtype)
+    monkeypatch.setattr(patience.Kind, "kernels_ready", lambda kind, needs: next(answers, True))
+    copying.copy(x, target, False)
+    np.testing.assert_array_equal(target, x)
 
 
 def test_scales_live_as_long_as_calls_that_compiled_code_repeats():

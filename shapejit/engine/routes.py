@@ -214,7 +214,8 @@ def run(
     plan, tensors = route.plan, len(sources)
     if not tensors or (plan and not plan.nbytes):
         return route
-    if not route.ready:
+    # Kernels of a Route without arguments may have become ready since its caller looked.
+    if route.make is None or not route.ready:
         with by_numpy(route.kind):
             if instead is not None:
                 instead()
