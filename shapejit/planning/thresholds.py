@@ -43,7 +43,12 @@ NUMPY_RUNS_BELOW: Annotated[
 ] = 4 * MIB
 # Without a Plan, by one thread.
 NO_PLAN_MAX_BYTES: Annotated[
-    int, Threshold("bytes", "what moves by vectors without a Plan has none", "0: 6.7, at most 23")
+    int,
+    Threshold(
+        "bytes",
+        "what moves by vectors without a Plan has none",
+        "0: 6.7, at most 23; Zen 4, 0: small copies 1.5, at most 3.4, calls 2.0, at most 16",
+    ),
 ] = 512 * KIB
 PLAN_ON_FIRST_USE_FROM: Annotated[
     int,
@@ -75,7 +80,8 @@ PARALLEL_FROM: Annotated[
     Threshold(
         "bytes",
         "threads share them",
-        "Sapphire Rapids, both cores busy: 1.5 to 2 MiB as fast on one thread, 3 MiB 1.3 slower",
+        "Sapphire Rapids, both cores busy: 1.5 to 2 MiB as fast on one thread, 3 MiB 1.3 slower; "
+        "Zen 4, 8 MiB, 4 MiB: 1.3, at most 1.8",
     ),
 ] = 2560 * KIB
 STREAM_FROM: Annotated[
@@ -88,7 +94,12 @@ STREAM_FROM: Annotated[
     ),
 ] = 3 * MIB
 RUNS_STREAM_FROM: Annotated[
-    int, Threshold("bytes", "single runs do", "3 MiB, runs of 4 to 10 MiB: 2.1 to 4.3")
+    int,
+    Threshold(
+        "bytes",
+        "single runs do",
+        "3 MiB, runs of 4 to 10 MiB: 2.1 to 4.3; Zen 4, both threads: 0.9 to 1.3",
+    ),
 ] = 12 * MIB
 # Which strategy.
 SHUFFLES_FROM: Annotated[
@@ -146,7 +157,9 @@ PLACES: Annotated[
 SHORT: Annotated[
     int,
     Threshold(
-        "elements", "fewer are worth no call, and no vector of their own", "0, batches: 1.0 to 1.5"
+        "elements",
+        "fewer are worth no call, and no vector of their own",
+        "0, batches: 1.0 to 1.5; Zen 4, packed elements: 2.7, at most 9.2, 32 MiB 3.5, at most 7.2",
     ),
 ] = 64
 ROWS_LEAST: Annotated[
