@@ -8,7 +8,6 @@ import pytest
 from views import of_any_bits
 
 import shapejit as sj
-from shapejit.operations import gathering
 from shapejit.planning import thresholds
 
 DTYPES = np.uint8, np.float32, np.complex128, ml_dtypes.int4, ml_dtypes.uint2
@@ -26,8 +25,6 @@ def test_take(far, kernels, monkeypatch):
     if far:
         for name in ["LONG_RUN", "SHORT", "RUNS_STREAM_FROM"]:
             monkeypatch.setattr(thresholds, name, 0)
-        for name in ["COPIED_MAX_RATIO", "UNPACKED_MAX_RATIO"]:
-            monkeypatch.setattr(gathering, name, 0)
     random = Random(7)
     for seed in range(150):
         rng = np.random.default_rng(seed)

@@ -106,7 +106,8 @@ def load_file(path: Path | Any, *, file_format: str | None = None) -> Mapping[st
     with shards and their `model.safetensors.index.json`, also under the names of diffusers, PEFT
     and Mistral. The format is recognised by the first bytes, ONNX by the suffix. Tensors are made
     on access. PyTorch checkpoints (.bin, .pt) are loaded by `torch.load(weights_only=True,
-    mmap=True)` of torch 2.6 or later; other pickles are never loaded. An NPY file has one tensor,
+    mmap=True)` of torch 2.6 or later, without entries that are no tensors; other pickles are never
+    loaded. An NPY file has one tensor,
     `arr_0`; an ONNX model the initialisers and the values of Constant nodes, also of subgraphs;
     quantised tensors of GGUF are uint8 arrays, rows of raw blocks. Compressed members of an NPZ
     file are decompressed on access. The file must not be overwritten in place while its Tensors are

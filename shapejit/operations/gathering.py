@@ -24,9 +24,6 @@ from ..shapes.request import Ints
 from .codes import pack
 from .views import axis_of, checked
 
-# Up to how many times as many elements as are taken NumPy may copy, or unpack.
-COPIED_MAX_RATIO, UNPACKED_MAX_RATIO = 4, 64
-
 
 @accepts_any_array
 def take(x: Array, indices: Any, /, *, axis: int | None = None, out: Array | None = None) -> Array:
@@ -166,9 +163,9 @@ def _gather(x: Any, found: Addresses, axis: int, target: Any, fresh: bool) -> No
     target = target.reshape((*x.shape[:axis], len(found), *x.shape[axis + 1 :]))
     if isinstance(x, np.ndarray):
         numpys = _by_numpy(x, x.itemsize * prod(x.shape[axis + 1 :]), target.nbytes)
-    else:  # short runs are gathered faster as bytes
+    else:  # short runs are gathered faster as bytes, unless more are unpacked than are taken
         short = prod(x.shape[axis + 1 :]) < 2 * thresholds.SHORT
-        numpys = short and x.size <= UNPACKED_MAX_RATIO * target.size
+        numpys = short and x.size <= target.size
     if numpys:
         _take(x, found, axis, target)
         return
@@ -201,7 +198,7 @@ def _by_numpy(x: NDArray[Any], run: int, nbytes: int) -> bool:
     """
     if is_numpys(x.dtype) or x.ndim > MOST_DIMS or not run:
         return True
-    if not x.flags.c_contiguous and x.nbytes > COPIED_MAX_RATIO * nbytes:
+    if not x.flags.c_contiguous and x.nbytes > max(nbytes, thresholds.SCALARS_BELOW):
         return False
     # A copy of a launch costs 0.3 us beside its bytes, an index 0.01 us of NumPy's.
     small = nbytes < thresholds.RUNS_STREAM_FROM

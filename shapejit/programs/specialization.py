@@ -36,7 +36,6 @@ from .sources import rows_of
 
 SCRATCH_MAX_BYTES = 4 * 1024 * 1024  # between two copies of many tensors: it stays in a cache
 STACK_BYTES = 128 * 1024  # of small arrays, or of their results, that NumPy processes as one
-STACK_LEAST = 16  # arrays of a stack that takes less time than assigning them one by one
 
 View = Callable[[NDArray[Any]], NDArray[Any]]
 
@@ -207,7 +206,7 @@ class Specialization:
             return 0
         most = STACK_BYTES // max(1, (high - low + 7) // 8, one.nbytes)
         stackable = max(len(self.shape), self.source.ndim) < MOST_DIMS
-        return most if stackable and most >= (STACK_LEAST if self.step else 2) else 0
+        return most if stackable and most > 1 else 0
 
     def by_numpy(self, items: Sequence[Any], outs: Any) -> Callable[[], object] | None:
         """A function that writes the results of several tensors to `outs` by NumPy, or None.
