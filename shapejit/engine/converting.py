@@ -6,7 +6,7 @@ decides how the copy runs. NumPy converts until kernels are ready, see `patience
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import product
@@ -87,36 +87,14 @@ class Operands:
         """The scale, and the zero point if there is one."""
         return (self.scale,) if self.zero is None else (self.scale, self.zero)
 
-    def parts(self, *layouts: Layout) -> Iterator[list[Layout]]:
+    def parts(self, *layouts: Layout) -> Sequence[Sequence[Layout]]:
         """Layouts of one shape, cut into parts in which all blocks are whole, and those of scales.
 
         Each dim is split in two: blocks, and the elements of a block. If the last block along a dim
         is shorter, it is a part of its own. Layouts of scales and zero points are by element, and
         count from the first one.
         """
-        shape = layouts[0].shape
-        blocks, cuts = self._blocks(shape), []
-        for size, block in zip(shape, blocks, strict=True):
-            whole = size // block * block
-            short = [(whole, size - whole)] if whole and whole < size else []
-            cuts.append([(0, whole or size), *short])
-        for part in product(*cuts):
-            pairs = [
-                (size // block, block) if size > block else (1, size)
-                for (_, size), block in zip(part, blocks, strict=True)
-            ]
-            sizes = [size for pair in pairs for size in pair]
-            found = [_narrowed(x, part).reshape(sizes) for x in layouts]
-            for array in self.floats:
-                own = layout_of(array)
-                if array.ndim:
-                    begins = (
-                        begin // block for (begin, _), block in zip(part, blocks, strict=True)
-                    )
-                    own = _narrowed(own, list(zip(begins, sizes[::2], strict=True)))
-                    own = own.expand_dims(range(1, len(sizes), 2))
-                found.append(own.broadcast_to(sizes))
-            yield found
+        return _parts(layouts, self._blocks(layouts[0].shape), tuple(map(layout_of, self.floats)))
 
     def layouts(self, shape: Sequence[int]) -> list[Layout] | None:
         """The Layouts of the scales and zero points by element; None if there are several parts."""
@@ -133,6 +111,34 @@ class Operands:
                 at = np.arange(size) // block
                 array = array.take(at, axis=axis)
         return np.array(np.broadcast_to(array, shape), order="C")
+
+
+@lru_cache(maxsize=256)  # a seventh of the time of decoding a small weight
+def _parts(
+    layouts: tuple[Layout, ...], blocks: tuple[int, ...], numbers: tuple[Layout, ...]
+) -> tuple[tuple[Layout, ...], ...]:
+    """See `Operands.parts`; `numbers` are the Layouts of the arrays of scales and zero points."""
+    cuts = []
+    for size, block in zip(layouts[0].shape, blocks, strict=True):
+        whole = size // block * block
+        short = [(whole, size - whole)] if whole and whole < size else []
+        cuts.append([(0, whole or size), *short])
+    made = []
+    for part in product(*cuts):
+        pairs = [
+            (size // block, block) if size > block else (1, size)
+            for (_, size), block in zip(part, blocks, strict=True)
+        ]
+        sizes = [size for pair in pairs for size in pair]
+        found = [_narrowed(x, part).reshape(sizes) for x in layouts]
+        for own in numbers:
+            if own.ndim:
+                begins = (begin // block for (begin, _), block in zip(part, blocks, strict=True))
+                own = _narrowed(own, list(zip(begins, sizes[::2], strict=True)))
+                own = own.expand_dims(range(1, len(sizes), 2))
+            found.append(own.broadcast_to(sizes))
+        made.append(tuple(found))
+    return tuple(made)
 
 
 def convert(
@@ -164,7 +170,7 @@ def convert(
     to, whole = byte_of(target)
     if is_complex:
         layout, whole = parts_of(layout), parts_of(whole)
-    parts = [[layout, whole]] if operands is None else list(operands.parts(layout, whole))
+    parts = [(layout, whole)] if operands is None else operands.parts(layout, whole)
     for seen, into, *others in parts:
         scales, at = None, [0, 0]
         if given:

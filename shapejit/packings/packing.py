@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from ..arrays.buffers import Bytes, bytes_of
 from ..arrays.tensor import Tensor, is_array
-from ..dtypes.table import DType, fixed_width
+from ..dtypes.table import DType, dtype as dtype_named, fixed_width
 from ..errors import FormatError, shape_text
 from ..runtime.ndarrays import is_a
 from ..shapes.layout import Layout, checked_shape
@@ -58,6 +58,20 @@ class StoredLayout:
     def nbytes(self) -> int:
         """The bytes of the stored array."""
         return prod(self.shape) * self.unit.itemsize
+
+    @cached_property
+    def views(self) -> tuple[tuple[PlaneLayout, DType, Layout], ...] | None:
+        """The planes of all codes with dtypes and Layouts; None if there is no such view."""
+        planes = [plane for part in self.parts for plane in part.planes]
+        layouts = [plane.layout(self.logical) for plane in planes]
+        if self.words or not all(layouts):
+            return None
+        kinds = [dtype_named(f"uint{plane.bits}") for plane in planes]
+        return tuple(
+            (plane, kind, layout)
+            for plane, kind, layout in zip(planes, kinds, layouts, strict=True)
+            if layout
+        )
 
     @property
     def layout(self) -> Layout | None:

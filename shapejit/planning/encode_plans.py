@@ -102,7 +102,7 @@ def encode_plan(
         return None
     made = made._replace(block=wide, scale_places=places, scale_step=step)
     first, scale_first = codes.offset // 8, scales.offset // 8
-    found = units_of([(codes, 0)]) if tall == 1 and columns % wide == 0 else None
+    found = units_of(((codes, 0),)) if tall == 1 and columns % wide == 0 else None
     if found is not None and _fits(found, made, rows * columns):
         made = made._replace(
             lanes=found.unit.size, places=found.unit.planes[0].places, step=found.step

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -99,7 +100,7 @@ class Form:
         """The axes of a weight, outputs first: "NK", or "n" for a flat weight."""
         return "n" if self.result == "n" else "NK"
 
-    @property
+    @cached_property
     def order(self) -> str:
         """The axes of the decoded weight, stacked experts ("*") first."""
         return "*" + "".join(size[0] for size in self.result.split())
@@ -114,9 +115,13 @@ class Form:
         """The codes, scales, offsets and zero points of a weight."""
         return (self.codes, *self.scales, *self.offset, *filter(None, (self.zeros,)))
 
+    @cached_property
+    def _by_key(self) -> dict[str, Part]:
+        return {part.key: part for part in reversed(self.parts)}
+
     def part(self, key: str) -> Part:
         """The part with this `key`."""
-        return next(part for part in self.parts if part.key == key)
+        return self._by_key[key]
 
     def kinds(self, numbers: Numbers) -> list[str]:
         """The dtypes that numbers may have, the one for writing first."""

@@ -187,14 +187,12 @@ class Group:
         if numbers.format is None:
             return [(self._elements(numbers), 0)]
         data, stored = self._memory(numbers)
-        made = list[tuple[Axes, int]]()
-        for part in (plane for each in stored.parts for plane in each.planes):
-            layout = part.layout(stored.logical)
-            if layout is None or stored.words:
-                return None
-            plane = Tensor.unchecked(data, dtype(f"uint{part.bits}"), layout)
-            made.append((Axes(plane, self._axes(numbers, part)), part.low))
-        return made
+        if stored.views is None:
+            return None
+        return [
+            (Axes(Tensor.unchecked(data, kind, layout), self._axes(numbers, part)), part.low)
+            for part, kind, layout in stored.views
+        ]
 
     def _elements(self, numbers: Numbers) -> Axes:
         """The elements of a part, which are the numbers; if there are more, the first ones."""

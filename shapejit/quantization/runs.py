@@ -202,7 +202,9 @@ class _Program:
         whole = first.contiguous_bytes and kind.bits >= 8
         if whole and not others and times == 1:
             return StoredNumbers(number, address + first.offset // 8, None, per)
-        units = units_of([(_in_bytes(_repeated(layout, times)), low) for layout, low in layouts])
+        units = units_of(
+            tuple((_in_bytes(_repeated(layout, times)), low) for layout, low in layouts)
+        )
         if units is None or units.unit.size % number.nbytes:
             raise UnfitError
         return StoredNumbers(number, address, units, per // times)

@@ -9,8 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 
 _OPERAND = re.compile(r"([*/]?)(\w+)")
+
+
+@lru_cache(maxsize=256)  # of the sizes in the table of schemes
+def _operands(size: str) -> tuple[tuple[str, str], ...]:
+    """The factors and divisors of a size, each with its sign."""
+    return tuple(_OPERAND.findall(size))
 
 
 def value(size: str, known: Mapping[str, int]) -> int | None:
@@ -20,7 +27,7 @@ def value(size: str, known: Mapping[str, int]) -> int | None:
     (5, None)
     """
     total = 1
-    for sign, name in _OPERAND.findall(size):
+    for sign, name in _operands(size):
         number = int(name) if name.isdigit() else known.get(name)
         if number is None or (sign == "/" and not number):
             return None
@@ -36,7 +43,7 @@ def solved(size: str, found: int, known: Mapping[str, int]) -> tuple[str, int] |
     >>> solved("K*b/32", 5, {"b": 4}), solved("K/g", 3, {"K": 96}), solved("K/g", 3, {"K": 97})
     (('K', 40), ('g', 32), None)
     """
-    parts = _OPERAND.findall(size)
+    parts = _operands(size)
     unknown = [k for k, (_, name) in enumerate(parts) if not name.isdigit() and name not in known]
     if len(unknown) != 1:
         return None
@@ -80,4 +87,4 @@ def divisors(size: str) -> list[str]:
     >>> divisors("N*b/32")
     ['32']
     """
-    return [name for sign, name in _OPERAND.findall(size) if sign == "/"]
+    return [name for sign, name in _operands(size) if sign == "/"]
