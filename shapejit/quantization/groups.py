@@ -33,7 +33,11 @@ class Axes(NamedTuple):
     def permuted(self, order: str) -> Axes:
         """The view with the axes in another order; the dims of each axis keep theirs."""
         at = sorted(range(len(self.axes)), key=lambda k: order.index(self.axes[k]))
-        return Axes(self.tensor.permute_dims(at), "".join(self.axes[k] for k in at))
+        if at == [*range(len(at))]:
+            return self
+        t = self.tensor
+        seen = Tensor.unchecked(t.buffer, t.dtype, t.layout.permute(at))
+        return Axes(seen, "".join(self.axes[k] for k in at))
 
     def sizes(self, axis: str) -> list[int]:
         """The sizes of the dims of an axis."""
