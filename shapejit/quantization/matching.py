@@ -89,7 +89,10 @@ def fitted(
         result = checked_shape(result, "shape", scheme)
         found["n"] = prod(result)
     shapes = tuple((name, t.shape) for name, t in tensors.items())
-    known, batch = _sizes(scheme, form, shapes, tuple(found.items()))
+    solved = _sizes(form, shapes, tuple(found.items()))
+    if isinstance(solved, str):
+        raise fault(scheme, solved)
+    known, batch = solved
     group = Group(scheme, form, tensors, known, batch, result)
     group.check_width()
     if form.codes.format and group.packing(form.codes).blocks:
@@ -99,10 +102,12 @@ def fitted(
 
 @lru_cache(maxsize=256)  # the weights of a checkpoint have few shapes
 def _sizes(
-    scheme: str, form: Form, shapes: tuple[tuple[str, Ints], ...],
-    settings: tuple[tuple[str, int], ...],
-) -> tuple[Mapping[str, int], Ints]:  # fmt: skip
-    """The sizes that fit all parts, and the dims of stacked experts before them."""
+    form: Form, shapes: tuple[tuple[str, Ints], ...], settings: tuple[tuple[str, int], ...]
+) -> tuple[Mapping[str, int], Ints] | str:
+    """The sizes that fit all parts, and the dims of stacked experts before them, or what is wrong.
+
+    That is kept, too: `detect` tries each weight in schemes that it does not fit.
+    """
     dims = {part.key: part.dims.split() for part in form.parts if part.dims != "?"}
     shaped = {name: (shape, dims[name]) for name, shape in shapes if name in dims}
     codes, wanted = shaped[form.codes.part]
@@ -120,16 +125,12 @@ def _sizes(
         fit = [sizes.value(size, known) for size in wanted]
         if None in fit:
             open_ = " ".join(wanted)
-            raise fault(scheme, f"{name} has shape {shape_text(shape)}: {open_} is unclear, "
-                                f"known are {known}")  # fmt: skip
+            return f"{name} has shape {shape_text(shape)}: {open_} is unclear, known are {known}"
         whole = (*batch, *(size for size in fit if size is not None))
         flat = name in free and len(shape) <= 1 and prod(shape) == prod(whole)
         if shape != whole and not flat and (wanted or prod(shape) not in (1, prod(batch))):
-            raise fault(
-                scheme,
-                f"{name} must have shape {shape_text(whole)}{_sizes_text(wanted, known)}, "
-                f"not {shape_text(shape)}",
-            )
+            expected = f"{shape_text(whole)}{_sizes_text(wanted, known)}"
+            return f"{name} must have shape {expected}, not {shape_text(shape)}"
     return known, batch
 
 
