@@ -593,8 +593,8 @@ def test_any_view(case, kernels):
 @pytest.mark.parametrize("target", ["float32", "bfloat16", "float8_e4m3fn", "float64"])
 @pytest.mark.parametrize("source", ["float64", "float32", "bfloat16", "int8"])
 def test_transposed_sources(source, target, kernels):
-    """Tiles are converted on their way out: whole ones and cut ones, narrower and wider."""
-    shapes = (16, 64), (33, 17), (300, 70), (71, 700), (5, 40, 33)
+    """Tiles are converted before or after: narrower and wider, cut and whole ones, whole lines."""
+    shapes = (16, 64), (33, 17), (300, 70), (71, 700), (5, 40, 33), (320, 650)
     for shape in shapes if COMPILED else shapes[:2]:
         count = int(np.prod(shape))
         x = sj.cast(np.resize(np.arange(-90, 91) / 4, count).reshape(shape), source)

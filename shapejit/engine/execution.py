@@ -207,8 +207,9 @@ def cast_kind(plan: CastPlan, conversion: Conversion, fresh: bool) -> Kind:
 
 
 def _entry(plan: CastPlan, conversion: Conversion, fresh: bool) -> Code:
-    """The function that converts a run of a plan."""
-    return conversion_code(conversion, plan.streaming and not fresh and plan.unit >= 8)
+    """The function that converts a run of a plan; into the target, unless tiles convert first."""
+    first = plan.tiles is not None and 8 * plan.tiles.width < plan.source_bits
+    return conversion_code(conversion, plan.streaming and not (fresh or first) and plan.unit >= 8)
 
 
 def _tiles(plan: Plan, entry: Code) -> Launch:

@@ -54,8 +54,8 @@ ROWS, COLUMNS, STAGED = range(3)
 COUNT, START, INNER, STRIDE, BLOCK, STEP = range(6)
 UNIT = STEP  # of ROWS: the bytes of an element in the target
 # STAGED: whether the stage holds one run, where the columns' offsets on it start, how far
-# apart they are, in tiles of bytes whether lines are aligned (see `planning.tables`), in tiles
-# of bits where the buffer and the packed rows are behind the stage.
+# apart they are, in tiles of bytes whether lines are aligned (see `planning.tables`), where the
+# buffer is behind the stage, and in tiles of bits the packed rows.
 DENSE, _, PITCH, LINE_ALIGNED, BUFFER_AT, MADE_AT = range(6)
 ONE_VECTOR, ANY_VECTORS = 1, 2  # LINE_ALIGNED: lines that are stored straight to the target
 KEPT = 3  # lines of the stage of SCATTER, for each column

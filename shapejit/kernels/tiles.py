@@ -15,6 +15,7 @@ from .calls import call
 from .constants import (
     ANY_VECTORS,
     BLOCK,
+    BUFFER_AT,
     COLUMNS,
     COUNT,
     DENSE,
@@ -30,7 +31,7 @@ from .constants import (
 )
 from .copies import lines_of, move_run, stream
 from .jit import Address, Numbers, Table, kernel
-from .memory import address_of, move_line, move_piece, prefetch, size_of
+from .memory import address_of, load_word, move_line, move_piece, pointer, prefetch, size_of
 from .odometer import offset_at, seek, step
 from .shares import ends, take
 from .transpositions import transpose_lines, transpose_rows
@@ -137,6 +138,7 @@ def tiles(
 ) -> None:
     """Transpose tiles of elements in registers, and convert them unless `entry` is 0.
 
+    Elements that are wider in the source than `width` are converted first, to a buffer.
     If there are fewer rows than in a block, a stage with adjacent whole columns is needed: stores
     run over the end of each column, and the next one overwrites that.
     """
@@ -145,13 +147,20 @@ def tiles(
     over = LINE // tile[ROWS, UNIT] if streamed else 0
     table, step_p = address_of(offsets), steps[0]
     straight = ONE_VECTOR if PIECE * size_of(pieces) == LINE else ANY_VECTORS
-    line_aligned = streamed and tile[STAGED, LINE_ALIGNED] >= straight and entry == 0
+    spacing, buffer = tile[COLUMNS, STEP], stage + tile[STAGED, BUFFER_AT]
+    made_rows = table + 8 * (tile[STAGED, START] + tile[COLUMNS, BLOCK])
+    before, after = 0, entry
+    if spacing != size:
+        before, after = entry, 0
+        if not streamed:
+            stage = pointer(0)
+    line_aligned = streamed and tile[STAGED, LINE_ALIGNED] >= straight and after == 0
     at = span[SPAN:]
     while take(work, span):
         source, target = ends(addresses, span)
         s, t = seek(loops, at, span[LOW])
         line = first_line(target + t, size, line_aligned)
-        then = tile_at(at, tile, loops, over, steps, size, line)
+        then = tile_at(at, tile, loops, over, steps, spacing, line)
         ahead, rows_ahead = source + (s + then[4]), table + 8 * then[5]
         for _ in range(span[LOW], span[HIGH]):
             own, low, count, some, _, _, into, columns = then
@@ -159,8 +168,13 @@ def tiles(
             place, where, lines = dst + low * size, table + 8 * columns, (low, low + count, line)
             s, t = step(loops, at, s, t)
             line = first_line(target + t, size, line_aligned)
-            then = tile_at(at, tile, loops, over, steps, size, line)
+            then = tile_at(at, tile, loops, over, steps, spacing, line)
             ahead, rows_ahead = source + (s + then[4]), table + 8 * then[5]
+            if before != 0:
+                for p in range(count):
+                    row, made = src + load_word(rows + 8 * p), load_word(made_rows + 8 * p)
+                    call(before, (row, buffer + made, some, 1, row, 0, row, 0))
+                src, rows = buffer, made_rows
             if lines[2] >= 0:
                 transpose_lines(
                     src, rows, dst, where, some, ahead, rows_ahead, lines, width, pieces
@@ -180,7 +194,7 @@ def tiles(
                 )
             if stage != 0:
                 drain_tile(
-                    dst, stage, tile, offsets, columns, some, own, low, count, size, entry, streamed
+                    dst, stage, tile, offsets, columns, some, own, low, count, size, after, streamed
                 )
 
 

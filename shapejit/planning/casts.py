@@ -9,17 +9,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from ..kernels.constants import PIECE
 from ..runtime.cpu_caches import LINE
 from ..shapes.dims import merged
 from ..shapes.layout import Layout
 from . import thresholds
 from .boxes import parts_of
 from .cast_plans import CastPlan, Dim, Scales
-from .loops import BoxLoop, Loop, in_boxes
+from .loops import BoxLoop, Loop, in_boxes, length_of
 from .planner import by_tile
 from .plans import Plan
 from .shuffles import Shuffle, shuffle_of
 from .strategies import Strategy
+from .tables import line_aligned
 from .tiles import Tile, tile_of
 
 MAX_RUN_ELEMENTS = 1 << 14  # elements of a run at most: their codes stay in an L1 cache
@@ -57,6 +59,7 @@ def cast_plan(
     size = prod(dim.size for dim in run)
     total = source.size * (unit + bits) // 8 * count
     nbytes = (source.size * unit + 7) // 8
+    streaming = nbytes * count >= thresholds.STREAM_FROM
     return CastPlan(
         bits,
         unit,
@@ -74,16 +77,22 @@ def cast_plan(
         *steps_,
         reach=-(-source.span[1] // 8) - source.offset // 8,
         parallel=total >= thresholds.PARALLEL_FROM,
-        streaming=nbytes * count >= thresholds.STREAM_FROM
-        and size * unit >= 8 * thresholds.LONG_RUN,
+        streaming=streaming and size * unit >= 8 * thresholds.LONG_RUN,
         has_zero=scales is not None and scales.zero is not None,
         float_bytes=scales.bits // 8 if scales else 0,
-        tiles=None if scales else _tiles(dims, source, target, unit),
+        tiles=None if scales else _tiles(dims, source, target, unit, streaming),
     )
 
 
-def _tiles(dims: Sequence[Dim], source: Layout, target: Layout, unit: int) -> Plan | None:
-    """The plan of tiles that are transposed and then converted, if a copy would use tiles."""
+def _tiles(
+    dims: Sequence[Dim], source: Layout, target: Layout, unit: int, streaming: bool
+) -> Plan | None:
+    """The plan of tiles that are transposed and then converted, if a copy would use tiles.
+
+    Elements that become narrower are converted before they are transposed: float32 to bfloat16 6.6
+    -> 5.3 ms (4096 x 4096, Zen 4); but not if lines that are streamed would pass through another
+    stage: 9.2 -> 11.2 ms (4100 x 4403).
+    """
     whole = all(dim.source % 8 == 0 for dim in dims)
     if (source.bits | source.offset | unit | target.offset) % 8 or not whole:
         return None
@@ -99,6 +108,9 @@ def _tiles(dims: Sequence[Dim], source: Layout, target: Layout, unit: int) -> Pl
         for part in (tile.loops, tile.rows, tile.columns)
     )
     shift = tile.target_shift // width * made
+    straight = not streaming or line_aligned(columns, length_of(rows, 1), made)
+    if straight and min(length_of(rows, made), length_of(columns, made)) >= PIECE:
+        width = min(width, made)
     tile = Tile(tile.strategy, width, outer, rows, columns, made, tile.shift, shift)
     return by_tile(tile, source, target, unit, 0)
 

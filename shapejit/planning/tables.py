@@ -12,6 +12,7 @@ from ..kernels.constants import (
     ANY_VECTORS,
     BIT_COLUMNS,
     BLOCK,
+    BUFFER_AT,
     COLUMNS,
     COUNT,
     DENSE_PIECES,
@@ -19,6 +20,8 @@ from ..kernels.constants import (
     MOST_AHEAD,
     ONE_VECTOR,
     PIECE,
+    ROWS,
+    STAGED,
     START,
     per_byte,
 )
@@ -33,6 +36,7 @@ ROW_BYTES = {1: 1024, 2: 1024, 4: 2048, 8: 2048, 16: 512}
 COLUMN_BYTES = {1: 512, 2: 512, 4: 1024, 8: 1024, 16: 2048}
 RUN_TILE = 1024, 2048  # the same for runs
 CONVERTED = 256, 256  # elements along target and source of a tile that is converted
+CONVERTED_FIRST = 128, 512  # the same, if it is converted first: runs of the source are longer
 
 # The same for packed elements: bytes of a row on the stage (BIT_COLUMNS elements along the source).
 # Fewer if elements have a byte each there: uint3 19 -> 16 x memcpy.
@@ -66,9 +70,25 @@ def tile_bytes(width: int) -> tuple[int, int]:
 def byte_sides(rows: Dims, columns: Dims, width: int, unit: int = 0) -> Sides:
     """The tables of a tile of whole bytes; with a `unit` elements are converted to that width."""
     limits = tile_bytes(width) if width in ROW_BYTES else RUN_TILE
+    first = unit > 0 and columns[-1].source != width
     if unit:
-        limits = CONVERTED[0] * width, CONVERTED[1] * width
-    return _sides(rows, columns, width, limits, unit)
+        row, column = CONVERTED_FIRST if first else CONVERTED
+        limits = row * width, column * width
+    made = _sides(rows, columns, width, limits, unit)
+    return _with_made_rows(made, width) if first else made
+
+
+def _with_made_rows(sides: Sides, width: int) -> Sides:
+    """The sides of a tile that is converted to elements of `width` bytes before it is transposed.
+
+    These have a stage of their own, where the offsets of rows follow those of columns on the other.
+    """
+    tile, offsets, stage = sides
+    pitch = -(-tile[COLUMNS, BLOCK] * width // LINE) * LINE + LINE
+    rows = tile[ROWS, BLOCK] + 3 * LINE // width + 2  # as far as blocks of rows reach
+    tile[STAGED, BUFFER_AT] = stage = -(-stage // LINE) * LINE
+    staged = np.arange(rows, dtype=np.int64) * pitch
+    return Sides(tile, np.concatenate([offsets, staged]), int(stage + rows * pitch + 2 * LINE))
 
 
 def scattered_sides(rows: Dims, columns: Dims, width: int) -> Sides:
@@ -96,8 +116,8 @@ def _sides(rows: Dims, columns: Dims, width: int, limits: tuple[int, int], unit:
     if dense:
         pitch = by_row[COUNT] * width
     staged = np.arange(by_column[BLOCK], dtype=np.int64) * pitch
-    line_aligned = 0 if columns[-1].target == row else _line_aligned(columns, by_row[COUNT], unit)
-    words = [int(dense), len(came) + len(to), pitch, line_aligned, 0, 0]
+    straight = 0 if columns[-1].target == row else line_aligned(columns, by_row[COUNT], unit)
+    words = [int(dense), len(came) + len(to), pitch, straight, 0, 0]
     tile = np.array([by_row, by_column, words], np.int64)
     return Sides(tile, np.concatenate([came, to, staged]), pitch * by_column[BLOCK] + 2 * LINE)
 
@@ -152,7 +172,7 @@ def _side(
     return row, offsets_of([(steps, stride), *inner])
 
 
-def _line_aligned(columns: Dims, count: int, width: int) -> int:
+def line_aligned(columns: Dims, count: int, width: int) -> int:
     """Which vectors store the lines of a block of rows straight to the target; 0: none do.
 
     They can if all columns begin at the same byte of a line, and hold several lines: `count`
