@@ -69,8 +69,8 @@ class Collate:
     `multiprocessing.shared_memory`; then a batch must not be used after the next one is requested.
     Instances pickle.
 
-    Raises what `default_collate` raises; DTypeError and ReshapeError for arrays that the program
-    does not fit.
+    Raises what `default_collate` raises; with a program DTypeError, ReshapeError and FormatError
+    for arrays that it does not fit, or whose memory NumPy cannot read, such as those with grad.
 
     >>> Collate()([{"x": np.zeros(2), "y": "a"}, {"x": np.ones(2), "y": "b"}])
     {'x': tensor([[0., 0.],
