@@ -67,8 +67,10 @@ def _in_range(given: Tensor, kind: DType) -> Tensor:
     if least < low or numbers.max(initial=0) > high:
         at = np.unravel_index(np.argmax((numbers < low) | (numbers > high)), numbers.shape)
         place = tuple(map(int, at))
-        fault = "out of the range of" if low else "no code of"
-        raise FormatError(f"{numbers[at]} at index {place} is {fault} {kind}, [{low}, {high}]")
+        what = str(kind) if low else f"the codes of {kind}"
+        raise FormatError(
+            f"{numbers[at]} at index {place} is out of the range of {what}, [{low}, {high}]"
+        )
     return asarray(numbers.view(np.uint8) if given.dtype.bits == 8 else numbers.astype(np.uint8))
 
 
