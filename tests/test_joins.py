@@ -19,11 +19,10 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from test_packed import run_alone
 
 import shapejit as sj
-from shapejit.engine import array_structs, patience
+from shapejit.engine import patience
 from shapejit.errors import ReshapeError
 from shapejit.planning import planner
 from shapejit.planning.strategies import Strategy
-from shapejit.runtime.kernels import wait
 from shapejit.shapes.layout import Layout
 
 DTYPES = ["u1", "u2", "f4", "f8", "c16", "V3"]
@@ -619,7 +618,6 @@ def frames(call):
 @pytest.mark.skipif(not COMPILED, reason="with the JIT off there are no kernels")
 @pytest.mark.parametrize("join", [sj.concat, sj.stack])
 def test_small_arrays_of_one_dtype_or_two_are_joined_by_compiled_code(join, kernels):
-    assert wait((array_structs.JOIN, array_structs.PAIR_SLOT))
     x, y = np.ones((2, 3), np.float32), np.ones((2, 3))
     for parts in ([x, x], (y, y), [x, y], (y, x, x)):
         join(parts)
