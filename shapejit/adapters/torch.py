@@ -100,19 +100,18 @@ class Collate:
 
     def _stacked(self, batch: Sequence[Any], misfits: list[ShapeJitError | None]) -> Any:
         """Arrays or tensors as one tensor; one of `misfits` is added."""
-        items, program = _arrays(batch), None
-        if self.program is not None:
+        items, program = _arrays(batch), self.program
+        if program is not None:
             found = [self._misfit(x) for x in (batch if items is None else items[:1])]
             wrong = next(filter(None, found), None)
             if wrong is not None and None in found:
                 with about(f"sample {found.index(wrong)}"):
                     raise wrong
             misfits.append(wrong)
+            program = program.fitted(items[0].shape) if items and wrong is None else None
         if items is None:
             return _by_torch(batch)
         first = items[0]
-        if self.program is not None and misfits[-1] is None:
-            program = self.program.fitted(first.shape)
         kind = fixed_width(first.dtype) if program is None else program.result_dtype
         # Of elements narrower than a byte torch has only pairs.
         held = kind.numpy is not None and kind.torch is not None and not kind.packed

@@ -95,7 +95,7 @@ def convert(
                 made = read(target, dst).view(own.target)
                 own.do(read(source, src).view(own.source).reshape(made.shape), made, *scales)
                 continue
-            order: Any = "C" if dst.bits >= src.bits else None  # what is narrower is transposed
+            order: Any = None if dst.bits < src.bits else "C"  # narrower results are reordered last
             codes = np.asarray(read(source, src), order=order).reshape(dst.shape)
             write(converted(codes, conversion, *scales), target, dst)
 

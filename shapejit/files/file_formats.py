@@ -107,11 +107,10 @@ def load_file(path: Path | Any, *, file_format: str | None = None) -> Mapping[st
     and Mistral. The format is recognised by the first bytes, ONNX by the suffix. Tensors are made
     on access. PyTorch checkpoints (.bin, .pt) are loaded by `torch.load(weights_only=True,
     mmap=True)` of torch 2.6 or later, without entries that are no tensors; other pickles are never
-    loaded. An NPY file has one tensor,
-    `arr_0`; an ONNX model the initialisers and the values of Constant nodes, also of subgraphs;
-    quantised tensors of GGUF are uint8 arrays, rows of raw blocks. Compressed members of an NPZ
-    file are decompressed on access. The file must not be overwritten in place while its Tensors are
-    in use.
+    loaded. An NPY file has one tensor, `arr_0`; an ONNX model the initialisers and the values of
+    Constant nodes, also of subgraphs; quantised tensors of GGUF are uint8 arrays, rows of raw
+    blocks. Compressed members of an NPZ file are decompressed on access. The file must not be
+    overwritten in place while its Tensors are in use.
 
     `path` may be a URL, such as `s3://bucket/model/`: then headers are read, and each tensor on
     access, to memory of its own (by fsspec, with the package of the protocol, such as s3fs).

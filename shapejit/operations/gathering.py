@@ -194,7 +194,7 @@ def _take(x: Any, found: Addresses, axis: int, target: Any) -> None:
 def _by_numpy(x: NDArray[Any], run: int, nbytes: int) -> bool:
     """Whether NumPy gathers such runs as fast as a kernel does, or only NumPy can.
 
-    NumPy first copies an array that is not row-major.
+    NumPy first copies an array that is not row-major: of 16 KiB in 10 us, a kernel takes 33.
     """
     if is_numpys(x.dtype) or x.ndim > MOST_DIMS or not run:
         return True

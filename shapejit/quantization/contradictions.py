@@ -62,11 +62,10 @@ def _of_one(found: Found, factor: float | None, said: Declared) -> Iterator[str]
                 )
     read = found.parts.settings
     for where, general in () if found.prefix in said.modules else said.general():
-        for key in general.keys() & read.keys():
-            if general[key] != read[key]:
+        for key, value in general.items():
+            if read.get(key, value) != value:
                 yield (
-                    f"{where} says {key} {general[key]}, but its tensors have {read[key]}, and are "
-                    f"read so"
+                    f"{where} says {key} {value}, but its tensors have {read[key]}, and are read so"
                 )
     if listed := said.left_out.get(found.prefix):
         yield f"{listed} lists it as not quantised, but its tensors are, and are read so"

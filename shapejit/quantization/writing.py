@@ -61,10 +61,9 @@ def _alike(scheme: str, form: Form, content: Content, known: Mapping[str, int]) 
             scheme, f"stores weights of {number_of(len(axes), 'dim')}, these have {len(blocks)}"
         )
     if (content.offset is None) != (not form.offset):
-        needed = (
-            f"needs offsets ({form.offset[0].part}), this weight has none" if form.offset else ""
-        )
-        raise fault(scheme, needed or "stores no offsets, this weight has some")
+        if form.offset:
+            raise fault(scheme, f"needs offsets ({form.offset[0].part}), this weight has none")
+        raise fault(scheme, "stores no offsets, this weight has some")
     inner = shape[len(source.batch) :]
     sized = {**form.usual, **known, **dict(zip(axes, inner, strict=True)), "b": bits}
     for size in form.scales[0].dims.split():
