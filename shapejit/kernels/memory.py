@@ -15,6 +15,9 @@ from .constants import PIECE
 from .llvm import Address, ArrayStruct, BitAddress, Builder, Byte, Tag, Value, emits
 from .pointers import ADDRESS, BITS
 
+# Bytes that are loaded before any of them is stored. A load waits for recent stores to the same
+# bytes of any page, and large arrays begin at the same byte of theirs.
+LINES = 4 * LINE
 FEATURES, VECTOR, ARM64 = features(), vector(), is_arm64()
 
 
@@ -70,12 +73,13 @@ def _moves(nbytes: int, nontemporal: bool = False) -> Callable[[Any, Any], None]
     return emits()(moved)
 
 
-move_piece, move_line, stream_line = _moves(PIECE), _moves(LINE), _moves(LINE, True)
+move_piece, move_line, move_lines = _moves(PIECE), _moves(LINE), _moves(LINES)
+stream_line, stream_lines = _moves(LINE, True), _moves(LINES, True)
 
 
 @emits()
 def copy(builder: Builder, dst: Address, src: Address, nbytes: Value) -> None:
-    """memcpy."""
+    """memcpy of less than a line; others are moved by `copies.move_run`."""
     llvm.copy(builder, dst, src, nbytes)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ..runtime.cpu_caches import LINE
 from ..runtime.jobs import HIGH, LOW, SPAN
 from .constants import BLOCK, COLUMNS, COUNT, KEPT, ROWS, START, STEP
-from .copies import move_run
+from .copies import move_run, stream_whole
 from .jit import Address, Numbers, Table, kernel
 from .memory import copy, move_line, prefetch, stream_line
 from .odometer import offset_at, seek, step
@@ -35,9 +35,7 @@ def scatter_run(
         else:
             move_line(line + line_offset, source)
             stream_line(target - line_offset, line)
-    while done + LINE <= nbytes:
-        stream_line(target + done, source + done)
-        done += LINE
+    done = stream_whole(target, source, done, nbytes)
     if done < nbytes:
         if ends:
             copy(target + done, source + done, nbytes - done)
