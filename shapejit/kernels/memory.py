@@ -78,6 +78,23 @@ stream_line, stream_lines = _moves(LINE, True), _moves(LINES, True)
 
 
 @emits()
+def stream_joined(
+    builder: Builder, dst: Address, first: Address, second: Address, count: Value
+) -> None:
+    """Write the first `count` bytes of the line at `first`, and those after them of `second`.
+
+    By nontemporal stores, to an aligned line.
+    """
+    kind = ir.VectorType(llvm.I8, LINE)
+    places = ir.Constant(kind, [*range(LINE)])
+    counted = llvm.splat(builder, builder.trunc(count, llvm.I8), LINE)
+    of_first = builder.icmp_signed("<", places, counted)
+    lines = (llvm.load(builder, address, kind) for address in (first, second))
+    stored = llvm.store(builder, builder.select(of_first, *lines), dst)
+    llvm.nontemporal(builder, stored, LINE)
+
+
+@emits()
 def copy(builder: Builder, dst: Address, src: Address, nbytes: Value) -> None:
     """memcpy of less than a line; others are moved by `copies.move_run`."""
     llvm.copy(builder, dst, src, nbytes)
