@@ -590,6 +590,17 @@ def test_what_is_encoded_is_what_the_rule_says(name, by):
         check_same(part, wanted[key].reshape(part.shape))
 
 
+@pytest.mark.parametrize("shape", [(128, 256), (256, 128), (128, 768)])
+@pytest.mark.parametrize("name", [name for name in sj.schemes if sj.schemes[name].encodes])
+def test_small_weights_are_decoded_by_kernels_as_by_numpy(name, shape):
+    """Swizzled scales of 128 rows are a unit with the scales of more elements than a run has."""
+    parts = sj.schemes[name].encode(rng().standard_normal(shape, np.float32))
+    with patience.force_numpy():
+        wanted = sj.schemes[name].decode(parts).numpy()
+    with patience.force_kernels():
+        check_same(sj.schemes[name].decode(parts), wanted)
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 12, 15, 16, 24])
 def test_scales_of_few_codes(size):
     N, K = 67, 240

@@ -108,9 +108,11 @@ def _room(nbytes: int) -> int:
 
 def decode_plan(steps: Sequence[Step], total: int) -> DecodePlan | None:
     """The plan of steps for `total` elements; None if no length of a run fits all steps."""
-    pers = [step.source.per * step.source.each for step in steps]
+    sources = [step.source for step in steps]
+    pers = [source.per for source in sources]
     pers += [step.scale.per for step in steps if step.scale is not None]
-    base = lcm(*(per for per in pers if per <= MOST_RUN))
+    units = [source.per * source.each for source in sources if source.each > 1]  # none is cut
+    base = lcm(*units, *(per for per in pers if per <= MOST_RUN))
     long = [per for per in pers if MOST_RUN < per < total]
     whole = gcd(*long)
     if base > MOST_RUN or whole % base or total % base:
