@@ -324,11 +324,11 @@ for view in (x, x.T):
     assert made.tiles or made.spots is not None and made.table is not None
 decoded = []
 decoding.unready = lambda *asked: ()
-runs.Decoding.run = lambda self: decoded.append(self.plan)
+runs.Decoding.run = lambda self, *_: decoded.append(self.plan)
 scheme = sj.schemes["gguf:q8_0"]
 scheme.decode(scheme.encode(np.ones((64, 64), np.float32)), dtype="float32")
 (plan,) = decoded
-plan.table([0] * len(plan.steps), [0] * len(plan.steps))
+plan.tables([0] * len(plan.steps), [0] * len(plan.steps))
 assert array_structs.verified() and workers.threads() >= 1
 array_structs.kind_of(x.dtype, x.shape, x.strides)
 check()

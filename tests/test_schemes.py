@@ -601,6 +601,50 @@ def test_small_weights_are_decoded_by_kernels_as_by_numpy(name, shape):
         check_same(sj.schemes[name].decode(parts), wanted)
 
 
+@pytest.mark.parametrize("by", [patience.force_kernels, patience.force_numpy])
+@pytest.mark.parametrize("name", [name for name in sj.schemes if sj.schemes[name].encodes])
+def test_later_weights_of_a_kind_are_decoded_like_the_first(name, by):
+    """The second one has other numbers; then it is the first one whose memory has gaps."""
+    scheme = sj.schemes[name]
+    weights = [scheme.encode(x) for x in rng().standard_normal((2, 128, 256), np.float32)]
+    gaps = {
+        key: np.repeat(t.numpy()[..., None], 3, axis=-1)[..., 1] for key, t in weights[1].items()
+    }
+    with by():
+        for rounding in ("once", "reference"):
+            first, second, again = (
+                scheme.decode(weights[k], rounding=rounding).numpy() for k in (0, 1, 0)
+            )
+            apart = scheme.decode(gaps, rounding=rounding, **weights[1].settings)
+            check_same(again, first)
+            check_same(apart, second)
+            assert (first != second).any()
+
+
+@pytest.mark.parametrize("by", [patience.force_kernels, patience.force_numpy])
+def test_later_weights_are_refused_for_their_own_numbers(by):
+    scheme = sj.schemes["nvfp4:compressed-tensors"]
+    parts = dict(scheme.encode(rng().standard_normal((64, 128), np.float32)))
+    with by():
+        first = scheme.decode(parts).numpy()
+        for wrong in (0, np.inf, np.nan):
+            with pytest.raises(sj.FormatError, match="must be finite and not 0"):
+                scheme.decode(parts | {"weight_global_scale": np.full(1, wrong, np.float32)})
+        check_same(scheme.decode(parts), first)
+    scheme = sj.schemes["gptq"]
+    parts = dict(scheme.encode(rng().standard_normal((64, 256), np.float32)))
+    inputs = rng().permutation(256)
+    mixed = parts | {"g_idx": parts["g_idx"].numpy()[inputs]}
+    with by():
+        first = scheme.decode(parts).numpy()
+        found = scheme.decode(mixed).numpy()
+        assert (found != first).any()
+        with pytest.raises(sj.FormatError, match="g_idx"):
+            scheme.decode(parts | {"g_idx": np.full(256, -1, np.int32)})
+        check_same(scheme.decode(parts), first)
+        check_same(scheme.decode(mixed), found)
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 12, 15, 16, 24])
 def test_scales_of_few_codes(size):
     N, K = 67, 240

@@ -94,7 +94,9 @@ class Operands:
         is shorter, it is a part of its own. Layouts of scales and zero points are by element, and
         count from the first one.
         """
-        return _parts(layouts, self._blocks(layouts[0].shape), tuple(map(layout_of, self.floats)))
+        return cut_by_blocks(
+            layouts, self._blocks(layouts[0].shape), tuple(map(layout_of, self.floats))
+        )
 
     def layouts(self, shape: Sequence[int]) -> list[Layout] | None:
         """The Layouts of the scales and zero points by element; None if there are several parts."""
@@ -114,7 +116,7 @@ class Operands:
 
 
 @lru_cache(maxsize=256)  # a seventh of the time of decoding a small weight
-def _parts(
+def cut_by_blocks(
     layouts: tuple[Layout, ...], blocks: tuple[int, ...], numbers: tuple[Layout, ...]
 ) -> tuple[tuple[Layout, ...], ...]:
     """See `Operands.parts`; `numbers` are the Layouts of the arrays of scales and zero points."""

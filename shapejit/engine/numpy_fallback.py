@@ -138,14 +138,14 @@ def arithmetic(made: Conversion) -> Arithmetic | None:
     """The Arithmetic of a conversion, with the bits of `converted`; None if there is none."""
     source, target = pair = _dtype_of(made.source), _dtype_of(made.target)
     floats, codes = f"f{made.arithmetic // 8}", source[:1] in ("i", "u")
-    if not source or not target:
+    if not source or not target or made.bias:
         return None
     if made.step == "dequantize" and codes and made.zeros != "offset" and target == floats:
         return Arithmetic(source, target, _silent(_scale))
     whole = target[0] in "iu" and made.target.bits < made.arithmetic - 8  # floats have both ends
     if made.step == "quantize" and source == floats and whole:
         return Arithmetic(source, target, _silent(partial(_quantize, made)), in_place=False)
-    if made.step != "cast" or made.bias:
+    if made.step != "cast":
         return None
     if "f2" in pair:
         exact = {*pair} <= {"f2", "f4", "f8"}

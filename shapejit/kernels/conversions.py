@@ -60,7 +60,7 @@ class _Run:
         self.builder, self.conversion, self.streamed = builder, conversion, streamed
         given: list[Values] = [Lanes(builder, argument, "i8") for argument in arguments]
         self.source, self.target, self.count, self.block, *operands = given
-        several = bool(conversion.scales) + bool(conversion.zeros)
+        several = conversion.operands
         self.operands = list(zip(operands[::2], operands[1::2], strict=True))[:several]
         self.floats = np.dtype(f"f{conversion.arithmetic // 8}") if several else np.dtype("f4")
         self.zero = self.count.constant(0)

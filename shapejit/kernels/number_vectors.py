@@ -41,7 +41,8 @@ class Brain(ir.Type):  # type: ignore[misc]  # llvmlite has no types
 
 def takes_words(count: int, made: Conversion) -> bool:
     """Whether `count` elements are converted by a lookup alone."""
-    return made.step == "cast" and made.target[:4] == WORD and _looks_up(count, made.source)
+    plain = made.step == "cast" and not made.bias
+    return plain and made.target[:4] == WORD and _looks_up(count, made.source)
 
 
 def decoded(codes: Values, made: Conversion) -> Values:

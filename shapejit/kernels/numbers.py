@@ -75,8 +75,9 @@ class Conversion(NamedTuple):
     "dequantize" or "quantize"; `scales` is "" (none), "blocks" (one for each block of elements) or
     "each" (one per element). `zeros` is "" (none),
     "integer" or "float", or "offset": numbers that "dequantize" adds to the product
-    instead of taking them away from the codes. `bias` is added to integers that stay
-    integers, modulo the range of the target's codes.
+    instead of taking them away from the codes; or "positive": negative zeros become positive.
+    `bias` is added to integers, modulo the range of the target's codes if they stay integers, else
+    of their own.
     """
 
     source: Number
@@ -88,6 +89,11 @@ class Conversion(NamedTuple):
     saturate: bool = True
     round_mode: str = "nearest"
     bias: int = 0
+
+    @property
+    def operands(self) -> int:
+        """How many arrays of scales and zero points there are."""
+        return bool(self.scales) + (self.zeros not in ("", "positive"))
 
     @property
     def exact(self) -> bool:

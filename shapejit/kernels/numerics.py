@@ -66,7 +66,7 @@ def decoded(codes: Values, made: Conversion, read: Read) -> Values:
     if number.kind == "bool":
         return (codes != 0).astype(floats)
     if number.kind in INTEGERS:
-        values = integers(codes, number)
+        values = integers(_biased(codes, made.bias, number.bits), number)
         direct = made.step != "cast" or made.target.bits >= made.arithmetic
         if number.bits == made.arithmetic and not direct:
             values = _to_odd(values)
@@ -75,6 +75,14 @@ def decoded(codes: Values, made: Conversion, read: Read) -> Values:
     else:
         values = read(codes, number)
     return values.astype(floats, copy=False)
+
+
+def _biased(codes: Values, bias: int, bits: int) -> Values:
+    """Integer codes plus a bias, modulo their range."""
+    if not bias:
+        return codes
+    codes = codes + (bias & (1 << 8 * codes.dtype.itemsize) - 1)
+    return codes & (1 << bits) - 1 if bits < 8 else codes
 
 
 def _to_odd(values: Values) -> Values:
@@ -128,6 +136,8 @@ def scaled(values: Values, made: Conversion, scale: Values, zero: Values) -> Val
     if made.step == "dequantize":
         if made.zeros == "offset":
             return values * scale + zero
+        if made.zeros == "positive":
+            values = values + 0.0
         return (values if zero is None else values - zero) * scale
     values = values / scale
     if zero is not None and made.zeros == "float":

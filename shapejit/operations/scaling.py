@@ -13,7 +13,7 @@ from ..arrays.tensor import Tensor
 from ..dtypes.table import FLOAT32, DType, dtype, fixed_width
 from ..engine.converting import Operands, cast_conversion, convert, number_of
 from ..errors import DTypeError, FormatError, ReshapeError, shape_text
-from ..kernels.numbers import Conversion, Number
+from ..kernels.numbers import Conversion
 from ..runtime.ndarrays import array_of
 from ..shapes.request import Ints, integers
 from . import views
@@ -35,16 +35,10 @@ def dequantize_operands(
     zero_point: Any,
     block_shape: Any,
     wanted: object,
-    offset: Any = None,
-    number: Number | None = None,
 ) -> tuple[DType, Operands]:
-    """The result's dtype and the operands of `dequantize`, checked.
-
-    `offset` has the shape of `scale` and is added to the product; `number` is how codes are read,
-    if not as numbers of their dtype.
-    """
+    """The result's dtype and the operands of `dequantize`, checked."""
     source = fixed_width(codes.dtype)
-    src = number or number_of(source)
+    src = number_of(source)
     if source.kind in ("complex", "bool"):
         raise DTypeError(f"codes must be integers or floats, not {source}")
     given = _argument(scale), _argument(zero_point)
@@ -54,8 +48,6 @@ def dequantize_operands(
     if dst.kind != "float" or kind.kind != "float":
         raise DTypeError(f"dequantize makes floats, not {kind}")
     zeros, zero = _zero_point(given[1], scales, source)
-    if offset is not None:
-        zeros, zero = "offset", _one_per_scale("offset", offset, scales)[1]
     blocks = blocks_of(block_shape, codes.shape, scales.shape)
     conversion = Conversion(src, dst, 8 * scales.itemsize, "dequantize", "blocks", zeros)
     return kind, Operands(conversion, scales, zero, blocks, given)
@@ -133,7 +125,7 @@ def _zero_point(
     if isinstance(zero_point, int):
         zero_point = np.asarray(zero_point)  # dtype object if 64 bits do not hold it
         _check_range(zero_point, codes)
-    kind, made = _one_per_scale("zero_point", zero_point, scales)
+    kind, made = _one_per_scale(zero_point, scales)
     if kind.kind == "integer" and codes.kind == "integer" and kind is not codes:
         # Floats hold all integers of 16 bits, but not all of 32.
         _check_range(made if kind.bits < 32 else np.asarray(zero_point), codes)
@@ -153,16 +145,16 @@ def _check_range(zero: NDArray[Any], codes: DType) -> None:
         )
 
 
-def _one_per_scale(name: str, given: Any, scales: NDArray[Any]) -> tuple[DType, NDArray[Any]]:
-    """The dtype of the argument `name`, and its numbers as floats, broadcast to one per scale."""
+def _one_per_scale(given: Any, scales: NDArray[Any]) -> tuple[DType, NDArray[Any]]:
+    """The dtype of a `zero_point`, and its numbers as floats, broadcast to one per scale."""
     if isinstance(given, float):
         given = np.asarray(given)
     kind = fixed_width(given.dtype)
     if kind.kind not in ("integer", "float"):
-        raise DTypeError(f"{name} must be integers or floats, not {kind}")
+        raise DTypeError(f"zero_point must be integers or floats, not {kind}")
     if given.shape not in ((), scales.shape):
         raise ReshapeError(
-            f"{name} has shape {shape_text(given.shape)}, scale {shape_text(scales.shape)}: "
+            f"zero_point has shape {shape_text(given.shape)}, scale {shape_text(scales.shape)}: "
             f"it must be a scalar or one number per scale"
         )
     made = _floats(given, f"float{8 * scales.itemsize}")

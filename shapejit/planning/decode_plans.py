@@ -18,14 +18,21 @@ from .units import Units
 MOST_RUN = 4096  # elements of a run at most: it stays in an L1 cache between its steps
 
 
+class Place(NamedTuple):
+    """A byte of one of the memories that a plan reads, whose addresses it does not know."""
+
+    memory: int
+    offset: int
+
+
 class StoredNumbers(NamedTuple):
     """The location of numbers in the order of the result, one per `per` of its elements.
 
-    `address` is that of the first one, or the base of `units`; without units they are contiguous.
+    `place` is that of the first one, or the base of `units`; without units they are contiguous.
     """
 
     number: Number
-    address: int
+    place: Place
     units: Units | None
     per: int
 
@@ -38,14 +45,13 @@ class StoredNumbers(NamedTuple):
 class Operand(NamedTuple):
     """Scales or zero points in float32, one for each `per` elements of the result.
 
-    `place` is an address, or the index of the step that computes them; `spacing` is in bytes, 0 if
-    every run starts with the first one.
+    They are at a `place`, or on the stage: results of the step with this index. `spacing` is in
+    bytes, 0 if every run starts with the first one.
     """
 
-    place: int
+    place: Place | int
     spacing: int
     per: int
-    staged: bool = False
 
 
 class Step(NamedTuple):
@@ -55,6 +61,17 @@ class Step(NamedTuple):
     conversion: Conversion
     scale: Operand | None = None
     zero: Operand | None = None
+
+
+class Steps(NamedTuple):
+    """The kernel's table of steps, and the bytes of its stage.
+
+    Before a run, the address of memory `uses[2][k]` is added at (`uses[0][k]`, `uses[1][k]`).
+    """
+
+    table: NDArray[np.int64]
+    uses: NDArray[np.int64]
+    stage: int
 
 
 @dataclass(frozen=True)
@@ -70,35 +87,32 @@ class DecodePlan:
         """The bytes of an element of the result."""
         return self.steps[-1].conversion.target.nbytes
 
-    def table(
-        self, readers: Sequence[int], converts: Sequence[int]
-    ) -> tuple[NDArray[np.int64], int]:
-        """The kernel's table of steps, with the functions they call; the bytes of the stage."""
-        rows, stage = list[list[int]](), 0
-        places = list[int]()
-        for step in self.steps:
-            source, count = step.source, -(-self.length // step.source.per)
-            codes = stage
-            stage += _room(count * source.number.nbytes) if source.units else 0
+    def tables(self, readers: Sequence[int], converts: Sequence[int]) -> Steps:
+        """The table of steps, given the functions that they call."""
+        rows, uses, places, stage = list[list[int]](), list[tuple[int, int, int]](), list[int](), 0
+        for k, step in enumerate(self.steps):
+            (memory, begin), source = step.source.place, step.source
+            uses.append((k, 1, memory))
+            count, spacing, codes = -(-self.length // source.per), source.number.nbytes, stage
+            if source.units:
+                begin, spacing = begin + source.units.first, source.units.step
+                stage += _room(count * source.number.nbytes)
             places.append(stage)
             stage += _room(count * step.conversion.target.nbytes)
-            operands = list[int]()
+            row = [readers[k], begin, spacing, source.each, source.per, converts[k]]
+            row.append(max(1, step.scale.per // source.per if step.scale else 1))
             flags = 0
             for flag, operand in zip(STEP_ON_STAGE, (step.scale, step.zero), strict=True):
-                if operand is None:
-                    operands += [0, 0]
-                    continue
-                flags |= flag * operand.staged
-                place = places[operand.place] if operand.staged else operand.place
-                operands += [place, operand.spacing]
-            block = step.scale.per // source.per if step.scale else 1
-            begin = source.address + (source.units.first if source.units else 0)
-            spacing = source.units.step if source.units else source.number.nbytes
-            rows.append([
-                readers[len(rows)], begin, spacing, source.each, source.per,
-                converts[len(rows)], max(1, block), *operands, flags, codes, places[-1],
-            ])  # fmt: skip
-        return np.array(rows, np.int64), stage
+                place, apart, _ = operand or (0, 0, 0)
+                if isinstance(place, Place):
+                    uses.append((k, len(row), place.memory))
+                    place = place.offset
+                elif operand:
+                    flags |= flag
+                    place = places[place]
+                row += [place, apart]
+            rows.append([*row, flags, codes, places[-1]])
+        return Steps(np.array(rows, np.int64), np.array(uses, np.int64).T, stage)
 
 
 def _room(nbytes: int) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import prod
 from typing import Any, NamedTuple
 
@@ -99,6 +98,16 @@ class Group:
             made["weight_block_size"] = (self.known["m"], self.known["k"])
         return made
 
+    @property
+    def outline(self) -> tuple[object, ...]:
+        """A key that is equal for weights of one kind: which parts there are, and how they lie."""
+        parts = [
+            (key, t.dtype.name, layout if layout.offset < 8 else layout.at(layout.offset & 7))
+            for key, t in self.tensors.items()
+            for layout in (t.layout,)
+        ]
+        return self.form, self.batch, self.result, *self.known.items(), *parts
+
     def has(self, numbers: Numbers | None) -> bool:
         """Whether the part of these numbers exists."""
         return numbers is not None and numbers.part in self.tensors
@@ -163,7 +172,7 @@ class Group:
     def numbers(self, numbers: Numbers) -> Axes:
         """A view of the numbers; if there is none, codes of a byte each."""
         if numbers.read is not None:
-            return Axes(asarray(numbers.read(self)), self._names(numbers))
+            return Axes(asarray(numbers.read(self)), self.names(numbers))
         planes, kind = self.planes(numbers) or [], self.kind(numbers)
         if len(planes) == 1:
             (plane, axes), _ = planes[0]
@@ -171,21 +180,13 @@ class Group:
         shape, (data, stored) = self.sizes(numbers.dims), self._memory(numbers)
         codes = np.ascontiguousarray(codes_of(data, stored, shape))
         read = kind if kind.bits == 8 else UINT8
-        return Axes(Tensor.frombuffer(codes, read, shape), self._names(numbers))
+        return Axes(Tensor.frombuffer(codes, read, shape), self.names(numbers))
 
     def planes(self, numbers: Numbers) -> list[tuple[Axes, int]] | None:
         """The planes of the numbers: a view of some of their bits, and the lowest of these.
 
         None for numbers that are computed, or padded.
         """
-        return self._code_planes if numbers is self.form.codes else self._planes(numbers)
-
-    @cached_property
-    def _code_planes(self) -> list[tuple[Axes, int]] | None:
-        """Those of codes, which are asked for twice if they are not in the order of the result."""
-        return self._planes(self.form.codes)
-
-    def _planes(self, numbers: Numbers) -> list[tuple[Axes, int]] | None:
         if numbers.read is not None:
             return None
         if numbers.format is None:
@@ -205,7 +206,7 @@ class Group:
             t = Tensor.frombuffer(memory(t), kind, t.shape)
         one = (1,) * len(shape)
         t = t.reshape(one) if t.size == 1 else _begin(t, shape).reshape(shape)
-        return Axes(t, self._names(numbers))
+        return Axes(t, self.names(numbers))
 
     def stored(self, numbers: Numbers) -> StoredLayout:
         """How packed numbers are stored. Raises FormatError for blocks that the format lacks."""
@@ -221,13 +222,13 @@ class Group:
         data = memory(_begin(t, stored.shape) if t.dtype.bits > 8 else t).data
         return self.packing(numbers).memory(data, stored, self.sizes(numbers.dims)), stored
 
-    def _names(self, numbers: Numbers) -> str:
+    def names(self, numbers: Numbers) -> str:
         """The axes of numbers, stacked experts first."""
         return "*" * len(self.batch) + axes_of(numbers.dims)
 
     def _axes(self, numbers: Numbers, part: PlaneLayout) -> str:
         """The axis of each factor of a part."""
-        shape, names = self.sizes(numbers.dims), self._names(numbers)
+        shape, names = self.sizes(numbers.dims), self.names(numbers)
         if self.packing(numbers).flat:
             return names * len(part.dims[0])
         dims = zip(part.dims, shape, names, strict=True)

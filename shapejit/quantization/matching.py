@@ -35,7 +35,7 @@ def group_of(row: SchemeRow, parts: Mapping[str, Any], settings: Mapping[str, An
     given = {str(name): asarray(x) for name, x in parts.items()}
     reasons, missing = dict[str, None](), dict[str, None]()
     for form in row.forms:
-        keys, lacks = _keys(form, given)
+        keys, lacks = _keys(form, tuple(given))
         missing |= dict.fromkeys(lacks)
         if lacks:
             continue
@@ -54,7 +54,8 @@ def group_of(row: SchemeRow, parts: Mapping[str, Any], settings: Mapping[str, An
     raise fault(row.name, "; or ".join(reasons))
 
 
-def _keys(form: Form, parts: Mapping[str, Tensor]) -> tuple[dict[str, str], list[str]]:
+@lru_cache(maxsize=256)
+def _keys(form: Form, parts: tuple[str, ...]) -> tuple[Mapping[str, str], list[str]]:
     """The given keys of the parts of a form, by the keys of the form, or what is missing."""
     wanted: Part | None = None
     for name in sorted(parts, key=len):

@@ -7,78 +7,116 @@ on a stage in the cache; then their codes are: see `kernels.decodes`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from ..arrays.tensor import Tensor
-from ..dtypes.table import FLOAT32
-from ..engine.addresses import bit_address_of
+from ..dtypes.table import DType
 from ..engine.converting import number_of
 from ..engine.execution import conversion_code
+from ..engine.patience import Kind, kind_named
+from ..engine.routes import ENTRY
 from ..kernels.numbers import Conversion
-from ..operations.casts import cast
 from ..planning import thresholds
 from ..planning.casts import MIN_VECTOR_RUN
-from ..planning.decode_plans import MOST_RUN, DecodePlan, Operand, Step, StoredNumbers, decode_plan
+from ..planning.decode_plans import (
+    DecodePlan,
+    Operand,
+    Place,
+    Step,
+    Steps,
+    StoredNumbers,
+    decode_plan,
+)
 from ..planning.units import units_of
 from ..runtime.kernel_names import Code, Name
 from ..runtime.kernels import address
-from ..runtime.launches import SHARE, Addresses, Launch, address_of, launch_of, run_launch
+from ..runtime.launches import SHARE, Launch, launch_of, run_launch
 from ..shapes.layout import Layout
 from . import sizes
 from .forms import Numbers
 from .groups import Group
-from .operands import multiplied, zero_points
+from .operands import FLOAT, Floats, Memory, located, meaning, place_of, products, stored_zeros
 
-_NUMBER = number_of(FLOAT32)
+_MINUS_ONE = np.full(1, -1, np.float32)
 
 
 class UnfitError(Exception):
     """Numbers that are not in the order of the result."""
 
 
-class Decoding(NamedTuple):
-    """A decoder of one weight to the address `place`; its `plan` has addresses of memory in `kept`.
+@dataclass(frozen=True, eq=False)
+class Decoding:
+    """A decoder of weights of one kind: a plan, and the `memories` that it reads.
 
-    `codes` are the functions that read the units of each step, if any, and convert its numbers.
+    The kernel calls functions, `codes`, which read the units of each step, if any, and convert its
+    numbers. It does not divide by infinity, NaN and 0: weights with such numbers among `divisors`
+    are decoded otherwise.
     """
 
     plan: DecodePlan
-    place: int
-    kept: Sequence[Any]
+    memories: tuple[Memory, ...]
     codes: tuple[Sequence[Code | None], Sequence[Code]]
+    divisors: tuple[Numbers, ...]
 
     @property
+    def weight(self) -> int:
+        """A bound on the bytes of its tables and key."""
+        return 4 * ENTRY
+
+    @cached_property
     def names(self) -> tuple[Name, ...]:
         """The kernels that it needs."""
-        return self._launch(np.empty((0, 0), np.int64), 0).names
+        return self._launched(Steps(*(np.empty((0, 0), np.int64),) * 2, 0)).names
 
-    def run(self) -> None:
-        """Decode the weight, row-major; the caller keeps the memory at `place` alive."""
-        plan, nbytes = self.plan, self.plan.total * self.plan.itemsize
-        readers, converts = ([address(code) if code else 0 for code in each] for each in self.codes)
-        places, count = np.array([[0], [self.place]], np.int64), -(-plan.total // plan.length)
+    @cached_property
+    def kind(self) -> Kind:
+        """Its kind of work, for `patience`."""
+        return kind_named("decode", self.names)
+
+    def fits(self, group: Group) -> bool:
+        """Whether it can decode a weight of its kind."""
+        return all(_divides(group.numbers(each).tensor) for each in self.divisors)
+
+    def run(self, group: Group, place: int) -> None:
+        """Decode a weight, row-major, to the address `place`, once all `names` are ready."""
+        plan, (steps, launch) = self.plan, self._ready
+        kept, begins = located(self.memories, group)
+        table, (rows, columns, which) = steps.table.copy(), steps.uses
+        table[rows, columns] += begins[which]
+        places, count = np.array([[0], [place]], np.int64), -(-plan.total // plan.length)
+        nbytes = plan.total * plan.itemsize
         shares = nbytes // SHARE if nbytes >= thresholds.PARALLEL_FROM else 1
-        launch, streamed = self._launch(*plan.table(readers, converts)), _streamed(plan)
-        run_launch(launch, streamed, places, count, count, shares, 0)
+        launch = launch.given(table, *launch.arguments[1:])
+        run_launch(launch, _streamed(plan), places, count, count, shares, 0)
+        del kept
 
-    def _launch(self, table: Addresses, stage: int) -> Launch:
+    @cached_property
+    def _ready(self) -> tuple[Steps, Launch]:
+        """The table of steps, with addresses of functions, and its launch."""
+        steps = self.plan.tables(
+            *([address(code) if code else 0 for code in each] for each in self.codes)
+        )
+        return steps, self._launched(steps)
+
+    def _launched(self, steps: Steps) -> Launch:
         plan, (readers, converts) = self.plan, self.codes
-        arguments = table, plan.total, plan.length, plan.itemsize
+        arguments = steps.table, plan.total, plan.length, plan.itemsize
         others = tuple(filter(None, (*readers, *converts)))
-        return launch_of("decodes.decode_runs", arguments, stage, staged=True, others=others)
+        return launch_of("decodes.decode_runs", arguments, steps.stage, staged=True, others=others)
 
 
 def _streamed(plan: DecodePlan) -> bool:
     return plan.total * plan.itemsize >= thresholds.STREAM_FROM
 
 
-def decoding(group: Group, target: Tensor) -> Decoding | None:
-    """The Decoding of a weight into a row-major Tensor; None if it does not fit."""
+def decoding(group: Group, kind: DType, total: int) -> Decoding | None:
+    """The Decoding of weights like this one to `total` elements; None if it does not fit."""
     if group.order is not None:
         return None
-    program = _Program(group, target)
+    program = _Program(group, kind, total)
     try:
         plan = program.plan()
     except UnfitError:
@@ -89,19 +127,19 @@ def decoding(group: Group, target: Tensor) -> Decoding | None:
     readers = [units and Code("unit_generator", units.unit) for units in sources]
     *before, last = (step.conversion for step in plan.steps)
     converts = *map(conversion_code, before), conversion_code(last, _streamed(plan))
-    place = bit_address_of(target)[0] // 8
-    return Decoding(plan, place, program.kept, (readers, converts))
+    return Decoding(plan, tuple(program.memories), (readers, converts), tuple(program.divisors))
 
 
 class _Program:
-    """The steps that decode a weight, and the arrays that they read."""
+    """The steps that decode a weight, and the memories that they read."""
 
-    def __init__(self, group: Group, target: Tensor) -> None:
-        self.group, self.total = group, target.size
-        self.result = number_of(target.dtype)
+    def __init__(self, group: Group, kind: DType, total: int) -> None:
+        self.group, self.total = group, total
+        self.result = number_of(kind)
         self.order = group.form.order
         self.steps: list[Step] = []
-        self.kept: list[Any] = []
+        self.memories: list[Memory] = []
+        self.divisors: list[Numbers] = []
 
     def plan(self) -> DecodePlan | None:
         """The plan of all steps."""
@@ -109,17 +147,16 @@ class _Program:
         codes = self._stored(form.codes)
         if codes.units is None or codes.per != 1:
             raise UnfitError
-        if form.codes.table:
-            number = codes.number._replace(kind="table", table=form.codes.table)
-            codes = codes._replace(number=number)
-        scale = self._product(form.scales)
-        zero, kind = self._zero(scale)
+        number, bias, kind = meaning(self.group, codes.number)
+        scale, zero = self._product(form.scales), None
         if form.offset:
             zero, kind = self._product(form.offset), "offset"
+        elif form.zeros and self.group.has(form.zeros):
+            zero, kind = self._array(stored_zeros(self.group, self.order), form.zeros), "float"
         if zero is not None and zero.per != scale.per:
             raise UnfitError
         pattern = self._pattern(scale.per, codes.per)
-        made = Conversion(codes.number, self.result, 32, "dequantize", pattern, kind)
+        made = Conversion(number, self.result, 32, "dequantize", pattern, kind, bias=bias)
         self.steps.append(Step(codes, made, scale, zero))
         return decode_plan(self.steps, self.total)
 
@@ -129,7 +166,7 @@ class _Program:
         try:
             source = self._stored(first)
         except UnfitError:
-            return self._array(multiplied(self.group, numbers, self.order), first)
+            return self._array(products(self.group, numbers, self.order), first)
         if len(others) > 1:
             raise UnfitError
         return self._scaled(source, others[0]) if others else self._floats(source)
@@ -139,26 +176,26 @@ class _Program:
         factors, over = self._stored(other), other.step == "/"
         if factors.per < MIN_VECTOR_RUN * source.per:
             factors = self._stored(other, factors.per // source.per)
-        if over and not _divides(self.group.numbers(other).tensor):
-            raise UnfitError
+        if over:
+            self.divisors.append(other)
         if other.step == "-":
-            minus = self._constant(-1.0, self.total, 1)
+            minus = Operand(self._place(_MINUS_ONE), 0, self.total)
             return self._taken(source, "dequantize", self._taken(factors, "dequantize", minus))
         factor = self._floats(factors)
         return self._taken(source, "quantize" if over else "dequantize", factor)
 
     def _floats(self, source: StoredNumbers) -> Operand:
         """Numbers in float32."""
-        if source.units is None and source.number == _NUMBER:
-            return Operand(source.address, 4, source.per)
+        if source.units is None and source.number == FLOAT:
+            return Operand(source.place, 4, source.per)
         return self._taken(source, "cast", None)
 
     def _taken(self, source: StoredNumbers, step: str, factor: Operand | None) -> Operand:
         """The result of another step, on the stage."""
         pattern = "" if factor is None else self._pattern(factor.per, source.per)
-        made = Conversion(source.number, _NUMBER, 32, step, pattern)
+        made = Conversion(source.number, FLOAT, 32, step, pattern)
         self.steps.append(Step(source, made, factor))
-        return Operand(len(self.steps) - 1, 0, source.per, True)
+        return Operand(len(self.steps) - 1, 0, source.per)
 
     def _pattern(self, per: int, of: int) -> str:
         """How numbers for `per` elements correspond to those for `of`."""
@@ -166,48 +203,35 @@ class _Program:
             raise UnfitError
         return "each" if per == of else "blocks"
 
-    def _zero(self, scale: Operand) -> tuple[Operand | None, str]:
-        """Zero points, and their kind in a Conversion."""
-        zero = zero_points(self.group, self.order, FLOAT32)
-        if zero is None:
-            return None, ""
-        stored = self.group.form.zeros
-        if stored is None or not isinstance(zero, Tensor):
-            return self._constant(float(zero), scale.per, MOST_RUN), "float"
-        return self._array(zero, stored), "float"
+    def _array(self, found: Floats, numbers: Numbers) -> Operand:
+        """Numbers that are computed first, in the order of the result."""
+        per = self._per(numbers, int(np.prod(found.shape)))
+        return Operand(self._place(found.memory, found.offset), 4, per)
 
-    def _constant(self, value: float, per: int, count: int) -> Operand:
-        """One number for all elements."""
-        made = np.full(count, value, np.float32)
-        self.kept.append(made)
-        return Operand(address_of(made), 0, per)
-
-    def _array(self, found: Tensor, numbers: Numbers) -> Operand:
-        """Computed numbers, in the order of the result, as an array of float32."""
-        t = found.ascontiguous() if found.dtype is FLOAT32 else cast(found, FLOAT32)
-        made = t.numpy()
-        self.kept.append(made)
-        return Operand(address_of(made), 4, self._per(numbers, made.size))
+    def _place(self, memory: Memory, offset: int = 0) -> Place:
+        """A byte of a memory."""
+        self.memories.append(memory)
+        return Place(len(self.memories) - 1, offset)
 
     def _stored(self, numbers: Numbers, times: int = 1) -> StoredNumbers:
         """The location of stored numbers, each counted `times` times."""
         planes, kind = self.group.planes(numbers), self.group.kind(numbers)
         if planes is None:
             raise UnfitError
-        self.kept.append(planes)
         layouts = [(plane.permuted(self.order).tensor.layout, low) for plane, low in planes]
         (first, _), *others = layouts
         per, number = self._per(numbers, first.size), number_of(kind)
-        address = address_of(planes[0][0].tensor.buffer)
+        memory, offset = place_of(self.group, numbers, planes[0][0].tensor)
         whole = first.contiguous_bytes and kind.bits >= 8
         if whole and not others and times == 1:
-            return StoredNumbers(number, address + first.offset // 8, None, per)
+            place = self._place(memory, offset + first.offset // 8)
+            return StoredNumbers(number, place, None, per)
         units = units_of(
             tuple((_in_bytes(_repeated(layout, times)), low) for layout, low in layouts)
         )
         if units is None or units.unit.size % number.nbytes:
             raise UnfitError
-        return StoredNumbers(number, address, units, per // times)
+        return StoredNumbers(number, self._place(memory, offset), units, per // times)
 
     def _per(self, numbers: Numbers, count: int) -> int:
         """The elements of the result for each of `count` numbers."""
