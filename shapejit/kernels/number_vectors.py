@@ -20,6 +20,7 @@ from .plain_conversions import bits_of
 HALVES = "f16c" in FEATURES or ARM64
 # An instruction rounds two vectors of float32 to one of bfloat16.
 BRAIN = VECTOR == 64 and "avx512bf16" in FEATURES
+SHUFFLES = VECTOR > 16 or "ssse3" in FEATURES  # bytes are looked up in registers of 16
 FLOATS, WORDS = 16, 32  # in a vector of AVX-512
 UNUSUAL = 0x01 | 0x20 | 0x80  # what `fpclass` calls quiet NaNs, subnormal numbers, other NaNs
 WORD = "float", 16, 8, 7  # bfloat16, by the first fields of a Number
@@ -76,6 +77,11 @@ def _float_of(codes: Values, number: Number) -> Values:
         return _from_registers(codes.astype("u4"), bits_of(number)).view("f4")
     if _looks_up(codes.count, number):
         return (words_of(codes, number).astype("u4") << 16).view("f4")
+    if number.bits == 4 and SHUFFLES and codes.count % VECTOR == 0:
+        found = table_of(number)
+        if found:
+            words = codes.of(llvm.constant(0, type_of("u2", 16)), "u2").constant([*found[0]])
+            return (found_in(words, codes).astype("u4") << 16).view("f4")
     if number.kind == "table":
         return _halved(codes.astype("u4"), [codes.constant(x, "f4") for x in number.table])
     return numerics.float_of(codes, number)
@@ -230,8 +236,7 @@ _ELEMENT_NAMES = {2: "hi", 4: "si"}  # what LLVM calls elements of so many bytes
 
 def has_tables(made: Conversion) -> bool:
     """Whether results are looked up in a table of 16 words that serves many codes."""
-    shuffles = VECTOR > 16 or "ssse3" in FEATURES
-    return shuffles and made.source.bits <= 4 and made.target.nbytes == 2
+    return SHUFFLES and made.source.bits <= 4 and made.target.nbytes == 2
 
 
 def found_in(table: Values, codes: Values) -> Values:
