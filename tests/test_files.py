@@ -269,6 +269,9 @@ def test_broken_arrays_are_refused(case, tmp_path):
     tracemalloc.stop()
 
 
+BY_ZIPFILE = "Overlapped entries"  # as Python says since 3.11.8 and 3.12.2, and Debian's 3.11.2
+
+
 def archive(path, method=zipfile.ZIP_STORED, names=("w.npy",)):
     with zipfile.ZipFile(path, "w", method) as made:
         for name in names:
@@ -323,7 +326,7 @@ def test_a_compressed_member_beyond_the_file_is_refused(tmp_path):
     raw = archive(tmp_path / "a.npz", zipfile.ZIP_DEFLATED)
     struct.pack_into("<I", raw, raw.index(b"PK\x01\x02") + 20, 2**20)
     (tmp_path / "a.npz").write_bytes(raw)
-    with pytest.raises(sj.FileFormatError, match="its data end beyond the file"):
+    with pytest.raises(sj.FileFormatError, match=f"its data end beyond the file|{BY_ZIPFILE}"):
         sj.load_file(tmp_path / "a.npz")
 
 
@@ -335,7 +338,9 @@ def test_members_that_share_bytes_are_refused(tmp_path):
     raw = bytearray((tmp_path / "a.npz").read_bytes())
     struct.pack_into("<I", raw, raw.rindex(b"PK\x01\x02") + 42, raw.index(inner))
     (tmp_path / "a.npz").write_bytes(raw)
-    with pytest.raises(sj.FileFormatError, match="its data overlap those of tensor 'a'"):
+    with pytest.raises(
+        sj.FileFormatError, match=f"its data overlap those of tensor 'a'|{BY_ZIPFILE}"
+    ):
         sj.load_file(tmp_path / "a.npz")
 
 

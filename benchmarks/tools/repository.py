@@ -2,7 +2,7 @@
 
 import io
 import subprocess
-import tarfile
+import zipfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -54,10 +54,10 @@ def positions():
 
 def extract(commit, folder, repository=None):
     """The folder, with the sources of the package at a commit in it."""
-    command = ["git", "archive", commit, "shapejit"]
+    command = ["git", "archive", "--format=zip", commit, "shapejit"]
     done = subprocess.run(command, cwd=repository or ROOT, capture_output=True, check=False)
     if done.returncode:
         raise RecordError(done.stderr.decode().strip())
-    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
-        archive.extractall(folder, filter="data")
+    with zipfile.ZipFile(io.BytesIO(done.stdout)) as archive:
+        archive.extractall(folder)
     return str(folder)
