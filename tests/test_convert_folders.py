@@ -788,6 +788,31 @@ def test_stacked_experts_that_a_scheme_does_not_store_are_to_be_unstacked(scheme
         assert bits(sj.schemes[scheme].decode(found.parts).numpy()) == bits(wanted)
 
 
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("scheme", ["gptq", "int4:compressed-tensors"])
+def test_one_group_of_all_inputs_is_declared_for_weights_of_several_widths(scheme, whole, tmp_path):
+    """A group_size of -1 in AutoAWQ, AutoGPTQ; the strategy channel in compressed-tensors."""
+    tensors, wanted = dict[str, np.ndarray](), dict[str, bytes]()
+    for name, columns in (("a", 128), ("b", 256)):
+        x = np.random.default_rng(7).standard_normal((32, columns)).astype(np.float32)
+        parts = sj.schemes["awq"].encode(x, group_size=columns if whole or name == "a" else 64)
+        tensors |= {f"{name}.{key}": part.numpy() for key, part in parts.items()}
+        wanted[name] = bits(sj.schemes["awq"].decode(parts).numpy())
+    source = plain_folder(tmp_path / "in", tensors)
+    said = {"quant_method": "awq", "bits": 4, "group_size": -1, "version": "gemm"}
+    (source / "config.json").write_text(json.dumps({"quantization_config": said}))
+    if not whole:
+        with pytest.raises(sj.FormatError, match=f"weights of {scheme} with group_size 128 and 64"):
+            sj.files.convert(source, tmp_path / "out", [("to", scheme)])
+        return
+    made = converted(source, tmp_path / "out", ("to", scheme))
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert "-1" in str(config) or "'strategy': 'channel'" in str(config)
+    found = sj.schemes.detect(made, config)
+    assert (found.unclear, found.warnings) == ([], [])
+    assert {p: bits(sj.schemes[s].decode(parts).numpy()) for p, s, parts in found} == wanted
+
+
 def test_what_is_unclear_is_refused_unless_it_is_left_out(tmp_path):
     tensors = {**scheme_fixtures.named("fp8-channel-f32").checkpoint()}
     tensors["lone.weight_scale"] = np.ones((4, 1), np.float32)

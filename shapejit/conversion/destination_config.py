@@ -17,7 +17,7 @@ from ..quantization.configuration import (
     declared,
     sections,
 )
-from ..quantization.declaring import declaration, left_out, of_dtype, without
+from ..quantization.declaring import ONE_GROUP, declaration, left_out, of_dtype, without
 from .changes import Change
 from .quantizing import unquantised
 from .remaining import encoded, staying, uses
@@ -115,13 +115,20 @@ def _module(weight: str) -> str:
 
 
 def _settings(scheme: str, parts: Iterable[PartOf]) -> dict[str, Any]:
-    """The settings of a scheme's weights. Raises FormatError if they differ."""
-    found: list[dict[str, Any]] = []
-    for part in parts:
-        if part.settings not in found:
-            found.append(dict(part.settings))
-    if len(found) > 1:
-        raise FormatError(f"{CONFIG} cannot describe several settings of {scheme}: {found[:2]}")
+    """The settings of a scheme's weights. Raises FormatError if they differ.
+
+    `group_size` is -1 if weights of several widths have one group of all inputs each.
+    """
+    found = [dict(part.settings) for part in parts]
+    inputs = [settings.pop("K", None) for settings in found]
+    sizes = [settings.get("group_size") for settings in found]
+    if scheme in ONE_GROUP and sizes == inputs and len({*sizes}) > 1:
+        found = [{**settings, "group_size": -1} for settings in found]
+    for key in dict.fromkeys(key for settings in found for key in settings):
+        first, *others = dict.fromkeys(settings.get(key) for settings in found)
+        if others:
+            reason = f"weights of {scheme} with {key} {first} and {others[0]}"
+            raise FormatError(f"{CONFIG} cannot describe {reason}")
     return found[0]
 
 

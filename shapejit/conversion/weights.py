@@ -163,7 +163,6 @@ class PlannedParts(NamedTuple):
     def like(sample: Mapping[str, Tensor], shape: Callable[[str, Tensor], Ints]) -> PlannedParts:
         """Parts like those of a sample, with shapes returned by a function of key and part."""
         settings = {"zero_points": "weight_zero_point" in sample, **getattr(sample, "settings", {})}
-        settings.pop("K", None)
         return PlannedParts({k: (t.dtype, shape(k, t)) for k, t in sample.items()}, settings)
 
     def of(self, whole: Whole, name: str) -> list[Change]:

@@ -26,14 +26,18 @@ def _compressed(format_: str, weights: Facts, activations: Facts | None = None) 
 
 
 def _int4(s: Settings) -> dict[str, Any]:
-    sizes = {"num_bits": s["bits"], "type": "int", "strategy": "group"}
-    return _compressed("pack-quantized", {**sizes, "group_size": s["group_size"],
+    groups = {"strategy": "group", "group_size": s["group_size"]}
+    groups = {"strategy": "channel"} if s["group_size"] == -1 else groups
+    return _compressed("pack-quantized", {"num_bits": s["bits"], "type": "int", **groups,
                                           "symmetric": not s.get("zero_points")})  # fmt: skip
 
 
 def _bytes(kind: str, strategy: str, **more: Any) -> dict[str, Any]:
     return {"num_bits": 8, "type": kind, "strategy": strategy, **more}
 
+
+# Schemes whose config describes one group of all inputs, by a group_size of -1 in settings.
+ONE_GROUP = ("gptq", "awq", "int4:compressed-tensors")
 
 _MX = {"group_size": 32, "scale_dtype": "torch.uint8", "zp_dtype": "torch.uint8"}
 
