@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..arrays.tensor import Tensor, asarray
 from ..errors import DTypeError, ShapeJitError, quoted
@@ -13,42 +13,13 @@ from ..runtime.ndarrays import is_mapping
 from .config_keys import malformed, unknown_keys, unknown_values
 from .configuration import Declared, declared
 from .contradictions import contradictions
+from .fits import SIGNS, Fit, Unclear, lone, looks_quantised, preferred, unclear_by
 from .forms import Form, SchemeRow
 from .groups import Group, any_of
 from .matching import fitted, group_of, sizes_of
 from .naming import beginnings, companions, weight_name
 from .parts import Found, Parts, WeightNode
 from .rows import ROWS
-
-# Names of parts that always belong to a quantised weight. modelopt's `pre_quant_scale` multiplies
-# the inputs of a weight, so its stored weight differs from the original one.
-_SIGNS = {"pre_quant_scale"} | {
-    name
-    for row in ROWS
-    for form in row.forms
-    for part in form.parts
-    if part.key not in ("", "weight", "scale", "input_scale", "bias")
-    for name in part.name.split("|")
-}
-
-
-_METHODS = {word for row in ROWS for word in row.words}
-_INT_CODES = ("int8", "uint8", "int32", "uint32")
-_FLOAT_CODES = ("float8_e4m3fn", "float8_e5m2", "float4_e2m1fn")
-
-
-class Unclear(NamedTuple):
-    """Tensors that look quantised but fit no scheme of the config or several, with the `reason`.
-
-    `schemes` are those that they fit, whatever the config says.
-    """
-
-    names: tuple[str, ...]
-    schemes: tuple[str, ...]
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{', '.join(self.names)}: {self.reason}"
 
 
 class Detected(list[Found]):
@@ -62,15 +33,6 @@ class Detected(list[Found]):
         super().__init__()
         self.unclear: list[Unclear] = []
         self.warnings: list[str] = []
-
-
-class _Fit(NamedTuple):
-    """Tensors that may be a weight of a scheme: `found`, or the reason why they do not fit."""
-
-    row: SchemeRow
-    names: tuple[str, ...]
-    found: Found | None
-    reason: str = ""
 
 
 def detect(tensors: Mapping[str, Any], config: Mapping[str, Any] | None = None) -> Detected:
@@ -128,7 +90,7 @@ def detected(given: Mapping[str, Any], said: Declared) -> Detected:
         node = by_tensor.get(name)
         fits = [] if name in used else list(_fits(name, tensors, said, node))
         fitting = [fit for fit in fits if fit.found]
-        right = _preferred(fitting, said)
+        right = preferred(fitting, said)
         if not fits or (node is not None and node.fault and not right):
             continue
         names = tuple(sorted({n for fit in right or fits for n in fit.names}))
@@ -139,15 +101,15 @@ def detected(given: Mapping[str, Any], said: Declared) -> Detected:
             made.append(right[0].found)
         else:
             fits += [] if fitting else _incomplete(name, tensors, said)
-            made.unclear.append(_unclear(names, right, fits, said))
+            made.unclear.append(unclear_by(names, right, fits, said))
     for node in nodes:
         left = tuple(name for name in node.tensors.values() if name not in used)
         used |= {*left}
         if left:
             made.unclear.append(Unclear(left, (), node.fault))
     for name in given:
-        if name not in used and _looks_quantised(name, given[name]):
-            made.unclear.append(Unclear((name,), (), _alone(name, given[name])))
+        if name not in used and looks_quantised(name, given[name]):
+            made.unclear.append(Unclear((name,), (), lone(name, given[name])))
     made.warnings = [*contradictions(made, said), *malformed(said)]
     if made or made.unclear:
         made.warnings += unknown_keys(said)
@@ -175,7 +137,7 @@ def _candidates(last: str, kind: str | None) -> list[tuple[SchemeRow, list[tuple
     return [(row, forms) for row, forms in made if forms]
 
 
-def _fits(name: str, tensors: _Tensors, said: Declared, node: WeightNode | None) -> Iterator[_Fit]:
+def _fits(name: str, tensors: _Tensors, said: Declared, node: WeightNode | None) -> Iterator[Fit]:
     """The schemes whose codes `name` may be, and whose other parts exist.
 
     `node` is the node of a graph with this tensor, if there is one: it takes precedence over names.
@@ -185,7 +147,7 @@ def _fits(name: str, tensors: _Tensors, said: Declared, node: WeightNode | None)
     for row, forms in _candidates(name.removeprefix(stem), kind):
         if node is not None and row.operator:
             continue
-        reasons = list[_Fit]()
+        reasons = list[Fit]()
         for form, begin in forms:
             base = stem + begin
             named, missing = companions(form, name, base, tensors.names)
@@ -213,17 +175,17 @@ def _may_be(name: str, form: Form, named: Mapping[str, str], tensors: _Tensors) 
     return bool(form.codes.part) or tensors.look(name).dtype.name in form.parts[0].kinds
 
 
-def _fit_of_node(row: SchemeRow, node: WeightNode, tensors: _Tensors) -> _Fit:
+def _fit_of_node(row: SchemeRow, node: WeightNode, tensors: _Tensors) -> Fit:
     """Whether the tensors fit with the settings of the node."""
     names = tuple(node.tensors.values())
     try:
         parts = {key: tensors.look(name) for key, name in node.tensors.items()}
         group = group_of(row, parts, node.settings)
     except ShapeJitError as fault:
-        return _Fit(row, names, None, str(fault).removeprefix(f"{row.name}: "))
+        return Fit(row, names, None, str(fault).removeprefix(f"{row.name}: "))
     named = {key: node.tensors[key] for key in group.tensors}
     found = _found(row, group, named, {key: key for key in named}, node.settings, tensors)
-    return _Fit(row, names, found._replace(prefix=found.parts.weight.removesuffix(".weight")))
+    return Fit(row, names, found._replace(prefix=found.parts.weight.removesuffix(".weight")))
 
 
 def _fit(
@@ -233,7 +195,7 @@ def _fit(
     named: Mapping[str, str],
     tensors: _Tensors,
     said: Declared,
-) -> _Fit:
+) -> Fit:
     """Whether the tensors fit with any of the settings in the config.
 
     `named` are their names by the keys of the form: the keys in `Parts` and a common `stem`.
@@ -243,9 +205,9 @@ def _fit(
     if row.file_type is None:
         stems = {codes.rpartition(separator)[0] + separator for separator in row.separators}
         stems = stems if form.codes.part else {f"{codes}_"}
-        telling = {stem + other for stem in stems for other in _SIGNS}
+        telling = {stem + other for stem in stems for other in SIGNS}
         if others := (telling & tensors.names).difference(names):
-            return _Fit(row, names, None, f"has no {', '.join(sorted(others))}")
+            return Fit(row, names, None, f"has no {', '.join(sorted(others))}")
     else:
         keys = {key: key for key in named}
     layout, reason = _layout(row, said)
@@ -262,14 +224,14 @@ def _fit(
             reason = reason or str(fault).removeprefix(f"{row.name}: ")
             continue
         if form.asks and not any(a in settings or a in group.tensors for a in form.asks):
-            return _Fit(row, names, None, f"nothing tells {' or '.join(form.asks)}")
+            return Fit(row, names, None, f"nothing tells {' or '.join(form.asks)}")
         found.append(_found(row, group, named, keys, settings, tensors))
         if not row.operator:
             break
     if len(found) > 1:
         widths = " and ".join(str(each.parts.settings["bits"]) for each in found)
         reason = f"codes of {widths} bits fit, and no node of {row.operator} tells which"
-    return _Fit(row, names, found[0] if len(found) == 1 else None, reason)
+    return Fit(row, names, found[0] if len(found) == 1 else None, reason)
 
 
 def _wrong_width(form: Form, settings: Mapping[str, Any]) -> str:
@@ -323,69 +285,12 @@ def _layout(row: SchemeRow, said: Declared) -> tuple[Mapping[str, int], str]:
     return made, ""
 
 
-def _preferred(fits: list[_Fit], said: Declared) -> list[_Fit]:
-    """The fits that agree best with the words of the config."""
-    known = said.words & _METHODS
-    if not known:
-        return fits
-    agree = [len(known & fit.row.words) for fit in fits]
-    return [
-        fit
-        for fit, count in zip(fits, agree, strict=True)
-        if count == max(agree) and (count or not fit.row.words)
-    ]
-
-
-def _incomplete(name: str, tensors: _Tensors, said: Declared) -> Iterator[_Fit]:
+def _incomplete(name: str, tensors: _Tensors, said: Declared) -> Iterator[Fit]:
     """The schemes of the config whose codes a tensor may be, and which part each lacks."""
     stem, kind = name[: name.rfind(".") + 1], tensors.look(name).dtype.name
     for row, forms in _candidates(name.removeprefix(stem), None):
         for form, begin in forms if row.words & said.words else ():
             _, missing = companions(form, name, stem + begin, tensors.names)
             if missing is not None and kind in form.part(form.codes.part).kinds:
-                yield _Fit(row, (name,), None, f"{any_of(missing.name.split('|'))} is missing")
+                yield Fit(row, (name,), None, f"{any_of(missing.name.split('|'))} is missing")
                 break
-
-
-def _unclear(
-    names: tuple[str, ...], right: list[_Fit], fits: list[_Fit], said: Declared
-) -> Unclear:
-    """Tensors without a unique scheme; of several reasons those of the config's schemes alone.
-
-    `right` are the fits that the config allows, `fits` all, and those that fail.
-    """
-    if right:
-        schemes = tuple(fit.row.name for fit in right)
-        return Unclear(names, schemes, f"fits {' and '.join(schemes)}")
-    wrong = [fit for fit in fits if not fit.found]
-    own = [fit for fit in wrong if fit.row.words & said.words]
-    schemes = tuple(fit.row.name for fit in fits if fit.found)
-    told = own if schemes else own or wrong
-    reasons = "; ".join(f"{fit.row.name}: {fit.reason}" for fit in told)
-    more = f" ({reasons})" if reasons else ""
-    if not schemes:
-        return Unclear(names, (), f"fits no scheme{more}")
-    method = said.named_by(said.words & _METHODS)
-    return Unclear(
-        names, schemes, f"fits {' and '.join(schemes)}, but the config says {method}{more}"
-    )
-
-
-def _looks_quantised(name: str, x: Any) -> bool:
-    """Whether a tensor without a scheme has the name of a part, or a dtype of codes."""
-    last = name.rpartition(".")[2]
-    kind = str(getattr(x, "dtype", ""))
-    if kind.startswith(("float8_", "float6_", "float4_")):
-        return bool(getattr(x, "size", 1))
-    if last == "weight":
-        return kind in _INT_CODES
-    return last in _SIGNS or last.endswith(("_blocks", "_scales"))
-
-
-def _alone(name: str, x: Any) -> str:
-    codes = ("weight", "weight_packed", "qweight", "_blocks", "B", "Q4", "Q8")
-    kind, scales = str(getattr(x, "dtype", "")), ("scale", "scale_inv", "_scales", "zeros")
-    named = name.endswith(codes)
-    if named or (kind in _FLOAT_CODES and not name.endswith(scales)):
-        return "no scales belong to these codes"
-    return "no codes belong to it"
