@@ -11,7 +11,7 @@ from ..runtime.cpu_caches import LINE
 from ..runtime.kernel_names import Code
 from .loops import Loop
 from .plans import Plan
-from .shuffles import MOST_BLOCKS, RUN_BLOCKS
+from .shuffles import MOST_BLOCKS
 
 PREFETCHED_BLOCKS = 16  # distance of prefetching in blocks, unless it is that of the next call
 
@@ -39,12 +39,15 @@ def shuffle_table(plan: Plan, vector: int) -> tuple[tuple[Any, ...], int]:
 
 
 def shuffled(plan: Plan, vector: int) -> tuple[Any, ...]:
-    """The two innermost loops, the network's function, and the blocks of a call."""
-    size, source, target = plan.loops[-1]
-    ahead = Loop(1, PREFETCHED_BLOCKS * source, PREFETCHED_BLOCKS * target)
-    around = plan.loops[-2] if len(plan.loops) > 1 else ahead
-    if size <= (MOST_BLOCKS if abs(around.source) > abs(source) else RUN_BLOCKS):
-        ahead = around  # else the next call reads lines that this one has read
-    runs = ahead._replace(size=len(plan.shuffle.targets))
-    steps = np.array([plan.loops[-1], runs], np.int64)
+    """The two innermost loops, the network's function, and the blocks of a call.
+
+    Prefetched are the lines of a later call that begins on other lines, if calls have few blocks.
+    """
+    inner = ahead = plan.loops[-1]
+    times = PREFETCHED_BLOCKS
+    if inner.size <= MOST_BLOCKS and len(plan.loops) > 1:
+        ahead = plan.loops[-2]
+        times = -(-LINE // max(1, abs(ahead.source)))
+    runs = Loop(len(plan.shuffle.targets), times * ahead.source, times * ahead.target)
+    steps = np.array([inner, runs], np.int64)
     return steps, Code("network_generator", plan.shuffle.network), MOST_BLOCKS
