@@ -26,14 +26,16 @@ def shuffle_loops(plan: Plan) -> list[tuple[int, ...]]:
 def shuffle_table(plan: Plan, vector: int) -> tuple[tuple[Any, ...], int]:
     """The loops, and the offsets of a block's pieces: in source and target, and on the stage.
 
-    There is a stage if each piece follows that of the previous block; it fits in an L1 cache.
+    There is a stage if each piece follows that of the previous block; it fits in an L1 cache. But
+    not if other calls overlap: stores to lines that were streamed wait for these.
     """
     shuffle, (size, _, step) = plan.shuffle, plan.loops[-1]
-    targets, lines = shuffle.targets, min(size, MOST_BLOCKS) * step // LINE
-    pitch = (lines + 2 | 1) * LINE  # an odd number of lines, so that runs use all sets of a cache
+    targets, run = shuffle.targets, min(size, MOST_BLOCKS) * step  # bytes
+    pitch = (run // LINE + 2 | 1) * LINE  # an odd number of lines, to use all sets of a cache
     staged = range(0, pitch * len(targets), pitch)
     alike = pitch * len(targets) <= STAGE_BYTES and not any(at % LINE for at in targets)
     follows = step == shuffle.network.written and (alike or len(targets) == 1)
+    follows = follows and all(abs(loop.target) >= run for loop in plan.loops[:-1])
     offsets = np.array([(*shuffle.sources, *places) for places in (targets, staged)], np.int64)
     return (plan.table, offsets), follows * staged.stop
 
