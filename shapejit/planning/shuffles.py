@@ -231,8 +231,9 @@ def mixed_of(loops: Sequence[Loop], width: int) -> Shuffle | None:
 def _called(made: Shuffle) -> tuple[Loop, ...]:
     """The loops, the last of which is one over many blocks: a call takes as long as some blocks.
 
-    The others follow the source. If they return to lines of an earlier call, on either side, that
-    loop is cut, so that these lines are still in a cache.
+    The others follow the source; the last ones write beside lines of the call before. If they
+    return to lines of an earlier call, on either side, that loop is cut, so that these lines are
+    still in a cache.
     """
     loops, least = made.loops, CALLED / made.network.block
     at = max((k for k, loop in enumerate(loops) if loop.size >= least), default=-1)
@@ -240,7 +241,10 @@ def _called(made: Shuffle) -> tuple[Loop, ...]:
     some = many.size
     if many is not loops[-1] or any(abs(loop.source) < abs(many.source) for loop in others):
         some = _even(some, _blocks_in_cache(len(made.sources) + len(made.targets)))
-    around = sorted([*_cut(many, some), *others], key=lambda loop: -abs(loop.source))
+    around = sorted(
+        [*_cut(many, some), *others],
+        key=lambda loop: (abs(loop.target) <= 2 * LINE, -abs(loop.source)),
+    )
     return *around, many._replace(size=some)
 
 
