@@ -7,13 +7,12 @@ strides of `loops`. `reach` is the number of bytes after `source` that may be re
 from __future__ import annotations
 
 from ..runtime.cpu_caches import LINE, PAGE
-from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED, TENSOR
+from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED
 from .bit_vectors import set_bits, shift_words, stream_shifted
 from .constants import CALLED, COUNTS, PIECE, STAGE
 from .copies import move_run, stream
 from .jit import Address, BitAddress, Numbers, Table, kernel
 from .memory import (
-    bit_pointer,
     load_byte,
     load_word,
     move_line,
@@ -21,7 +20,7 @@ from .memory import (
     store_word,
 )
 from .odometer import seek, step
-from .shares import take
+from .shares import bit_ends, take
 
 LINE_BITS = 8 * LINE
 _WORD, _PIECE, _LINE = COUNTS[1], COUNTS[2], COUNTS[8]  # tags: words of 8 bytes
@@ -172,10 +171,7 @@ def bit_run(addresses: Table, work: Numbers, span: Numbers, stage: Address, nbit
     """Copy one run; a unit of work is a page of the target."""
     streamed = work[STREAMED] != 0
     while take(work, span):
-        source, target = (
-            bit_pointer(addresses[0, span[TENSOR]]),
-            bit_pointer(addresses[1, span[TENSOR]]),
-        )
+        source, target = bit_ends(addresses, span)
         before = target & (8 * PAGE - 1)
         first = max(0, 8 * PAGE * span[LOW] - before)
         end = min(nbits, 8 * PAGE * span[HIGH] - before)
@@ -198,10 +194,7 @@ def bit_rows(
     streamed = work[STREAMED] != 0
     at = span[SPAN:]
     while take(work, span):
-        source, target = (
-            bit_pointer(addresses[0, span[TENSOR]]),
-            bit_pointer(addresses[1, span[TENSOR]]),
-        )
+        source, target = bit_ends(addresses, span)
         low, high = span[LOW], span[HIGH]
         end = (source >> 3) + reach
         s, t = seek(loops, at, low)

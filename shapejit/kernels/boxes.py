@@ -45,7 +45,7 @@ from .vectors import VECTOR_ROWS, transpose_block
 
 SHIFT = 24
 CHUNK = 64  # rows between prefetches of lines of the next box
-_BYTE_TAG, _WIDEST = WIDTHS[1], WIDTHS[16]
+_BYTE_TAG = WIDTHS[1]
 
 
 @kernel
@@ -197,14 +197,10 @@ def code_boxes(
             src = codes + first
             if box[BLOCKS, COUNT] > 0:
                 blocks(src, stage, ahead, box, offsets, _BYTE_TAG, pieces)
-            elif piece >= PIECE:
-                singles(src, stage, ahead, box, offsets, piece, False, _WIDEST)
             else:
                 singles(src, stage, ahead, box, offsets, piece, True, _BYTE_TAG)
             if packs == 0:
-                for k in range(box[RUNS, COUNT]):
-                    place = target + (t + unit * offsets[into + k]) >> 3
-                    write_run(place, stage + offsets[staged + k], run, streamed)
+                drain(target + t >> 3, stage, box, offsets, streamed)
                 continue
             # Atomic operations wait for all stores before them: bytes are merged before long runs.
             for k in range(box[RUNS, COUNT]):
