@@ -33,6 +33,7 @@ MACHINE = processor.target_machine()
 NUMBA_TYPES: dict[str, Any] = {tag: typeof(value) for tag, value in TAGS.items()} | {
     "i": types.int64,
     "o": types.int64,
+    "v": types.int64,
     **pointers.POINTER_TYPES,
     "a": types.Array(types.int64, 1, "C"),
     "t": types.Array(types.int64, 2, "C"),
@@ -166,6 +167,9 @@ def _fastcall(module: Any, name: Call, symbol: str, call: Any) -> None:
     objects = builder.bitcast(function.args[1], I64.as_pointer())
     words = []
     for k, kind in enumerate(name.kinds):
+        if kind == "v":
+            words.append(builder.ptrtoint(function.args[1], I64))
+            continue
         given = builder.load(builder.gep(objects, [ir.Constant(I64, k)]))
         if kind == "i":
             words.append(python("PyLong_AsLongLong", I64, builder.inttoptr(given, POINTER)))

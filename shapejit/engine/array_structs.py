@@ -41,7 +41,7 @@ from .patience import Kind, kind_named
 
 READ_ALIKE = Call("array_structs.read_alike", ("o", "i", "a", "i", "a"), "i", held=True)
 READ_SHAPES = Call("array_structs.read_shapes", ("o", "i", "a", "a", "a"), "i", held=True)
-RUN_ROUTE = Call("array_structs.run_route", ("o", "o", "o", "o"), "o", held=True)
+RUN_ROUTE = Call("array_structs.run_route", (*"ooooo", "v"), "o", held=True)
 RUN_FOUND = Call("array_structs.run_found", ("o", "o", "o", "o"), "o", held=True)
 SLOT_OF = Call("array_structs.slot_of", ("o", "o", "o"), "i", held=True)
 PLAN_WHOLE = Call("array_structs.plan_whole", ("o", "o", "i", "a"), "", held=True)

@@ -66,6 +66,7 @@ from .object_layouts import (
     TYPE,
     UNHELD,
     UNITS_OF_WORK,
+    VECTORCALL,
     X_KIND,
 )
 from .small import merge_dims, put, row_major, write_plan
@@ -187,11 +188,14 @@ def is_asked(asked: Address, wanted: Address, routes: Address) -> bool:
 
 
 @kernel
-def run_route(x: Address, out: Address, asked: Address, table: Address) -> int:
+def run_route(
+    x: Address, out: Address, asked: Address, table: Address, otherwise: Address, given: Address
+) -> int:
     """Run the Route for `x` and what is `asked`, into `out`, or into a new array if that is None.
 
-    Returns a new reference to the result; to None if there is no Route, or an argument does not fit
-    it; 0 if memory is exhausted (NumPy has set the exception).
+    If there is no Route, or an argument does not fit it, `otherwise` is called with the first three
+    arguments, which are at the address `given`; if that is None, so is the result. Returns a new
+    reference to the result, or 0 if there is an exception.
     """
     routes = load_address(table + DATA)
     if word(x + TYPE) == word(routes + NDARRAY):
@@ -203,8 +207,12 @@ def run_route(x: Address, out: Address, asked: Address, table: Address) -> int:
                 and is_like(x, load_address(route + X_KIND), 0)
                 and is_asked(asked, load_address(route + ASKED), routes)
             ):
-                return int(follow(x, out, route, routes))
-    return int(no_result(routes))
+                made = follow(x, out, route, routes)
+                if made != word(routes + NONE):
+                    return int(made)
+    if number_of(otherwise) == word(routes + NONE):
+        return int(no_result(routes))
+    return int(call(word(routes + VECTORCALL), (otherwise, given, 3, 0)))
 
 
 @kernel
@@ -213,7 +221,9 @@ def run_found(x: Address, out: Address, route: Address, table: Address) -> int:
 
     Only this may release the GIL: the caller owns the Route.
     """
-    return int(follow(x, out, load_address(route + DATA), load_address(table + DATA)))
+    routes = load_address(table + DATA)
+    made = follow(x, out, load_address(route + DATA), routes)
+    return int(no_result(routes) if made == word(routes + NONE) else made)
 
 
 @kernel
@@ -239,13 +249,13 @@ def new_array(kind: Address, strides: Address, data: Address, flags: int, routes
 
 @kernel
 def follow(x: Address, out: Address, route: Address, routes: Address) -> int:
-    """`run_route` with the Route at an address."""
+    """`run_route` with the Route at an address; None is returned without a new reference."""
     if word(load_address(routes + SWITCH)) | word(route + RUNNING) != 0:
-        return int(no_result(routes))
+        return int(word(routes + NONE))
     target, source = out, load_address(x + DATA)
     if number_of(out) == word(routes + NONE):
         if word(route + RESULT_DTYPE) == 0:
-            return int(no_result(routes))
+            return int(word(routes + NONE))
         nowhere = pointer(0)
         target = pointer(new_array(load_address(route + OUT_KIND), nowhere, nowhere, 0, routes))
         if target == 0:
@@ -259,7 +269,7 @@ def follow(x: Address, out: Address, route: Address, routes: Address) -> int:
             before = source + word(route + REACH_HIGH) <= begin
             fit = before or begin + word(route + NBYTES) <= source + word(route + REACH_LOW)
         if not fit:
-            return int(no_result(routes))
+            return int(word(routes + NONE))
         owned(number_of(out), routes)
     begin, addresses = load_address(target + DATA), load_address(route + ADDRESSES_AT)
     nowhere = pointer(0)

@@ -55,11 +55,11 @@ JOIN_WORDS = JOIN_PAIRS + 3 * PAIRS
 ) = range(0, 152, 8)  # fmt: skip
 ROUTE_WORDS = 19
 # The same of a table of Routes: not 0 at this address switches all off; Python's None, the types of
-# ndarrays, tuples and ints; Py_IncRef and DecRef, PyArray_NewFromDescr and CopyInto,
-# PyEval_SaveThread and RestoreThread; how many slots there are, each of which has a Route's address
-# or 0.
+# ndarrays, tuples and ints; Py_IncRef and DecRef, PyObject_Vectorcall, PyArray_NewFromDescr and
+# CopyInto, PyEval_SaveThread and RestoreThread; how many slots there are, each of which has a
+# Route's address or 0.
 (
-    SWITCH, NONE, NDARRAY, TUPLE, INT, INCREF, DECREF, NEW_ARRAY, COPY_INTO, SAVE_THREAD,
-    RESTORE_THREAD, SLOT_COUNT, FIRST_ROUTE,
-) = range(0, 104, 8)  # fmt: skip
+    SWITCH, NONE, NDARRAY, TUPLE, INT, INCREF, DECREF, VECTORCALL, NEW_ARRAY, COPY_INTO,
+    SAVE_THREAD, RESTORE_THREAD, SLOT_COUNT, FIRST_ROUTE,
+) = range(0, 112, 8)  # fmt: skip
 PREFETCHED_OBJECTS = 12  # objects ahead that are prefetched: they are scattered in memory

@@ -68,12 +68,12 @@ def cast(
     """
     named = saturate is True and round_mode is NEAREST and type(dtype) is str
     if named:
-        done = small_calls.run(x, out, dtype, TABLE)
+        done = small_calls.run(x, out, dtype, TABLE, None)
         if done is not None:
             return done
         given, dtype = dtype, intern(str(dtype))  # Routes know one string of each name
         if dtype is not given:
-            done = small_calls.run(x, out, dtype, TABLE)
+            done = small_calls.run(x, out, dtype, TABLE, None)
             if done is not None:
                 return done
     if type(x) is np.ndarray:

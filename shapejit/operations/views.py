@@ -53,7 +53,7 @@ def reshape(
     given: Any = (shape,) if type(shape) is int else shape
     views = copy is None and out is None
     if type(given) is tuple and (copy is None or copy is True):
-        done: Any = small_calls.run(x, out, given, TABLE if views else COPIES.table)
+        done: Any = small_calls.run(x, out, given, TABLE if views else COPIES.table, None)
         if done is not None:
             return done  # type: ignore[no-any-return]  # like x
     allowed = copy is None or copy is True
@@ -184,17 +184,19 @@ def ascontiguous(x: Array, *, out: Array | None = None) -> Array:
     >>> ascontiguous(np.arange(6).reshape(2, 3).T).strides
     (16, 8)
     """
-    done: Array | None = small_calls.run(x, out, None, TABLE)
-    if done is not None:
-        return done
+    return small_calls.run(x, out, None, TABLE, _ascontiguous)  # type: ignore[no-any-return]  # like x
+
+
+def _ascontiguous(x: Any, out: Any, _: None) -> Any:
+    """`ascontiguous` without a Route that compiled code runs."""
     if type(x) is np.ndarray:
         if out is None and x.flags.c_contiguous:
             return x
         x = x[...]  # another thread may give `x` another shape
     elif type(x) is not Tensor:
         if is_a(x, Tensor):
-            return x.materialized(out)  # type: ignore[attr-defined,no-any-return]  # traced
-        return with_native(x, ascontiguous, out)  # type: ignore[no-any-return]  # like x
+            return x.materialized(out)  # type: ignore[attr-defined]  # traced
+        return with_native(x, ascontiguous, out)
     key = key_of(x, "copy")
     done = follow(key, x, out)
     if done is None:

@@ -263,7 +263,7 @@ class Program:
         >>> columns(np.arange(6, dtype=np.float32).reshape(2, 3))
         array([0., 3., 1., 4., 2., 5.], dtype=float32)
         """
-        done = small_calls.run(x, out, self._key, TABLE)
+        done = small_calls.run(x, out, self._key, TABLE, None)
         if done is None:
             if type(x) is np.ndarray:
                 x = x[...]  # another thread may give `x` another shape
@@ -379,7 +379,7 @@ class Program:
 
     def _stack(self, stack: Any, out: Any) -> Any:
         """`map` of an array of stacked tensors."""
-        done = small_calls.run(stack, out, self._stack_key, TABLE)
+        done = small_calls.run(stack, out, self._stack_key, TABLE, None)
         if done is None:
             done = follow(key_of(stack, self._stack_key, out is None), stack, out)
         if done is not None:

@@ -46,8 +46,9 @@ class Call(NamedTuple):
     """A kernel "module.function" that Python calls.
 
     Of its arguments, those of kind "o" come first: Python's objects, of which the kernel gets
-    the address. It `returns` "i" (an int), "b" (a bool), "o" (an object, by a new reference to it)
-    or "" (nothing). The GIL stays `held`, or others run meanwhile.
+    the address; for kind "v" it gets that of all arguments. It `returns` "i" (an int), "b" (a
+    bool), "o" (an object, by a new reference to it) or "" (nothing). The GIL stays `held`, or
+    others run meanwhile.
     """
 
     kernel: str
