@@ -83,9 +83,9 @@ class Tensor(Methods):
         check_bytes(memory, checked)
         self.buffer, self.dtype, self.layout = memory, kind, checked
 
-    def __init_subclass__(cls, *, traced: bool = False) -> None:
+    def __init_subclass__(cls, *, own: bool = False) -> None:
         """Raise TypeError: kernels rely on fields that a subclass could override."""
-        if not traced:
+        if not own:
             raise TypeError("Tensor cannot be subclassed: hold one as an attribute instead")
 
     @staticmethod
@@ -96,11 +96,10 @@ class Tensor(Methods):
         >>> Tensor.unchecked(t.buffer, t.dtype, t.layout.permute((1, 0))).tolist()
         [[1], [2]]
         """
-        made = object.__new__(Tensor)
-        _set_buffer(made, buffer)
-        _set_dtype(made, dtype)
-        _set_layout(made, layout)
-        return made
+        made: Any = _Unset()
+        made.buffer, made.dtype, made.layout = buffer, dtype, layout
+        made.__class__ = Tensor
+        return made  # type: ignore[no-any-return]  # a Tensor now
 
     def __setattr__(self, name: str, value: object) -> None:
         if hasattr(self, name):
@@ -210,7 +209,7 @@ class Tensor(Methods):
         if type(self) is not Tensor:
             return self.with_layout(self.layout.transposed())
         made = Tensor.unchecked(self.buffer, self.dtype, self.layout)
-        _set_layout(made, made.layout.transposed())
+        object.__setattr__(made, "layout", made.layout.transposed())
         return made
 
     @property
@@ -337,10 +336,14 @@ for _operator, _names in _PYTHON_OPERATORS.items():
     for _name in _names.split():
         setattr(Tensor, f"__{_name}__", _refusal(_operator))
 
-# `unchecked` sets the fields without `Tensor.__setattr__`.
-_set_buffer = vars(Tensor)["buffer"].__set__
-_set_dtype = vars(Tensor)["dtype"].__set__
-_set_layout = vars(Tensor)["layout"].__set__
+
+class _Unset(Tensor, own=True):
+    """What becomes a Tensor once its fields are set: half of the time of setting those of one."""
+
+    __slots__ = ()
+    __init__ = object.__init__
+    __setattr__ = object.__setattr__  # type: ignore[assignment]  # its parameters have no names
+    __delattr__ = object.__delattr__
 
 
 def _tensor(

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays.tensor import Tensor
-from ..dtypes.promotion import AnyDtype
 from ..dtypes.table import DType
 from ..planning import thresholds
 from ..runtime import result_memory
@@ -28,18 +27,20 @@ from .small_calls import KNOWN, ROUTE_BYTES, TABLE, SmallRoute, small_route
 
 @dataclass(frozen=True, eq=False, slots=True)
 class CheckedCall:
-    """A call whose arguments need no checks; the result has a `dtype` and a row-major `layout`.
+    """A call whose arguments need no checks: its result is an ndarray of a `kind` and `shape`.
 
-    The elements are at `seen`, counted from the data pointer of the source; `source` is the number
-    of bits to where offsets count from. What is filled later: `done`, what did it into memory that
+    That is the memory of a `tensor` of this dtype and Layout, if there is one. The elements are at
+    `seen`, counted from the data pointer of the source; `source` is the number of bits to where
+    offsets count from. What is filled later: `done`, what did it into memory that
     was used before, and into fresh memory; `small`, the Routes that compiled code runs by itself,
     into an `out`, and into a new result.
     """
 
     seen: Layout
     source: int
-    dtype: AnyDtype
-    layout: Layout
+    kind: np.dtype[Any]
+    shape: tuple[int, ...]
+    tensor: tuple[DType, Layout] | None
     nbytes: int
     asked: object
     done: list[Done | None] = field(default_factory=lambda: [None, None])
@@ -54,27 +55,23 @@ class CheckedCall:
 
     def __call__(self, x: Any, out: Any) -> Any:
         """The result, as `out` or new; None if `out` does not fit, or the kernel became ready."""
-        kind: Any = self.dtype
-        made, shape, row = out, self.layout.shape, type(kind) is DType and kind
+        made, tensor, small = out, self.tensor, self.small[out is None]
         if type(x) is Tensor:
             x = x.buffer
-        if row:
-            kind, shape = BYTE, (self.nbytes,)
-            if out is not None:
-                if type(out) is not Tensor or out.dtype is not row or out.layout != self.layout:
-                    return None
-                made = out.buffer
-        small = self.small[out is None]
+        if tensor is not None and out is not None:
+            if type(out) is not Tensor or out.dtype is not tensor[0] or out.layout != tensor[1]:
+                return None
+            made = out.buffer
         done = None if small is None else small_calls.run_found(x, made, small.words, TABLE)
         if done is None:
-            fresh = out is None
+            fresh, kind, shape = out is None, self.kind, self.shape
             if fresh:
                 # `new_array`, inlined without checks: it is a large part of a short call.
                 large = self.nbytes >= thresholds.RESULT_MEMORY_FROM
                 memory, fresh = (large and result_memory.kept().take(self.nbytes)) or (None, True)
                 new = memory is None  # np.empty takes half of the time
                 made = np.empty(shape, kind) if new else np.ndarray(shape, kind, memory)
-                if row:
+                if tensor is not None:
                     made[-1] = 0
             elif not (
                 type(made) is np.ndarray
@@ -89,8 +86,8 @@ class CheckedCall:
                 return None
             way = known.way
             if not isinstance(way, Work):
-                kind = way.kind
-                if (kind.ready or kind.taken >= kind.next_look) and way.ready:
+                work = way.kind
+                if (work.ready or work.taken >= work.next_look) and way.ready:
                     return None
                 start = perf_counter()
                 if known.move:
@@ -98,7 +95,7 @@ class CheckedCall:
                 else:
                     begin = 8 * address_of(x) + self.source
                     way.instead([begin], [8 * address_of(made)], known.operands)
-                kind.taken += perf_counter() - start
+                work.taken += perf_counter() - start
             elif way.kind.ready:
                 source = 8 * address_of(x) + self.source + way.source
                 begin = 8 * address_of(made) + way.target
@@ -110,9 +107,9 @@ class CheckedCall:
                     self._learn(x, made, way, out is None)
             else:
                 return None
-        if not row:
+        if tensor is None:
             return done
-        return Tensor.unchecked(done, row, self.layout) if out is None else out
+        return Tensor.unchecked(done, tensor[0], tensor[1]) if out is None else out
 
     def _learn(self, x: NDArray[Any], made: NDArray[Any], way: Work, new: bool) -> None:
         """Let compiled code do the same, with a `new` result or an `out`, if it can.
@@ -130,18 +127,18 @@ class CheckedCall:
         result = made.dtype if self.done[True] else None  # else new results are views
         small = small_route(x, made, work, result, self.seen, self.asked, self.source, unheld)
         self.small[new] = small
-        if small is None or self.asked is None or unheld or isinstance(self.dtype, DType):
+        if small is None or self.asked is None or unheld or self.tensor is not None:
             return
         KNOWN.put(x, self.asked, small)
 
 
-def key_of(x: Any, *asked: object) -> tuple[object, ...] | None:
+def key_of(x: Any, asked: object) -> tuple[object, ...] | None:
     """A key for arrays like this one and the request; None for other objects."""
     if type(x) is np.ndarray:
-        return x.dtype, x.shape, x.strides, *asked
+        return x.dtype, x.shape, x.strides, asked
     if type(x) is Tensor:
         layout = x.layout
-        return x.dtype.name, layout.shape, layout.strides, layout.offset, *asked
+        return x.dtype.name, layout.shape, layout.strides, layout.offset, asked
     return None
 
 
@@ -163,10 +160,12 @@ def keep(
         seen, source = x.layout, x.layout.offset & ~7
     else:
         seen, source = layout_of(x), 0
-    bits = made.dtype.bits if isinstance(made, Tensor) else 8 * made.itemsize
+    tensor, kind, shape = None, made.dtype, made.shape
+    if isinstance(made, Tensor):
+        tensor = made.dtype, Layout.row_major(made.shape, made.dtype.bits)
+        kind, shape = BYTE, (made.nbytes,)
     # A new object: compiled code may know addresses that what was done before keeps alive.
-    layout = Layout.row_major(made.shape, bits)
-    call = CheckedCall(seen, source, made.dtype, layout, made.nbytes, asked)
+    call = CheckedCall(seen, source, kind, shape, tensor, made.nbytes, asked)
     before: CheckedCall | None = FOUND.get(key)
     if before is not None:
         call.done[:] = before.done

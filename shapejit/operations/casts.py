@@ -80,7 +80,7 @@ def cast(
         x = x[...]  # another thread may give `x` another shape
     elif not is_a(x, Tensor):
         return views.with_native(x, cast, out, dtype, saturate=saturate, round_mode=round_mode)
-    key = key_of(x, "cast", dtype) if named else None
+    key = key_of(x, ("cast", dtype)) if named else None
     call = FOUND.get(key)  # as `follow`: one call less
     done = None if call is None else call(x, out)
     return _cast(x, dtype, saturate, round_mode, key, out) if done is None else done
@@ -135,7 +135,7 @@ def dequantize(
     simple = zero_point is None and type(dtype) in (str, NoneType)
     if large and simple and (block_shape is None or are_sizes(block_shape)):
         of_scale = scale.dtype, scale.shape, scale.strides, address_of(scale)
-        key = key_of(codes, "dequantize", dtype, block_shape, *of_scale)
+        key = key_of(codes, ("dequantize", dtype, block_shape, *of_scale))
         key = key if _is_apart(scale, out) else None
     return scaled(dequantize_operands, codes, scale, zero_point, block_shape, out, key, dtype)
 
@@ -215,7 +215,7 @@ def follow_by_value(
     of_zero = of_scale and _value(zero_point, out)
     if not of_zero:
         return None, None
-    key = key_of(x, of_scale, of_zero, asked, *map(type, asked))
+    key = key_of(x, (of_scale, of_zero, asked, *map(type, asked)))
     try:
         return key, follow(key, x, out)
     except TypeError:  # an argument that has no hash

@@ -267,7 +267,7 @@ class Program:
         if done is None:
             if type(x) is np.ndarray:
                 x = x[...]  # another thread may give `x` another shape
-            done = follow(key_of(x, self._key, out is None), x, out)
+            done = follow(key_of(x, (self._key, out is None)), x, out)
         if done is not None:
             return done
         if type(x) is not np.ndarray and foreign.is_foreign(x):
@@ -381,7 +381,7 @@ class Program:
         """`map` of an array of stacked tensors."""
         done = small_calls.run(stack, out, self._stack_key, TABLE, None)
         if done is None:
-            done = follow(key_of(stack, self._stack_key, out is None), stack, out)
+            done = follow(key_of(stack, (self._stack_key, out is None)), stack, out)
         if done is not None:
             return done
         if not is_of(self.dtype, stack.dtype):

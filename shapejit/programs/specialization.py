@@ -116,7 +116,7 @@ class Specialization:
 
         New results may be views, so calls with and without `out` have Routes of their own.
         """
-        key, one = key_of(x, asked, out is None), self.one_pass(out is None)
+        key, one = key_of(x, (asked, out is None)), self.one_pass(out is None)
         begin, _ = byte_of(x)
         if one is None and out is None:
             if not self.fused.fresh and key is not None:

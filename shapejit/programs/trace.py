@@ -53,7 +53,7 @@ for _method in VIEWS:
     setattr(Recorded, _method, _recording(_method))
 
 
-class Traced(Tensor, traced=True):
+class Traced(Tensor, own=True):
     """A Tensor without data, with which a function is called once to record what it does.
 
     Views, copies, casts and scales are recorded. Operations that read or join elements raise
