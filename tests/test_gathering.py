@@ -23,7 +23,7 @@ def same(got, want):
 def test_take(far, kernels, monkeypatch):
     """NumPy's take, whichever way the planner goes."""
     if far:
-        for name in ["LONG_RUN", "SHORT", "RUNS_STREAM_FROM"]:
+        for name in ["LONG_RUN", "SHORT", "RUNS_STREAM_FROM", "NUMPY_BELOW"]:
             monkeypatch.setattr(thresholds, name, 0)
     random = Random(7)
     for seed in range(150):

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from functools import lru_cache, partial
+from math import prod
 from types import SimpleNamespace
 from typing import Any
 
@@ -119,6 +120,23 @@ def choose(x: NDArray[Any], met: bool, region: NDArray[Any] | None = None) -> Ro
     route = copies(layout_of(x))
     whole = whole and nbytes <= thresholds.NO_PLAN_MAX_BYTES
     return COPY_WHOLE if whole and (route.kind is NEVER or not route.slower_whole) else route
+
+
+def numpy_gathers(x: NDArray[Any] | Tensor, axis: int, count: int) -> bool:
+    """Whether NumPy takes `count` indices along a dim as fast as kernels do, or only NumPy can.
+
+    It unpacks a Tensor before, and copies an array that is not row-major if that is no larger.
+    """
+    size = x.shape[axis]
+    if isinstance(x, Tensor):
+        return count >= size and prod(x.shape[axis:]) // size < 2 * thresholds.SHORT
+    most, dense = thresholds.RUNS_STREAM_FROM, x.flags.c_contiguous
+    if count < size and not dense:
+        most = x.itemsize * thresholds.NUMPY_BELOW
+    if x.nbytes // size * count < most or is_numpys(x.dtype):
+        return True
+    # A copy of a launch costs 0.3 us beside its bytes, an index 0.01 us of NumPy's.
+    return dense and x.itemsize * prod(x.shape[axis:]) // size < thresholds.LONG_RUN
 
 
 def assign(x: NDArray[Any], target: NDArray[Any]) -> None:

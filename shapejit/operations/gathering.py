@@ -13,10 +13,9 @@ from ..arrays.foreign import accepts_any_array, native
 from ..arrays.tensor import Array, Tensor
 from ..engine import outputs, routes
 from ..engine.addresses import BitAddresses, bit_address_of
-from ..engine.copying import is_numpys
+from ..engine.copying import numpy_gathers
 from ..engine.patience import by_numpy
 from ..errors import DTypeError, OutOfBoundsError, ReshapeError
-from ..planning import thresholds
 from ..runtime.launches import Addresses
 from ..runtime.ndarrays import MOST_DIMS, is_a, plain
 from ..shapes.layout import broadcast
@@ -57,7 +56,7 @@ def take_for(
         fits = indices.dtype.kind == "i" or (indices.dtype.kind == "u" and indices.itemsize < 8)
         if x.size and fits and x.flags.c_contiguous:
             with suppress(IndexError, TypeError, ValueError, ZeroDivisionError):
-                if indices.size * (x.nbytes // x.shape[axis]) < thresholds.RUNS_STREAM_FROM:
+                if numpy_gathers(x, axis, indices.size):
                     if x.ndim > 1 or indices.ndim:
                         return np.take(x, indices, axis)
                     return np.take(x, indices.reshape(1), axis).reshape(())
@@ -161,12 +160,7 @@ def _gather(x: Any, found: Addresses, axis: int, target: Any, fresh: bool) -> No
     if isinstance(x, Tensor) and not x.dtype.packed:
         x, target = x.numpy(), target.numpy()
     target = target.reshape((*x.shape[:axis], len(found), *x.shape[axis + 1 :]))
-    if isinstance(x, np.ndarray):
-        numpys = _by_numpy(x, x.itemsize * prod(x.shape[axis + 1 :]), target.nbytes)
-    else:  # short runs are gathered faster as bytes, unless more are unpacked than are taken
-        short = prod(x.shape[axis + 1 :]) < 2 * thresholds.SHORT
-        numpys = short and x.size <= target.size
-    if numpys:
+    if numpy_gathers(x, axis, len(found)):
         _take(x, found, axis, target)
         return
     place, layout = bit_address_of(x)
@@ -177,7 +171,7 @@ def _gather(x: Any, found: Addresses, axis: int, target: Any, fresh: bool) -> No
         together = None if axis == 0 and not bit else into.select(axis, 0).at(bit)
         route = routes.compiled(seen, 0, together, len(found))
         if not route.ready:
-            with by_numpy(*filter(None, (route.kind,))):
+            with by_numpy(route.kind):
                 _take(x, found, axis, target)
             return
         routes.run(route, sources.begins(these) & ~7, targets[these] & ~7, fresh)
@@ -186,20 +180,9 @@ def _gather(x: Any, found: Addresses, axis: int, target: Any, fresh: bool) -> No
 def _take(x: Any, found: Addresses, axis: int, target: Any) -> None:
     """`_gather` by NumPy."""
     if isinstance(x, np.ndarray):
-        np.take(x, found, axis, target, "clip")
+        if x.flags.c_contiguous or len(found) >= x.shape[axis]:
+            np.take(x, found, axis, target, "clip")
+        else:  # np.take would copy all of `x` before
+            target[...] = x[(slice(None),) * axis + (found,)]
     else:
         pack(take_for(x.unpack(), found, axis, None, "take"), x.dtype, out=target)
-
-
-def _by_numpy(x: NDArray[Any], run: int, nbytes: int) -> bool:
-    """Whether NumPy gathers such runs as fast as a kernel does, or only NumPy can.
-
-    NumPy first copies an array that is not row-major: of 16 KiB in 10 us, a kernel takes 33.
-    """
-    if is_numpys(x.dtype) or x.ndim > MOST_DIMS or not run:
-        return True
-    if not x.flags.c_contiguous and x.nbytes > max(nbytes, thresholds.SCALARS_BELOW):
-        return False
-    # A copy of a launch costs 0.3 us beside its bytes, an index 0.01 us of NumPy's.
-    small = nbytes < thresholds.RUNS_STREAM_FROM
-    return small or (run < thresholds.LONG_RUN and x.flags.c_contiguous)
