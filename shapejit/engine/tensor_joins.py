@@ -1,6 +1,6 @@
 """Joins of Tensors: as rows of bytes, as codes by NumPy, or by a Route for parts of each Layout.
 
-What joined Tensors once is kept, and joins Tensors of these Layouts again without checks.
+The Route that joined Tensors once joins those of the same Layouts again, without checks.
 """
 
 from __future__ import annotations
@@ -39,14 +39,8 @@ def key_of(parts: Any, axis: Any, new: bool) -> tuple[object, ...] | None:
     return "join", axis, new, *map(_LAYOUT, parts)
 
 
-def follow(key: object, tensors: Sequence[Tensor], out: Any) -> Any:
-    """Tensors joined as others with this key were, as `out` or new; None if that is not known."""
-    known: _Rows | _Codes | None = FOUND.get(key)
-    return None if known is None else known.join(tensors, out)
-
-
-class _Rows(NamedTuple):
-    """How Tensors of one dtype are joined as rows of bytes: of parts, and of the result."""
+class RowsRoute(NamedTuple):
+    """The Route of Tensors that are joined as rows of bytes: those of parts, and of the result."""
 
     parts: list[tuple[Ints, int, Ints]]
     into: tuple[Ints, int, Ints]
@@ -58,7 +52,7 @@ class _Rows(NamedTuple):
         """A bound on its bytes."""
         return 1024 * (1 + len(self.parts))
 
-    def join(self, tensors: Sequence[Tensor], out: Any) -> Any:
+    def __call__(self, tensors: Sequence[Tensor], out: Any) -> Any:
         """The Tensors joined, as `out` or new; None if that takes another way."""
         into, kind = None, tensors[0].dtype
         if out is not None:
@@ -89,8 +83,8 @@ def by_rows(key: object, tensors: Sequence[Tensor], out: Any, whole: Layout, at:
     rows = [row for x in tensors if into and (row := _row_layout(x.layout, at))]
     if into is None or len(rows) < len(tensors):
         return None
-    known = _Rows(rows, into, whole, at)
-    joined = known.join(tensors, out)
+    known = RowsRoute(rows, into, whole, at)
+    joined = known(tensors, out)
     if joined is not None:
         FOUND.put(key, known)
     return joined
@@ -110,14 +104,14 @@ def _row_layout(layout: Layout, at: int) -> tuple[Ints, int, Ints] | None:
     return (*layout.shape[:at], nbits // 8), layout.offset // 8, strides
 
 
-class _Codes(NamedTuple):
-    """How NumPy joins packed Tensors, as codes of a byte each, until some Routes are ready."""
+class CodesRoute(NamedTuple):
+    """The Route of packed Tensors that NumPy joins, as codes, until the `needed` ones are ready."""
 
     needed: Sequence[Route]
     shape: Ints
     join_codes: Callable[[Sequence[Codes]], Codes]
 
-    def join(self, tensors: Sequence[Tensor], out: Any) -> Any:
+    def __call__(self, tensors: Sequence[Tensor], out: Any) -> Any:
         """The Tensors joined, as `out` or new; None if that takes another way."""
         kinds = [route.kind for route in self.needed if not route.ready]
         kind, apart = tensors[0].dtype, True
@@ -143,8 +137,8 @@ def by_codes(
     """
     if type(out) is not Tensor or out.size > MOST or out.ndim >= MOST_DIMS:
         return False
-    known = _Codes(needed, out.shape, join)
-    done = known.join(tensors, out) is not None
+    known = CodesRoute(needed, out.shape, join)
+    done = known(tensors, out) is not None
     if done and key is not None and key not in FOUND:  # or rows that do not fit this `out`
         FOUND.put(key, known)
     return done

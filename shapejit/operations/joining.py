@@ -15,6 +15,7 @@ from ..arrays.tensor import Array, Tensor
 from ..dtypes.promotion import promoted
 from ..engine import fast_joins, outputs, routes, tensor_joins
 from ..engine.addresses import BitAddresses, bit_address_of, bit_addresses_of, byte_of
+from ..engine.calls import follow
 from ..engine.copying import copy, is_numpys
 from ..engine.fast_joins import SCRATCH
 from ..engine.patience import by_numpy
@@ -66,7 +67,7 @@ def stack(tensors: Sequence[Array], axis: int = 0, *, out: Array | None = None) 
 def _joined(tensors: Any, axis: int | None, new: bool, out: Any) -> Any:
     """Any arrays, joined along a `new` dim or one of theirs."""
     key = tensor_joins.key_of(tensors, axis, new)
-    made = None if key is None else tensor_joins.follow(key, tensors, out)
+    made = follow(key, tensors, out)
     if made is not None:
         return made
     asked_by = "stack" if new else "concat"
