@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..arrays.buffers import Bytes
+from ..runtime.cpu_caches import PAGE
 from ..runtime.system import shared_pages
 
 RECEIVERS = 64  # bytes in front, one per receiver
@@ -114,10 +115,10 @@ class Slabs:
         self._slabs: list[Slab] = []
 
     def take(self, nbytes: int) -> Slab:
-        """The smallest free slab that is large enough, or a new one."""
+        """The smallest free slab that is large enough, but not far too large, or a new one."""
         free = sorted((slab for slab in self._slabs if slab.free), key=lambda slab: slab.nbytes)
         for slab in free:
-            if slab.nbytes >= nbytes:
+            if nbytes <= slab.nbytes <= 2 * nbytes + PAGE:
                 return slab
         for slab in free[: max(0, len(free) - IDLE_SLABS_MAX + 1)]:
             self._slabs.remove(slab)

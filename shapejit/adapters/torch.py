@@ -47,9 +47,6 @@ except ImportError as missing:
         "shapejit.adapters.torch needs torch: pip install 'shapejit[torch]'", name="torch"
     ) from missing
 
-# Smaller batches are pickled: a slab is not worth its way to the other process.
-SLAB_FROM_BYTES = 64 * 1024
-
 Allocate = Callable[[tuple[int, ...], np.dtype[Any]], NDArray[Any]]
 
 
@@ -148,7 +145,7 @@ class Collate:
         slab = None
         if self.allocate is not None:
             target = self.allocate(shape, kind.numpy)
-        elif get_worker_info() is None or nbytes < SLAB_FROM_BYTES or not SHARES_MEMORY:
+        elif get_worker_info() is None or not (nbytes and SHARES_MEMORY):
             target = outputs.new_array(kind.numpy, shape)[0]
         else:
             slab = _slabs_of(os.getpid()).take(nbytes)
