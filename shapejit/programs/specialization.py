@@ -25,6 +25,7 @@ from ..engine.routes import ENTRY, FOUND
 from ..kernels.constants import MAX_RANK
 from ..operations.codes import memory, numpy
 from ..operations.joining import stack_of_bytes
+from ..runtime.cpu_caches import l2
 from ..runtime.launches import Addresses, address_of
 from ..runtime.lazy import cached_property
 from ..runtime.ndarrays import MOST_DIMS, check_possible, concatenate
@@ -35,7 +36,6 @@ from .passes import Pass
 from .sources import rows_of
 
 SCRATCH_MAX_BYTES = 4 * 1024 * 1024  # between two copies of many tensors: it stays in a cache
-STACK_BYTES = 128 * 1024  # of small arrays, or of their results, that NumPy processes as one
 
 View = Callable[[NDArray[Any]], NDArray[Any]]
 
@@ -204,7 +204,8 @@ class Specialization:
         bits = one.layout.size * one.unit % 8  # else each result begins on a byte
         if others or gaps or bits or not self.source.ndim:
             return 0
-        most = STACK_BYTES // max(1, (high - low + 7) // 8, one.nbytes)
+        # Both take a half of the L2 cache, at most.
+        most = l2() // 4 // max(1, (high - low + 7) // 8, one.nbytes)
         stackable = max(len(self.shape), self.source.ndim) < MOST_DIMS
         return most if stackable and most > 1 else 0
 
