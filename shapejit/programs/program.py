@@ -264,10 +264,11 @@ class Program:
         array([0., 3., 1., 4., 2., 5.], dtype=float32)
         """
         done = small_calls.run(x, out, self._key, TABLE, None)
-        if done is None:
-            if type(x) is np.ndarray:
-                x = x[...]  # another thread may give `x` another shape
-            done = follow(key_of(x, (self._key, out is None)), x, out)
+        if done is not None:
+            return done
+        if type(x) is np.ndarray:
+            x = x[...]  # another thread may give `x` another shape
+        done = follow(key_of(x, (self._key, out is None)), x, out)
         if done is not None:
             return done
         if type(x) is not np.ndarray and foreign.is_foreign(x):
