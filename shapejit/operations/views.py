@@ -82,7 +82,7 @@ def _array_request(tokens: Ints) -> Request:
 
 def array_request(shape: Any, asked_by: str) -> Request:
     """The Request for a shape as the Array API defines it; an int is a shape of one dim."""
-    if type(shape) is tuple and {*map(type, shape)} == {int} and len(shape) <= MAX_INTS:
+    if type(shape) is tuple and [*map(type, shape)].count(int) == len(shape) <= MAX_INTS:
         return _array_request(shape)
     return _array_request(plain_shape(shape, "the target shape", asked_by))
 
