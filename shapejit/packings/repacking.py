@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from ..arrays.foreign import sees_native_arrays
 from ..arrays.tensor import Tensor
 from ..dtypes.table import DType, dtype as dtype_named, fixed_width
 from ..engine import outputs, routes
+from ..engine.routes import ENTRY, Route
 from ..errors import FormatError, quoted, shape_text
 from ..kernels.numbers import Conversion, Number
 from ..operations import views
@@ -67,12 +68,7 @@ def repack(
     sizes = checked_shape(shape, "shape", source)
     turns = _turns(given, wanted, layout, sizes)
     rows = _swapped(sizes) if turns[0] else given.rows_of(sizes)
-    src, dst = (
-        replace(row.stored_rows(_swapped(rows), kind, block_size), turned=_swapped(rows))
-        if turned
-        else row.stored_rows(rows, kind, block_size)
-        for row, turned in zip((given, wanted), turns, strict=True)
-    )
+    src, dst, route, first, nbytes = _decided(given, wanted, turns, rows, kind, block_size)
     memory = given.memory(buffer, src, sizes)
     if src.pitch > src.bits:
         _check_codes(memory, given, kind)
@@ -81,15 +77,68 @@ def repack(
     else:
         made, _ = outputs.target(out, dst.unit, dst.shape, (memory,))
     if made.size:
-        into, clear = made.reshape(-1).view(np.uint8), out is not None and wanted.pads and dst.gaps
-        if src.pitch != dst.pitch and not (_in_order(src) and _in_order(dst)) and _views(src, dst):
-            # Packed elements are reordered faster than unpacked bytes.
-            lsb = formats["lsb"].stored_rows(rows, kind, None)
-            stream = np.empty(lsb.nbytes, np.uint8)
-            _move(memory, src, stream, lsb, rows, kind, "lsb")
-            memory, src = stream, lsb
-        _move(memory, src, into, dst, rows, kind, target, clear)
+        into, codes = made.reshape(-1).view(np.uint8), None
+        if route is None:
+            codes = _fitting(codes_of(memory, src, rows), src, dst, kind, target)
+        if out is not None and wanted.pads and dst.gaps:
+            into.fill(0)
+        if first is not None:
+            between = np.empty(nbytes, np.uint8)
+            _run(first, memory, between)
+            memory = between
+        if codes is not None:
+            store_codes(codes, into, dst)
+        elif route is not None:
+            _run(route, memory, into)
     return made if out is None else out
+
+
+class _Copy(NamedTuple):
+    """How a tensor is stored in two formats, and the Route of a copy between views of its codes.
+
+    The Route is None if there are no such views. It may read packed elements in order, of `nbytes`
+    bytes, to which the Route `first` copies the source.
+    """
+
+    src: StoredLayout
+    dst: StoredLayout
+    route: Route | None
+    first: Route | None = None
+    nbytes: int = 0
+
+    @property
+    def weight(self) -> int:
+        """A bound on the bytes of the Routes."""
+        return ENTRY + sum(route.weight for route in (self.route, self.first) if route)
+
+
+@routes.found_once
+def _decided(
+    given: Packing, wanted: Packing, turns: tuple[bool, bool], rows: Ints, kind: DType,
+    block_size: int | None,
+) -> _Copy:  # fmt: skip
+    """The copy of a tensor from one format to another."""
+    src, dst = (
+        replace(row.stored_rows(_swapped(rows), kind, block_size), turned=_swapped(rows))
+        if turned
+        else row.stored_rows(rows, kind, block_size)
+        for row, turned in zip((given, wanted), turns, strict=True)
+    )
+    route = _between(src, dst, kind)
+    if route and src.pitch != dst.pitch and not (_in_order(src) and _in_order(dst)):
+        # Packed elements are reordered faster than unpacked bytes.
+        lsb = formats["lsb"].stored_rows(rows, kind, None)
+        first, second = _between(src, lsb, kind), _between(lsb, dst, kind)
+        if first and second:
+            return _Copy(src, dst, second, first, lsb.nbytes)
+    return _Copy(src, dst, route)
+
+
+def _between(src: StoredLayout, dst: StoredLayout, kind: DType) -> Route | None:
+    """The Route of a copy between views of all codes, if there are such views."""
+    seen, into = src.layout, dst.layout
+    layouts = None if seen is None or into is None else _alike(seen, into)
+    return layouts and _route(*layouts, dst.pitch, (dst.bias - src.bias) % (1 << kind.bits))
 
 
 def _turns(given: Packing, wanted: Packing, layout: str | None, shape: Ints) -> tuple[bool, bool]:
@@ -112,25 +161,16 @@ def _swapped(shape: Ints) -> Ints:
     return (*shape[:-2], shape[-1], shape[-2])
 
 
-def _move(
-    memory: Bytes, src: StoredLayout, into: Bytes, dst: StoredLayout, rows: Ints,
-    kind: DType, target: str, clear: bool = False,
-) -> None:  # fmt: skip
-    """Repack the codes of a stored array; whether to `clear` the target's padding first."""
-    bias, layouts = (dst.bias - src.bias) % (1 << kind.bits), _views(src, dst)
-    codes = None
-    if not layouts:
-        codes = codes_of(memory, src, rows) + np.uint8(bias)
-        codes &= np.uint8((1 << kind.bits) - 1)
-        most = int(codes.max())
-        if most >> dst.bits:
-            raise FormatError(f"{target} holds codes of {dst.bits} bits, not {most}")
-    if clear:
-        into.fill(0)
-    if layouts:
-        _copy(memory, into, *layouts, dst.pitch, bias)
-    elif codes is not None:
-        store_codes(codes, into, dst)
+def _fitting(
+    codes: NDArray[np.uint8], src: StoredLayout, dst: StoredLayout, kind: DType, target: str
+) -> NDArray[np.uint8]:
+    """Codes with the bias of the target. Raises FormatError for one that it cannot hold."""
+    codes = codes + np.uint8((dst.bias - src.bias) % (1 << kind.bits))
+    codes &= np.uint8((1 << kind.bits) - 1)
+    most = int(codes.max())
+    if most >> dst.bits:
+        raise FormatError(f"{target} holds codes of {dst.bits} bits, not {most}")
+    return codes
 
 
 def _check_codes(memory: Bytes, row: Packing, kind: DType) -> None:
@@ -151,12 +191,6 @@ def _in_order(stored: StoredLayout) -> bool:
     return len(runs) < 2 and all(stride > 0 for _, stride in runs)
 
 
-def _views(src: StoredLayout, dst: StoredLayout) -> tuple[Layout, Layout] | None:
-    """Views of the codes in source and target, in the target's order; None if there are none."""
-    seen, into = src.layout, dst.layout
-    return None if seen is None or into is None else _alike(seen, into)
-
-
 def _alike(seen: Layout, into: Layout) -> tuple[Layout, Layout] | None:
     """Two Layouts with the same dims, in the target's order; None if they have no common ones."""
     shape = common(seen.shape, into.shape) if seen.bits == into.bits and seen.size else None
@@ -172,14 +206,12 @@ def copy_codes(memory: Bytes, into: Bytes, source: Layout, target: Layout, bias:
     """Copy codes of Layout `source`, plus `bias`, to Layout `target`; False if dims do not fit."""
     layouts = _alike(source, target)
     if layouts is not None:
-        _copy(memory, into, *layouts, target.bits, bias % (1 << target.bits))
+        _run(_route(*layouts, target.bits, bias % (1 << target.bits)), memory, into)
     return layouts is not None or not source.size
 
 
-def _copy(
-    memory: Bytes, into: Bytes, source: Layout, target: Layout, pitch: int, bias: int
-) -> None:
-    """Copy the codes of one Layout to another, with a spacing of `pitch` bits; add `bias`."""
+def _route(source: Layout, target: Layout, pitch: int, bias: int) -> Route:
+    """The Route of codes of one Layout to another, with a spacing of `pitch` bits, plus `bias`."""
     dense = Layout.row_major(target.shape, pitch)
     given = None if (target.offset, target.strides) == (0, dense.strides) else target
     route = routes.biased(source, target, bias) if bias and pitch == source.bits else None
@@ -187,7 +219,11 @@ def _copy(
         number = Number("uint", source.bits)
         made = Conversion(number, number, 0, bias=bias)
         route = routes.casts(source, pitch, given, None, 1, made, False)
-    route = route or routes.compiled(source, pitch, given)
+    return route or routes.compiled(source, pitch, given)
+
+
+def _run(route: Route, memory: Bytes, into: Bytes) -> None:
+    """Copy codes in memory to other memory."""
     routes.run(route, [8 * address_of(memory)], [8 * address_of(into)])
 
 
@@ -202,7 +238,7 @@ def codes_of(memory: Bytes, src: StoredLayout, rows: Ints) -> NDArray[np.uint8]:
         if part.bits in BY_BIT:
             whole = np.zeros(sizes, np.uint8)
             places = in_target_order(_in_bits(part.padded), _in_bits(_in_items(part, 8)))
-            _copy(memory, whole.reshape(-1), *places, 1, 0)
+            _run(_route(*places, 1, 0), memory, whole.reshape(-1))
         else:
             plane = Tensor.unchecked(memory, dtype_named(f"uint{part.bits}"), part.padded)
             whole = plane.ascontiguous().unpack().view(np.uint8).reshape(sizes)
@@ -226,7 +262,7 @@ def store_codes(codes: NDArray[Any], into: Bytes, dst: StoredLayout) -> None:
         plane[tuple(slice(size) for size in dst.logical)] = codes >> part.low
         layouts = in_target_order(_in_bits(_in_items(part, each)), _in_bits(part.padded))
         pitch = each if dst.pitch > dst.bits else layouts[1].bits
-        _copy(plane.reshape(-1).view(np.uint8), memory, *layouts, pitch, 0)
+        _run(_route(*layouts, pitch, 0), plane.reshape(-1).view(np.uint8), memory)
     if dst.words:
         units = into.view(dst.unit).reshape(dst.words.shape).transpose(dst.words.axes)
         units[...] = memory.view(dst.unit).reshape(units.shape)
