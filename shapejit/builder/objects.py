@@ -114,7 +114,9 @@ def _argument(context: Any, builder: Builder, kind: str, words: Iterator[Value])
     if form == types.int64:
         return next(words)
     if kind in pointers.POINTER_TYPES:
-        return pointers.of_number(builder, next(words), form)
+        word = next(words)
+        pointer = isinstance(word.type, ir.PointerType)
+        return word if pointer else pointers.of_number(builder, word, form)
     if not isinstance(form, types.Array):
         return context.get_constant_null(form)
     data, shape = next(words), [next(words) for _ in range(form.ndim)]
@@ -168,7 +170,7 @@ def _fastcall(module: Any, name: Call, symbol: str, call: Any) -> None:
     words = []
     for k, kind in enumerate(name.kinds):
         if kind == "v":
-            words.append(builder.ptrtoint(function.args[1], I64))
+            words.append(function.args[1])
             continue
         given = builder.load(builder.gep(objects, [ir.Constant(I64, k)]))
         if kind == "i":

@@ -123,6 +123,11 @@ def choose(x: NDArray[Any], met: bool, region: NDArray[Any] | None = None) -> Ro
     return COPY_WHOLE if whole and (route.kind is NEVER or not route.slower_whole) else route
 
 
+def numpy_tiles(x: NDArray[Any], nbytes: int) -> bool:
+    """Whether NumPy repeats an array as fast as kernels do; the result has `nbytes` bytes."""
+    return x.flags.c_contiguous and nbytes < thresholds.NUMPY_BELOW
+
+
 def numpy_gathers(x: NDArray[Any] | Tensor, axis: int, count: int) -> bool:
     """Whether NumPy takes `count` indices along a dim as fast as kernels do, or only NumPy can.
 

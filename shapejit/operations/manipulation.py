@@ -19,9 +19,8 @@ from ..arrays.foreign import (
     splits_any_array,
 )
 from ..arrays.tensor import Array
-from ..engine import outputs
+from ..engine import copying, outputs
 from ..errors import ReshapeError, shape_text, shortened
-from ..planning import thresholds
 from ..runtime.ndarrays import MOST_DIMS
 from ..shapes.layout import broadcast, normal_axis
 from ..shapes.request import Ints, are_several, one_or_several, plain_shape, request
@@ -253,10 +252,7 @@ def tile(
     made: Array
     fits = len(wide) <= MOST_DIMS and wide != tiled and (copy is None or copy is True)
     if (
-        type(x) is np.ndarray
-        and fits
-        and x.flags.c_contiguous
-        and prod(tiled) * x.itemsize < thresholds.NUMPY_BELOW
+        type(x) is np.ndarray and fits and copying.numpy_tiles(x, prod(tiled) * x.itemsize)
     ):  # NumPy repeats small arrays as it fills the result
         target, fresh = outputs.target(out, x.dtype, tiled, (x,))
         fill_region(x.reshape(own_dims), target.reshape(wide), fresh)
