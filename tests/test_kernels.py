@@ -9,6 +9,7 @@ import loops
 import numpy as np
 import pytest
 from compiled import COMPILED
+from guarded import guarded
 from hypothesis import HealthCheck, given, settings, strategies as st
 from views import arrays
 
@@ -187,7 +188,8 @@ def views_of_every_strategy(dtype):
 def runs_in_the_sources_order():
     """Long runs whose target is met in many places: sizes that have equal parts, and none."""
     x = np.arange(5 << 20, dtype=np.uint32).view(np.uint8)
-    for places, run in ((70, 520), (96, 1472), (34, 130), (8, 4096), (66, 777), (67, 600)):
+    sizes = (70, 520), (96, 1472), (34, 130), (8, 4096), (66, 777), (67, 600), (400, 64), (250, 100)
+    for places, run in sizes:
         rows = 130
         plane = x[: rows * places * run].reshape(rows, places, run)
         yield from (plane.transpose(1, 0, 2), plane[66::-1].transpose(1, 0, 2))
@@ -206,6 +208,21 @@ def test_long_runs_in_the_sources_order(kernels):
             assert sj.ascontiguous(view, out=out).tobytes() == view.tobytes()
             assert (memory[:shift] == 0xA5).all()
             assert (memory[shift + view.nbytes :] == 0xA5).all()
+
+
+@pytest.mark.parametrize("run", [64, 100, 127, 200])
+@pytest.mark.parametrize("at_end", [False, True])
+def test_runs_at_the_edges_of_memory(run, at_end, kernels):
+    """Lines that two runs share: nothing before the first run or after the last one is read."""
+    source = guarded(130 * 300 * run)
+    source[:] = np.random.default_rng(0).integers(0, 256, source.size, np.uint8)
+    x = source[source.size - 130 * 300 * run :] if at_end else source[: 130 * 300 * run]
+    plane = x.reshape(130, 300, run)
+    for view in (plane.transpose(1, 0, 2), plane[::-1].transpose(1, 0, 2)):
+        for shift in (0, 1, 16, 63):
+            target = guarded(view.nbytes + 64)[shift : shift + view.nbytes]
+            out = target.reshape(view.shape)
+            assert sj.ascontiguous(view, out=out).tobytes() == view.tobytes()
 
 
 PERMUTATIONS = [(0, 3, 1, 2), (0, 2, 1, 3), (3, 2, 1, 0), (1, 3, 0, 2), (2, 0, 3, 1)]
