@@ -1,7 +1,9 @@
 """Schemes against the projects that own them: in fixtures, or run here (gguf, mlx, onnxruntime)."""
 
 import copy
+import gc
 import pickle
+import tracemalloc
 from dataclasses import replace
 
 import loops
@@ -865,3 +867,25 @@ def test_a_checkpoint_of_two_groups_of_different_formats():
         scheme, parts = by_prefix[fixture.prefix]
         assert scheme == fixture.scheme
         check_same(sj.schemes[scheme].decode(parts, dtype="float32"), fixture.expected["float32"])
+
+
+def test_decoders_of_many_sizes_hold_no_numbers(kernels):
+    """What is kept of each kind of weight is a few KiB, though one float32 per scale is read."""
+
+    def decoded(rows):
+        group = {"weight": np.zeros((rows, 256), np.uint32)}
+        group |= {name: np.ones((rows, 32), np.float32) for name in ("scales", "biases")}
+        given = {"bits": 4, "group_size": 64, "rounding": "reference"}
+        sj.schemes["mlx"].decode(group, dtype="bfloat16", **given)
+
+    keep = sj.set_result_cache(0)
+    try:
+        decoded(1024)
+        tracemalloc.start()
+        for rows in range(1025, 1041):
+            decoded(rows)
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] < 16 * 1024 * 32 * 4 / 2
+    finally:
+        tracemalloc.stop()
+        sj.set_result_cache(keep)

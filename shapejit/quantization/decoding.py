@@ -88,7 +88,7 @@ class Casts:
     @property
     def weight(self) -> int:
         """A bound on the bytes of its Routes and their key."""
-        return ENTRY + sum(route.weight for route, _ in self.parts)
+        return ENTRY * (1 + len(self.memories)) + sum(route.weight for route, _ in self.parts)
 
     def run(self, group: Group, place: int) -> None:
         """Decode a weight, row-major, to the address `place`."""
@@ -130,7 +130,7 @@ def _casts(group: Group, kind: DType, between: DType | None) -> Casts:
         casts, shape = _by_blocks(group, codes, dims, operands, zeros, between), group.shape
         axes = _later(codes.axes.tensor.shape, codes.axes.axes, between)
         codes = _Codes(partial(_product, casts, between, shape), 0, axes, number_of(between))
-        operands, zeros = [scale._replace(memory=np.ones(scale.shape, np.float32), offset=0)], ""
+        operands, zeros = [Floats(partial(_ones, scale.shape), 0, scale.shape)], ""
     if form.offset:
         operands, zeros = [operands[0], products(group, form.offset, order)], "offset"
     return _by_blocks(group, codes, dims, operands, zeros, kind)
@@ -182,6 +182,11 @@ def _product(casts: Casts, kind: DType, shape: Ints, group: Group) -> NDArray[An
     casts.run(group, begin_of(made))
     found: NDArray[Any] = made.buffer
     return found
+
+
+def _ones(shape: Ints, group: Group) -> NDArray[Any]:
+    """Scales of 1, made for each weight: a decoder that is kept holds none."""
+    return np.ones(shape, np.float32)
 
 
 def _by_input(find: Callable[..., Any], *given: Any) -> Tensor:
