@@ -1,7 +1,7 @@
 """Copies of one array with any strides into row-major memory: NumPy, a small kernel or a Plan.
 
-`choose` decides by size and strides which of these copies it, and `numpy_gathers` whether NumPy
-takes some of its indices; the thresholds are the planner's.
+`choose` decides by size and strides which of these copies it, `numpy_gathers` and `numpy_tiles`
+whether NumPy takes some of its indices or repeats it; the thresholds are the planner's.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from ..runtime.jobs import HIGH, LOW, SPAN
 from .constants import CALLED, PIECE, STAGE, WIDTHS
 from .jit import Address, BitAddress, Numbers, Table, inlined, kernel
 from .memory import (
-    LINES,
+    FOUR_LINES,
     copy,
     move,
     move_line,
@@ -44,9 +44,9 @@ _BYTE_TAG, _FOUR, _PIECE = WIDTHS[1], WIDTHS[4], WIDTHS[PIECE]
 @inlined
 def stream_whole(target: Address, source: Address, done: int, nbytes: int) -> int:
     """Stream the whole lines in bytes [done, nbytes), and return where they end."""
-    while done + LINES <= nbytes:
+    while done + FOUR_LINES <= nbytes:
         stream_lines(target + done, source + done)
-        done += LINES
+        done += FOUR_LINES
     while done + LINE <= nbytes:
         stream_line(target + done, source + done)
         done += LINE
@@ -98,9 +98,9 @@ def move_long(target: Address, source: Address, nbytes: int) -> None:
     """
     move_line(target, source)
     done = LINE - (target & (LINE - 1))
-    while done + LINES <= nbytes:
+    while done + FOUR_LINES <= nbytes:
         move_lines(target + done, source + done)
-        done += LINES
+        done += FOUR_LINES
     while done < nbytes - LINE:
         move_line(target + done, source + done)
         done += LINE

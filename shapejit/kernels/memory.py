@@ -17,7 +17,7 @@ from .pointers import ADDRESS, BITS
 
 # Bytes that are loaded before any of them is stored. A load waits for recent stores to the same
 # bytes of any page, and large arrays begin at the same byte of theirs.
-LINES = 4 * LINE
+FOUR_LINES = 4 * LINE
 FEATURES, VECTOR, ARM64 = features(), vector(), is_arm64()
 
 
@@ -73,8 +73,8 @@ def _moves(nbytes: int, nontemporal: bool = False) -> Callable[[Any, Any], None]
     return emits()(moved)
 
 
-move_piece, move_line, move_lines = _moves(PIECE), _moves(LINE), _moves(LINES)
-stream_line, stream_lines = _moves(LINE, True), _moves(LINES, True)
+move_piece, move_line, move_lines = _moves(PIECE), _moves(LINE), _moves(FOUR_LINES)
+stream_line, stream_lines = _moves(LINE, True), _moves(FOUR_LINES, True)
 
 
 @emits()
