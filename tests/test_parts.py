@@ -14,7 +14,8 @@ from concurrent.futures import (
     ProcessPoolExecutor,
     ThreadPoolExecutor,
 )
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
+from threading import Event, Thread
 
 import numpy as np
 import pytest
@@ -462,6 +463,31 @@ def test_a_cluster_of_which_a_worker_is_killed_in_the_middle(client, source, wan
 
     convert(source, tmp_path / "out", executor=client, progress=kill)
     assert workers[0] not in client.run(os.getpid, on_error="return").values()
+    check_alone(tmp_path / "out", wanted)
+
+
+def test_a_late_writer_of_a_shard_leaves_nothing(source, wanted, tmp_path):
+    """As in a cluster that computes a shard again, since a worker that had done it was killed."""
+    ended, begun = Event(), 0
+
+    def write_late():
+        nonlocal begun
+        while not ended.is_set():
+            # Hexadecimal: the folder in which shards are written.
+            for folder in tmp_path.glob(".out.shapejit-*[0-9a-f]"):
+                with suppress(OSError):
+                    (folder / f".shapejit-{os.urandom(16).hex()}.tmp").touch(exist_ok=False)
+                    begun += 1
+
+    late = Thread(target=write_late)
+    late.start()
+    try:
+        convert(source, tmp_path / "out")
+        convert(source, tmp_path / "out")  # replaces a folder
+    finally:
+        ended.set()
+        late.join()
+    assert begun > 0
     check_alone(tmp_path / "out", wanted)
 
 

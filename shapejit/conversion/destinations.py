@@ -14,7 +14,7 @@ from ..errors import FileFormatError
 from ..files.paths import files_in
 from ..files.places import file_system, put
 from ..files.sharded import SINGLE, SUFFIX
-from ..files.temporary import sync_folder
+from ..files.temporary import is_temporary, sync_folder
 from ..files.urls import is_url
 from ..runtime import system
 from .folders import Folder, shards_of
@@ -123,7 +123,8 @@ class LocalFolder:
                     _link(found, path)
         written = {*self._plan.texts, *(shard.name for shard in self._plan.shards)}
         for name, path in files_in(work).items():
-            if name not in written and not os.path.islink(path):  # the others have been synced
+            # The others have been synced.
+            if name not in written and not os.path.islink(path) and not is_temporary(name):
                 system.sync(path)
         for folder, *_ in os.walk(work):
             sync_folder(folder)
@@ -134,6 +135,11 @@ class LocalFolder:
         else:
             os.rename(work, target)
         self._published = True
+        # A cluster may compute a shard twice; the writer that is late finds no folder to go on in.
+        for name, path in files_in(target).items():
+            if is_temporary(name):
+                with suppress(FileNotFoundError):
+                    os.unlink(path)
         sync_folder(self._parent)
 
     def _clear(self, alone: bool, keep: bool) -> None:

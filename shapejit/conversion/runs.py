@@ -126,10 +126,11 @@ def written_by(
                 call = pool.submit(write, shard) if shared else pool.submit(there, shard.name)
                 begun[call] = shard
             for future in as_completed(begun):
-                shard, fault = begun[future], future.exception()
+                shard, fault = begun.pop(future), future.exception()
                 if isinstance(fault, Exception) and not isinstance(fault, ShapeJitError | OSError):
                     raise FormatError(f"{shard.name}: {type(fault).__name__}: {fault}") from fault
                 future.result()
+                del future  # a cluster computes again what it loses while somebody refers to it
                 if not shared:
                     tell(shard.nbytes)
         except BaseException as fault:

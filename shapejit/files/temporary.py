@@ -91,7 +91,7 @@ def _locked(target: str) -> Iterator[tuple[str, int]]:
 def _remove_abandoned(folder: str) -> None:
     """Remove the temporary files whose writers are dead."""
     with suppress(OSError):
-        for name in filter(_TEMPORARY_NAME.fullmatch, os.listdir(folder)):
+        for name in filter(is_temporary, os.listdir(folder)):
             _remove_if_abandoned(os.path.join(folder, name))
 
 
@@ -104,6 +104,11 @@ def _remove_if_abandoned(path: str) -> None:
                 os.unlink(path)
         finally:
             os.close(descriptor)
+
+
+def is_temporary(path: str) -> bool:
+    """Whether a file has the name of a temporary file."""
+    return _TEMPORARY_NAME.fullmatch(os.path.basename(path)) is not None
 
 
 def _mode_of(target: str, path: str) -> int | None:
