@@ -112,9 +112,11 @@ def _unpacked(builder: Builder, src: Address, shift: Value, count: int, width: i
     value.add_incoming(straight, straight_from)
     value.add_incoming(shifted, shifted_from)
     if width == 1:
-        return builder.zext(
-            builder.bitcast(value, ir.VectorType(_BIT, count)), ir.VectorType(llvm.I8, count)
-        )
+        # A vector of bits that is converted to bytes would be taken apart, bit by bit.
+        each = llvm.shuffle(builder, value, value, [k // 8 for k in range(count)])
+        bits = ir.Constant(each.type, [1 << k % 8 for k in range(count)])
+        found = builder.icmp_unsigned("==", builder.and_(each, bits), bits)
+        return builder.zext(found, each.type)
     return _spread(builder, value, width)
 
 
