@@ -32,6 +32,8 @@ ALL_VIEWS = VIEWS | {
     "every third, backwards": ((2, 997), lambda x: x[:, ::-3]),
     "every fourth of rows apart": ((5, 40, 331), lambda x: x[:, 3:, 1::4].transpose(1, 0, 2)),
     "two channels of three": ((7, 211, 3), lambda x: x[..., :2].transpose(0, 2, 1)),
+    "four columns of eleven, backwards": ((301, 11), lambda x: x[::-1, ::-3]),
+    "two gaps": ((5, 97, 6), lambda x: x[:, ::-2, ::2]),
     "a prime interleaved": ((3, 4, 101), lambda x: x.transpose(0, 2, 1)),
 }
 

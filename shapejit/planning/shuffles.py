@@ -141,18 +141,19 @@ def _pieces(
 ) -> _Pieces | None:
     """The pieces of some dims (innermost first), of at most `most` bytes.
 
-    Elements of one dim may be up to `apart` runs of the inner dims apart: the bytes between them
-    belong to the piece. None if elements overlap, or pieces are not whole bytes.
+    Of a piece, one in `apart` elements at least is moved: the bytes between belong to it. None if
+    elements overlap, or pieces are not whole bytes.
     """
-    run = end = width
+    run = end = moved = width
     rest, steps, gaps = list[tuple[int, int]](), list[int](), False
     for size, stride in dims:
         if stride < end:
             return None
         end += (size - 1) * stride
-        if not rest and (stride == run or (stride <= apart * run and not gaps)):
+        if not rest and stride <= apart * moved:
             gaps = gaps or stride > run
             run += (size - 1) * stride
+            moved *= size
             steps.append(stride // width)
         else:
             rest.append((size, stride))
@@ -256,25 +257,25 @@ def _blocks_in_cache(pieces: int) -> int:
 def _runs(loops: Sequence[Loop], width: int, side: int) -> Iterator[tuple[int, ...]]:
     """The steps of each loop that make a piece, for pieces up to a block.
 
-    In the source a piece may end with a loop whose steps are apart.
+    In the source, steps may be apart.
     """
-    taken, run = [1] * len(loops), width
+    taken, moved = [1] * len(loops), width
     apart = thresholds.MOST_APART if side == 1 else 1
     near = (k for k, loop in enumerate(loops) if loop[side])
     for at in sorted(near, key=lambda k: abs(loops[k][side])):
         size, stride = loops[at].size, abs(loops[at][side])
-        if not run <= stride <= apart * run:
+        if not moved <= stride <= apart * moved:
             return
-        most = 8 * MOST_MIXED // (prod(taken) * width)
+        most = 8 * MOST_MIXED // moved
         for part in sorted(
             {_even(size, most)} | {1 << k for k in range(min(size, most).bit_length())}
         ):
             taken[at] = part
-            if prod(taken) * width >= 8 * LEAST_MIXED:
+            if moved * part >= 8 * LEAST_MIXED:
                 yield tuple(taken)
-        if size > most or stride > run:
+        if size > most:
             return
-        run *= size
+        moved *= size
 
 
 def _even(size: int, most: int) -> int:
