@@ -69,18 +69,18 @@ def tile_at(
         high = min(own + tile[ROWS, BLOCK] + over, count)
         low = max(min(own, high - step_p), 0)
     else:
-        low = min(own + ((line - own) % over if own > 0 else 0), count - over)
         high = min(end + ((line - end) % over if end < count else 0), count)
+        low = max(min(own + ((line - own) % over if own > 0 else 0), high - max(over, step_p)), 0)
     begin, rows = offset_at(tile, ROWS, low)
     into, columns = offset_at(tile, COLUMNS, q_low)
     return own, low, high - low, q_high - q_low, begin + q_low * spacing, rows, into, columns
 
 
 @kernel
-def first_line(place: Address, size: int, line_aligned: bool) -> int:
-    """The row of a tile at which a line of the target begins; -1 if lines are staged."""
+def first_line(place: Address, size: int, alike: bool) -> int:
+    """The row at which a line of all columns begins; -1 if there is none."""
     line_offset = -place & (LINE - 1)
-    return line_offset // size if line_aligned and line_offset % size == 0 else -1
+    return line_offset // size if alike and line_offset % size == 0 else -1
 
 
 @kernel
@@ -144,9 +144,10 @@ def tiles(
     """
     size, streamed = size_of(width), work[STREAMED] != 0
     steps = PIECE // size * size_of(pieces), PIECE // size
-    over = LINE // tile[ROWS, UNIT] if streamed else 0
+    unit, alike = tile[ROWS, UNIT], streamed and tile[STAGED, LINE_ALIGNED] > 0
+    over = LINE // unit if streamed else 0
     table, step_p = address_of(offsets), steps[0]
-    straight = ONE_VECTOR if PIECE * size_of(pieces) == LINE else ANY_VECTORS
+    vectors = ONE_VECTOR if PIECE * size_of(pieces) == LINE else ANY_VECTORS
     spacing, buffer = tile[COLUMNS, STEP], stage + tile[STAGED, BUFFER_AT]
     made_rows = table + 8 * (tile[STAGED, START] + tile[COLUMNS, BLOCK])
     before, after = 0, entry
@@ -154,12 +155,12 @@ def tiles(
         before, after = entry, 0
         if not streamed:
             stage = pointer(0)
-    line_aligned = streamed and tile[STAGED, LINE_ALIGNED] >= straight and after == 0
+    straight = alike and tile[STAGED, LINE_ALIGNED] >= vectors and after == 0
     at = span[SPAN:]
     while take(work, span):
         source, target = ends(addresses, span)
         s, t = seek(loops, at, span[LOW])
-        line = first_line(target + t, size, line_aligned)
+        line = first_line(target + t, unit, alike)
         then = tile_at(at, tile, loops, over, steps, spacing, line)
         ahead, rows_ahead = source + (s + then[4]), table + 8 * then[5]
         for _ in range(span[LOW], span[HIGH]):
@@ -167,7 +168,7 @@ def tiles(
             src, rows, dst = ahead, rows_ahead, target + (t + into)
             place, where, lines = dst + low * size, table + 8 * columns, (low, low + count, line)
             s, t = step(loops, at, s, t)
-            line = first_line(target + t, size, line_aligned)
+            line = first_line(target + t, unit, alike)
             then = tile_at(at, tile, loops, over, steps, spacing, line)
             ahead, rows_ahead = source + (s + then[4]), table + 8 * then[5]
             if before != 0:
@@ -175,7 +176,7 @@ def tiles(
                     row, made = src + load_word(rows + 8 * p), load_word(made_rows + 8 * p)
                     call(before, (row, buffer + made, some, 1, row, 0, row, 0))
                 src, rows = buffer, made_rows
-            if lines[2] >= 0:
+            if straight and lines[2] >= 0:
                 transpose_lines(
                     src, rows, dst, where, some, ahead, rows_ahead, lines, width, pieces
                 )
