@@ -19,6 +19,7 @@ import pytest
 from attack import casts as attack
 from cast_oracle import FLOATS, INTEGERS, NARROW, PARTS, REAL
 from compiled import COMPILED
+from guarded import guarded
 from views import codes_of, packed_bytes
 
 import shapejit as sj
@@ -605,6 +606,26 @@ def test_transposed_sources(source, target, kernels):
             assert out.tobytes() == sj.cast(view.copy(), target).tobytes()
             assert (memory[:65] == 0xAB).all()
             assert (memory[-65:] == 0xAB).all()
+
+
+@pytest.mark.skipif(not COMPILED, reason="large")
+@pytest.mark.parametrize("shape", [(1, 2), (4, 2000), (513, 4100), (1030, 3202), (2051, 1601)])
+@pytest.mark.parametrize(("source", "target"), [("float32", "bfloat16"), ("float64", "int8")])
+def test_merged_rows_at_the_edges_of_memory(source, target, shape, kernels):
+    """As many rows as fill an element of the source are converted together, also at its end."""
+    kind, size = sj.dtype(target).numpy, int(np.prod(shape))
+    numbers = (np.arange(size) * 7919 % 199 - 99).astype(source).reshape(shape)
+    for at_end in (False, True):
+        memory = guarded(numbers.nbytes)
+        part = memory[memory.size - numbers.nbytes :] if at_end else memory[: numbers.nbytes]
+        x = part.view(source).reshape(shape)
+        x[...] = numbers
+        for shift in (0, 16, 24, 1):
+            target_memory = guarded(size * kind.itemsize + shift)
+            first = target_memory.size - size * kind.itemsize if at_end and not shift else shift
+            out = target_memory[first : first + size * kind.itemsize].view(kind).reshape(x.T.shape)
+            sj.cast(x.T, target, out=out)
+            assert out.tobytes() == sj.cast(numbers, target).T.tobytes()
 
 
 @pytest.mark.parametrize("target", ["int8", "float8_e4m3fn", "float16"])

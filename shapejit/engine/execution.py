@@ -207,9 +207,11 @@ def cast_kind(plan: CastPlan, conversion: Conversion, fresh: bool) -> Kind:
 
 
 def _entry(plan: CastPlan, conversion: Conversion, fresh: bool) -> Code:
-    """The function that converts a run of a plan; into the target, unless tiles convert first."""
-    first = plan.tiles is not None and 8 * plan.tiles.width < plan.source_bits
-    return conversion_code(conversion, plan.streaming and not (fresh or first) and plan.unit >= 8)
+    """The function that converts a run of a plan, or rows that tiles merge."""
+    if plan.tiles is not None and 8 * plan.tiles.width < plan.source_bits:
+        return conversion_code(conversion, "merge")
+    streams = plan.streaming and not fresh and plan.unit >= 8
+    return conversion_code(conversion, "stream" if streams else "")
 
 
 def _tiles(plan: Plan, entry: Code) -> Launch:
@@ -243,6 +245,6 @@ def _boxes(plan: CastPlan, entry: Code) -> Launch:
     return launch_of("casts.cast_boxes", arguments, stage, staged=True, bits=True, others=others)
 
 
-def conversion_code(conversion: Conversion, streamed: bool = False) -> Code:
+def conversion_code(conversion: Conversion, way: str = "") -> Code:
     """The function of a conversion: see `kernels.conversions`."""
-    return Code("conversions", (conversion, streamed))
+    return Code("conversions", (conversion, way))

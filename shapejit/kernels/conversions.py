@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from operator import and_
+from operator import and_, or_
 from typing import Any
 
 import numpy as np
@@ -23,12 +23,14 @@ from ..runtime.cpu_caches import LINE
 from . import llvm, numerics
 from .lanes import Lanes, by_vectors, load, loop, type_of
 from .llvm import I64, POINTER
+from .memory import VECTOR
 from .number_vectors import decoded, encoded, found_in, has_tables, takes_words, words_of
 from .numbers import Conversion
 from .numerics import Values
 
 LANES = 16  # elements of the narrower loop
 WIDEST = 4 * LANES  # of the wider loop
+MERGED = max(LANES, VECTOR // 2)  # of each row that is merged with others
 PREFETCH_DISTANCE = 4096  # the distance of prefetching in bytes; 1024 was no better
 SCALE_GROUPS = 16, 32  # elements with one scale, of which a wide vector holds several
 TABLED = 32  # elements that are looked up together
@@ -38,13 +40,16 @@ CODES = 16  # the results of a table
 SIGNATURE = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, I64, I64, *[POINTER, I64] * 2])
 
 
-def write(function: Any, what: tuple[Conversion, bool]) -> None:
-    """Write the function of (conversion, streamed).
+def write(function: Any, what: tuple[Conversion, str]) -> None:
+    """Write the function of (conversion, way).
 
-    If `streamed`, whole lines of the target go past the caches.
+    By the way "stream", whole lines of the target go past the caches. By "merge", the elements of
+    as many rows as fill one of the source are converted, and become one element.
     """
+    conversion, way = what
     builder = ir.IRBuilder(function.append_basic_block("entry"))
-    _Run(builder, *what, function.args).write()
+    run = _Run(builder, conversion, way == "stream", function.args)
+    (run.merge if way == "merge" else run.write)()
     builder.ret_void()
 
 
@@ -60,7 +65,7 @@ class _Run:
         self.builder, self.conversion, self.streamed = builder, conversion, streamed
         given: list[Values] = [Lanes(builder, argument, "i8") for argument in arguments]
         self.source, self.target, self.count, self.block, *operands = given
-        several = conversion.operands
+        self.rows, several = operands[0], conversion.operands
         self.operands = list(zip(operands[::2], operands[1::2], strict=True))[:several]
         self.floats = np.dtype(f"f{conversion.arithmetic // 8}") if several else np.dtype("f4")
         self.zero = self.count.constant(0)
@@ -109,6 +114,29 @@ class _Run:
                     self._own = first, end
                     self._elements(np.minimum(first, count - WIDEST), WIDEST)
                     self._own = None
+
+    def merge(self) -> None:
+        """Convert rows at the offsets in a table, where other conversions have their scales.
+
+        The rows after them are prefetched.
+        """
+        size, made = self.conversion.source.nbytes, self.conversion.target.nbytes
+        rows = size // made
+
+        def word(k: int, index: Values, lanes: int) -> Values:
+            """Some results of row k, at their position in an element of the source's width."""
+            offset, ahead = (load(self.rows + 8 * at, "i8") for at in (k, rows + k))
+            codes = load(self.source + (offset + index * size), f"u{size}", lanes)
+            for line in range(0, lanes * size if lanes > 1 else 0, LINE):
+                llvm.prefetch(self.builder, (self.source + (ahead + index * size + line)).value)
+            result = self._result(codes, []).view(f"u{made}").astype(f"u{size}")
+            return result << 8 * made * k
+
+        def step(index: Values, lanes: int) -> None:
+            merged: Values = reduce(or_, (word(k, index, lanes) for k in range(rows)))
+            llvm.store(self.builder, merged.value, (self.target + index * size).value)
+
+        by_vectors(self.zero, self.count, self.zero, MERGED, step)
 
     def _wide(self, begin: Values, count: Values) -> None:
         """Convert `count` elements by wide vectors."""

@@ -47,6 +47,7 @@ def tile_at(
     steps: tuple[int, int],
     spacing: int,
     line: int,
+    merged: int = 1,
 ) -> tuple[int, int, int, int, int, int, int, int]:
     """The tile at `at`.
 
@@ -54,10 +55,11 @@ def tile_at(
     the offset of its source and the index of its rows' offsets; the same of its target and columns.
     `spacing` is that of columns in the source.
 
-    Tiles at an edge reach back, so that every block of `steps`, rows and columns, is whole; rows
-    extend by `over`, for the lines that end after the tile. Unless `line` is negative, the rows are
-    those whose lines begin in the tile's own rows: the first line begins at row `line`. The parts
-    before it, and after the last line, are included at the ends.
+    Tiles at an edge reach back, so that every block of `steps`, rows and columns, is whole; there
+    are a multiple of `merged` rows. They extend by `over`, for the lines that end after the tile.
+    Unless `line` is negative, they are those whose lines begin in the tile's own rows: the first
+    line begins at row `line`. The parts before it, and after the last line, are included at the
+    ends.
     """
     count, step_p = tile[ROWS, COUNT], steps[0]
     own = at[loops.shape[0] - 2] * tile[ROWS, BLOCK]
@@ -71,6 +73,12 @@ def tile_at(
     else:
         high = min(end + ((line - end) % over if end < count else 0), count)
         low = max(min(own + ((line - own) % over if own > 0 else 0), high - max(over, step_p)), 0)
+    if merged > 1:
+        more = (low - high) % merged
+        if more > low:
+            high += more
+        else:
+            low -= more
     begin, rows = offset_at(tile, ROWS, low)
     into, columns = offset_at(tile, COLUMNS, q_low)
     return own, low, high - low, q_high - q_low, begin + q_low * spacing, rows, into, columns
@@ -138,57 +146,63 @@ def tiles(
 ) -> None:
     """Transpose tiles of elements in registers, and convert them unless `entry` is 0.
 
-    Elements that are wider in the source than `width` are converted first, to a buffer.
+    With a buffer they are converted first, and become narrower: those of as many rows as fill an
+    element of the source are merged to one, and these elements are transposed.
     If there are fewer rows than in a block, a stage with adjacent whole columns is needed: stores
     run over the end of each column, and the next one overwrites that.
     """
     size, streamed = size_of(width), work[STREAMED] != 0
-    steps = PIECE // size * size_of(pieces), PIECE // size
     unit, alike = tile[ROWS, UNIT], streamed and tile[STAGED, LINE_ALIGNED] > 0
     over = LINE // unit if streamed else 0
-    table, step_p = address_of(offsets), steps[0]
-    vectors = ONE_VECTOR if PIECE * size_of(pieces) == LINE else ANY_VECTORS
+    before, after, merged = 0, entry, 1
     spacing, buffer = tile[COLUMNS, STEP], stage + tile[STAGED, BUFFER_AT]
-    made_rows = table + 8 * (tile[STAGED, START] + tile[COLUMNS, BLOCK])
-    before, after = 0, entry
-    if spacing != size:
-        before, after = entry, 0
+    if tile[STAGED, BUFFER_AT] > 0:
+        before, after, merged = entry, 0, size // unit
         if not streamed:
             stage = pointer(0)
+    table, step_p = address_of(offsets), PIECE // size * size_of(pieces)
+    steps = step_p * merged, PIECE // size
+    vectors = ONE_VECTOR if PIECE * size_of(pieces) == LINE else ANY_VECTORS
     straight = alike and tile[STAGED, LINE_ALIGNED] >= vectors and after == 0
+    made_rows = table + 8 * (tile[STAGED, START] + tile[COLUMNS, BLOCK])
     at = span[SPAN:]
     while take(work, span):
         source, target = ends(addresses, span)
         s, t = seek(loops, at, span[LOW])
         line = first_line(target + t, unit, alike)
-        then = tile_at(at, tile, loops, over, steps, spacing, line)
+        then = tile_at(at, tile, loops, over, steps, spacing, line, merged)
         ahead, rows_ahead = source + (s + then[4]), table + 8 * then[5]
         for _ in range(span[LOW], span[HIGH]):
             own, low, count, some, _, _, into, columns = then
             src, rows, dst = ahead, rows_ahead, target + (t + into)
-            place, where, lines = dst + low * size, table + 8 * columns, (low, low + count, line)
+            place, where = dst + low * unit, table + 8 * columns
+            lines = straight and line >= 0 and (line - low) % merged == 0
+            line_at = (line - low) // merged
             s, t = step(loops, at, s, t)
             line = first_line(target + t, unit, alike)
-            then = tile_at(at, tile, loops, over, steps, spacing, line)
+            then = tile_at(at, tile, loops, over, steps, spacing, line, merged)
             ahead, rows_ahead = source + (s + then[4]), table + 8 * then[5]
+            filled = count
             if before != 0:
-                for p in range(count):
-                    row, made = src + load_word(rows + 8 * p), load_word(made_rows + 8 * p)
-                    call(before, (row, buffer + made, some, 1, row, 0, row, 0))
+                filled = count // merged
+                for p in range(filled):
+                    made = buffer + load_word(made_rows + 8 * p)
+                    call(before, (src, made, some, 1, rows + 8 * p * merged, 0, src, 0))
                 src, rows = buffer, made_rows
-            if straight and lines[2] >= 0:
+            if lines:
                 transpose_lines(
-                    src, rows, dst, where, some, ahead, rows_ahead, lines, width, pieces
-                )
+                    src, rows, place, where, some, ahead, rows_ahead, (0, filled, line_at), width,
+                    pieces,
+                )  # fmt: skip
                 continue
             if stage != 0:
                 place, where = stage, table + 8 * tile[STAGED, START]
-            for i in range(0, count, step_p):
-                p = max(min(i, count - step_p), 0)
+            for i in range(0, filled, step_p):
+                p = max(min(i, filled - step_p), 0)
                 to, first = place + p * size, rows + 8 * p
                 # The next block of rows, which may belong to the next tile.
                 near, near_rows = ahead, rows_ahead
-                if i + step_p < count:
+                if i + step_p < filled:
                     near, near_rows = src, first + 8 * step_p
                 transpose_rows(
                     src, first, to, where, some, near, near_rows, VECTOR_ROWS, width, pieces

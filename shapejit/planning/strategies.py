@@ -211,7 +211,7 @@ class Strategy(Enum):
     TILES = StrategyRow(
         "tiles: blocks transposed in registers",
         "tiles.tiles",
-        lambda plan, vector: (0, widest(plan.width), _row_pieces(plan, vector)),
+        lambda plan, vector: (0, widest(plan.columns[-1].source), _row_pieces(plan, vector)),
         streams_gaps=True,
         loops=_tile_loops,
     )

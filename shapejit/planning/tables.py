@@ -24,6 +24,7 @@ from ..kernels.constants import (
     ROWS,
     STAGED,
     START,
+    STEP,
     per_byte,
 )
 from ..runtime.cpu_caches import LINE, PAGE, l2
@@ -37,7 +38,7 @@ ROW_BYTES = {1: 1024, 2: 1024, 4: 2048, 8: 2048, 16: 512}
 COLUMN_BYTES = {1: 512, 2: 512, 4: 1024, 8: 1024, 16: 2048}
 RUN_TILE = 1024, 2048  # the same for runs
 CONVERTED = 256, 256  # elements along target and source of a tile that is converted
-CONVERTED_FIRST = 128, 512  # the same, if it is converted first: runs of the source are longer
+CONVERTED_FIRST = 256, 512  # the same, if it is converted first: runs of the source are longer
 
 # The same for packed elements: bytes of a row on the stage (BIT_COLUMNS elements along the source).
 # Fewer if elements have a byte each there: uint3 19 -> 16 x memcpy.
@@ -83,10 +84,12 @@ def _with_made_rows(sides: Sides, width: int) -> Sides:
     """The sides of a tile that is converted to elements of `width` bytes before it is transposed.
 
     These have a stage of their own, where the offsets of rows follow those of columns on the other.
+    Rows are merged there, see `kernels.tiles`.
     """
     tile, offsets, stage = sides
-    pitch = -(-tile[COLUMNS, BLOCK] * width // LINE) * LINE + LINE
+    pitch = -(-tile[COLUMNS, BLOCK] * tile[COLUMNS, STEP] // LINE) * LINE + LINE
     rows = tile[ROWS, BLOCK] + 3 * LINE // width + 2  # as far as blocks of rows reach
+    rows = rows * width // tile[COLUMNS, STEP] + 2
     tile[STAGED, BUFFER_AT] = stage = -(-stage // LINE) * LINE
     staged = np.arange(rows, dtype=np.int64) * pitch
     return Sides(tile, np.concatenate([offsets, staged]), int(stage + rows * pitch + 2 * LINE))

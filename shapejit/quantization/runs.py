@@ -126,7 +126,10 @@ def decoding(group: Group, kind: DType, total: int) -> Decoding | None:
     sources = (step.source.units for step in plan.steps)
     readers = [units and Code("unit_generator", units.unit) for units in sources]
     *before, last = (step.conversion for step in plan.steps)
-    converts = *map(conversion_code, before), conversion_code(last, _streamed(plan))
+    converts = (
+        *map(conversion_code, before),
+        conversion_code(last, "stream" if _streamed(plan) else ""),
+    )
     return Decoding(plan, tuple(program.memories), (readers, converts), tuple(program.divisors))
 
 
