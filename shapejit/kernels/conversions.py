@@ -122,13 +122,13 @@ class _Run:
         """
         size, made = self.conversion.source.nbytes, self.conversion.target.nbytes
         rows = size // made
+        begins = [self.source + load(self.rows + 8 * k, "i8") for k in range(2 * rows)]
 
         def word(k: int, index: Values, lanes: int) -> Values:
             """Some results of row k, at their position in an element of the source's width."""
-            offset, ahead = (load(self.rows + 8 * at, "i8") for at in (k, rows + k))
-            codes = load(self.source + (offset + index * size), f"u{size}", lanes)
+            codes = load(begins[k] + index * size, f"u{size}", lanes)
             for line in range(0, lanes * size if lanes > 1 else 0, LINE):
-                llvm.prefetch(self.builder, (self.source + (ahead + index * size + line)).value)
+                llvm.prefetch(self.builder, (begins[rows + k] + (index * size + line)).value)
             result = self._result(codes, []).view(f"u{made}").astype(f"u{size}")
             return result << 8 * made * k
 
