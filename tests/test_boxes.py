@@ -92,6 +92,35 @@ for kind in (np.uint8, np.uint16, "V3"):
     )
 
 
+PIXELS = [
+    ((223, 301, 3), (1, 0, 2)),
+    ((5, 150, 4, 61, 3), (0, 3, 2, 1, 4)),
+    ((41, 999, 3), (1, 0, 2)),
+]
+
+
+@pytest.mark.parametrize("at_end", [False, True])
+def test_pixels_of_three_bytes_are_transposed_in_blocks(at_end):
+    run_alone(
+        f"""
+from test_boxes import *
+place = Guarded({at_end})
+for shape, axes in PIXELS:
+    for back in (1, -1):
+        x = place(int(np.prod(shape)))[0].reshape(shape)
+        x[...] = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+        x = x[:, ::back].transpose(axes)
+        out = place(x.nbytes)[0].reshape(x.shape)
+        for _ in range(3):
+            out[...] = 0
+            assert sj.ascontiguous(x, out=out).tobytes() == x.tobytes()
+        layout = Layout.of(x.shape, [8 * s for s in x.strides], 0, 8)
+        made = planner.plan(layout, 8)
+        assert made.strategy is Strategy.BOXES and made.step > 0 and made.width == 3
+"""
+    )
+
+
 @pytest.mark.usefixtures("l2")
 @pytest.mark.parametrize(
     ("shape", "axes", "dtype", "strategy"),

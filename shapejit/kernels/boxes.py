@@ -33,6 +33,7 @@ from .copies import move_run, write_run
 from .jit import Address, Numbers, Table, kernel
 from .memory import (
     address_of,
+    columns_of,
     move,
     move_piece,
     prefetch,
@@ -118,7 +119,7 @@ def blocks(
                 prefetch(ahead + offsets[lines + asked])
                 asked += 1
             begin = src + offsets[box[PIECES, START] + j]
-            columns = table + 8 * (box[PIECE_PLACES, START] + j * (PIECE // size))
+            columns = table + 8 * (box[PIECE_PLACES, START] + j * columns_of(width))
             transpose_block(begin, rows, dst, columns, VECTOR_ROWS, width, pieces)
 
 

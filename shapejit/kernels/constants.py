@@ -31,6 +31,7 @@ WIDTHS: dict[int, Any] = {
     8: np.uint64(0),
     16: 0j,
 }
+# A width that is no power of two is a count, too.
 COUNTS: dict[int, tuple[int, ...]] = {n: (0,) * n for n in range(1, PIECE + 1)}
 
 
@@ -39,6 +40,16 @@ TAGS: dict[str, Any] = {
     **{count_tag(count): value for count, value in COUNTS.items()},
 }
 """What kernels get for a tag."""
+
+
+def padded(width: int) -> int:
+    """The bytes that an element has in a block of registers: a power of two."""
+    return 1 << (width - 1).bit_length()
+
+
+def per_piece(width: int) -> int:
+    """The elements of each row of a block: 16 bytes, or less if they are padded."""
+    return PIECE // padded(width)
 
 
 def coders(width: int) -> tuple[Function, Function]:

@@ -100,6 +100,8 @@ def entry(builder: Builder, table: Address, index: int) -> Value:
 
 def size(tag: Any) -> int:
     """The number of bytes that a tag represents."""
+    if isinstance(tag, types.UniTuple):
+        return int(tag.count)
     return 16 if isinstance(tag, types.Complex) else tag.bitwidth // 8
 
 

@@ -11,7 +11,7 @@ from numba import types
 from ..runtime.cpu_caches import LINE
 from ..runtime.processor import features, is_arm64, vector
 from . import llvm, pointers
-from .constants import PIECE
+from .constants import PIECE, per_piece
 from .llvm import Address, ArrayStruct, BitAddress, Builder, Byte, Tag, Value, emits
 from .pointers import ADDRESS, BITS
 
@@ -54,6 +54,12 @@ def _moved(builder: Builder, dst: Address, src: Address, nbytes: int) -> Value:
 def size_of(builder: Builder, tag: Tag) -> Value:
     """The bytes that a tag stands for, a constant of the compiled kernel."""
     return llvm.number(llvm.size(tag))
+
+
+@emits(types.int64)
+def columns_of(builder: Builder, tag: Tag) -> Value:
+    """The columns of a block of elements of this width, a constant of the compiled kernel."""
+    return llvm.number(per_piece(llvm.size(tag)))
 
 
 @emits()

@@ -8,10 +8,10 @@ from typing import Any
 from llvmlite import ir
 
 from . import llvm
-from .constants import PIECE, WIDTHS
+from .constants import PIECE, WIDTHS, padded, per_piece
 from .llvm import Address, Builder, Tag, Value, emits
 from .network_generator import permute
-from .networks import Network
+from .networks import Network, parts
 from .pointers import moved
 
 # Tags: how many rows a block has.
@@ -32,7 +32,8 @@ def transpose_block(
 ) -> None:
     """Transpose one block in registers.
 
-    Row i is 16 bytes at `src` + rows[i]; there are `pieces` * 16 / width rows. Column k of all rows
+    Row i is 16 bytes at `src` + rows[i]; there are `pieces` * 16 / width rows. Elements whose width
+    is no power of two are padded in registers, so there are fewer. Column k of all rows
     is written contiguously to `dst` + columns[k]. Columns are stored in order: stores may run over
     the end of a column if the next one overwrites that. A part of LINE_ROWS is stored
     nontemporally: then `dst` + columns[k] are aligned to a vector.
@@ -43,9 +44,10 @@ def transpose_block(
 
     for k, column in enumerate(_columns(builder, place, width, pieces)):
         into = moved(builder, dst, llvm.entry(builder, columns, k))
-        stored = llvm.store(builder, column, into)
-        if llvm.size(block) > 1:
-            llvm.nontemporal(builder, stored, llvm.size(pieces) * PIECE)
+        for first, part in _without_padding(builder, column, llvm.size(width)):
+            stored = llvm.store(builder, part, llvm.at(builder, into, first))
+            if llvm.size(block) > 1:
+                llvm.nontemporal(builder, stored, llvm.size(pieces) * PIECE)
 
 
 @emits()
@@ -71,14 +73,37 @@ def _columns(
     builder: Builder, place: Callable[[int], Address], width: Any, pieces: Any
 ) -> list[Any]:
     """The columns of rows of 16 bytes, row i at `place(i)`, each as a vector."""
-    unit, each = min(llvm.size(width), 8), PIECE // llvm.size(width)
+    size, each = llvm.size(width), per_piece(llvm.size(width))
+    unit = min(padded(size), 8)
     piece = ir.VectorType(llvm.element(unit), PIECE // unit)
     vectors = []
     for k in range(each):
         rows = range(k, llvm.size(pieces) * each, each)
-        parts = [llvm.load(builder, place(i), piece) for i in rows]
-        vectors.append(llvm.joined(builder, parts))
+        loaded = [_with_padding(builder, llvm.load(builder, place(i), piece), size) for i in rows]
+        vectors.append(llvm.joined(builder, loaded))
     return llvm.interleaved(builder, vectors, piece.count)
+
+
+def _with_padding(builder: Builder, row: Any, size: int) -> Any:
+    """A row of elements of `size` bytes, padded to a power of two."""
+    if size == padded(size):
+        return row
+    octets = builder.bitcast(row, ir.VectorType(llvm.I8, PIECE))
+    order = [i // padded(size) * size + i % padded(size) for i in range(PIECE)]
+    return builder.bitcast(llvm.shuffle(builder, octets, octets, order), row.type)
+
+
+def _without_padding(builder: Builder, column: Any, size: int) -> list[tuple[int, Any]]:
+    """The parts of a column to store, each with its first byte."""
+    if size == padded(size):
+        return [(0, column)]
+    nbytes = column.type.count * column.type.element.width // 8
+    octets = builder.bitcast(column, ir.VectorType(llvm.I8, nbytes))
+    order = [i // size * padded(size) + i % size for i in range(nbytes // padded(size) * size)]
+    return [
+        (first, llvm.shuffle(builder, octets, octets, order[first : first + part]))
+        for first, part in parts(len(order))
+    ]
 
 
 @emits()

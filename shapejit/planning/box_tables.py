@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels.constants import PIECE
+from ..kernels.constants import PIECE, per_piece
 from ..runtime.cpu_caches import LINE
 from ..runtime.ndarrays import distinct
 from .loops import Loop, length_of
@@ -66,12 +66,13 @@ def windows(columns: Offsets, width: int) -> Offsets | None:
 
     They cannot cover columns off the grid of elements, or several columns at one offset (of a
     broadcast, or of overlapping windows). If possible, the last piece reaches back, and does not
-    read beyond the source.
+    read beyond the source, unless elements are padded.
     """
     if ((columns - columns[0]) % width).any() or not np.diff(columns).all():
         return None
-    last = max(int(columns[0]), int(columns[-1]) + width - PIECE)
-    behind = np.searchsorted(columns, columns + (PIECE - width), "right").tolist()
+    before = (per_piece(width) - 1) * width  # bytes before the last element of a piece
+    last = max(int(columns[0]), int(columns[-1]) - before)
+    behind = np.searchsorted(columns, columns + before, "right").tolist()
     firsts, at = list[int](), 0
     while at < len(columns):
         firsts.append(at)
@@ -85,7 +86,7 @@ def firsts(box: Box, lanes: int, width: int) -> Offsets | None:
     If there are fewer rows than in a block, it extends beyond the last one, and overwrites the
     stage there; None if that is in use by then.
     """
-    count, step = len(box.rows), lanes * PIECE // width
+    count, step = len(box.rows), lanes * per_piece(width)
     if count >= step:
         return np.minimum(np.arange(0, count, step), count - step)
     turn = np.argsort(box.places, kind="stable")
@@ -103,7 +104,7 @@ def most_bytes(rows: Sequence[Loop], columns: Sequence[Loop], width: int) -> int
     reach = sum((loop.size - 1) * abs(loop.source) for loop in columns)
     lines = count * min(other, reach // LINE + 2)
     blocks = count + 2 * MOST_LANES * PIECE
-    return 8 * (lines + 2 * blocks + (5 + PIECE // width) * other)
+    return 8 * (lines + 2 * blocks + (5 + per_piece(width)) * other)
 
 
 class Codes(NamedTuple):
@@ -177,8 +178,8 @@ def box_sides(
         assert found is not None
         assert first is not None
         starts, blocks = found, first
-        behind = max(0, lanes * PIECE // width - count)
-        wanted = starts[:, None] + np.arange(0, PIECE, width)
+        behind = max(0, lanes * per_piece(width) - count)
+        wanted = starts[:, None] + width * np.arange(per_piece(width))
         at = np.minimum(np.searchsorted(box.columns, wanted), len(box.columns) - 1)
         # Elements between columns go to an unused place after all others.
         places = np.where(box.columns[at] == wanted, box.places[at], staged).reshape(-1)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf, prod
 
-from ..kernels.constants import PIECE
+from ..kernels.constants import PIECE, per_piece
 from ..runtime.cpu_caches import LINE, l2
 from . import thresholds
 from .box_tables import MOST_LANES, box_at, codes_of, firsts, windows
@@ -30,9 +30,9 @@ GATHERED = 8 * 1024, 1  # goals of a box of which only the run in the target is 
 LEAST_CODES = 1024  # of a box of elements narrower than a byte
 
 # Cycles, about: of a block of 16 bytes of columns by as many of rows, transposed in
-# registers, by width; what each more lane adds to it; and of an element or run that is moved
-# alone.
-BLOCK = {1: 64.0, 2: 28.0, 4: 12.0, 8: 5.0, 16: 1.2}
+# registers, by width, some of which are padded; what each more lane adds to it; and of an element
+# or run that is moved alone.
+BLOCK = {1: 64.0, 2: 28.0, 3: 20.0, 4: 12.0, 8: 5.0, 16: 1.2}
 LANE = 0.4
 ALONE = 2.0
 
@@ -47,7 +47,7 @@ def pays(tile: Tile, loops: Sequence[Loop], width: int) -> bool:
             columns = length_of(tile.columns, width)
             return rows < thresholds.ROWS_LEAST or columns < thresholds.RUN
         case Strategy.RUN_TILES:
-            return rows < thresholds.ROWS_LEAST
+            return rows < thresholds.ROWS_LEAST or width in BLOCK
     return False
 
 
@@ -115,7 +115,7 @@ def _method(inner: Sequence[Loop], width: int) -> tuple[int, int]:
             break
         options.append((alone, -count, 0))
         if columns and width in BLOCK:
-            lanes = _lanes(length_of(rows, width))
+            lanes = _lanes(length_of(rows, 1) // per_piece(width))
             options.append((_transposed(rows, columns, width, lanes), -count, lanes))
     _, least, lanes = min(options)
     return len(inner) + least, lanes
@@ -127,13 +127,13 @@ def _transposed(rows: Sequence[Loop], columns: Sequence[Loop], width: int, lanes
     starts = windows(box.columns, width)
     if starts is None or firsts(box, 1, width) is None:
         return inf
-    blocks = len(starts) * -(-length_of(rows, width) // (lanes * PIECE))
+    blocks = len(starts) * -(-length_of(rows, 1) // (lanes * per_piece(width)))
     return BLOCK[width] * (1 + LANE * (lanes - 1)) * blocks
 
 
-def _lanes(nbytes: int) -> int:
-    """The pieces of the widest vector that `nbytes` bytes fill."""
-    return 1 << min(MOST_LANES, max(1, nbytes // PIECE)).bit_length() - 1
+def _lanes(pieces: int) -> int:
+    """The pieces of the widest vector that so many fill."""
+    return 1 << min(MOST_LANES, max(1, pieces)).bit_length() - 1
 
 
 def parts_of(loops: Sequence[Loop], width: int, goals: tuple[int, int] | None = None) -> list[int]:

@@ -16,7 +16,7 @@ from ..runtime.cpu_caches import LINE, PAGE, l2
 from ..shapes.dims import merged
 from ..shapes.layout import Layout
 from . import thresholds
-from .boxes import GATHERED, box_of, code_box_of, codes_pay, pays
+from .boxes import BLOCK, GATHERED, box_of, code_box_of, codes_pay, pays
 from .loops import ArrayLoop, Loop, length_of, normal_form, split_run
 from .plans import Plan
 from .shuffles import MOST_MIXED, Shuffle, mixed_of, shuffle_of
@@ -108,7 +108,7 @@ def _planned(layout: Layout, unit: int, target: Layout, copies: int, narrow: int
         shuffled = _mixed(layout, target, normal, width, total, least)
         if shuffled and (
             (tile.strategy is Strategy.BOXES and not tile.columns)
-            or shuffled.shuffle.in_sequence
+            or (shuffled.shuffle.in_sequence and shuffled.shuffle.long)
             or shuffled.width >= width // 8 * least
         ):
             return shuffled
@@ -308,6 +308,8 @@ def _boxes_from(tile: Tile) -> float:
         longer = max(length_of(side, tile.width) for side in (tile.rows, tile.columns))
         if longer >= thresholds.RUN:
             return thresholds.LATE_BOXES_FROM
+    if tile.strategy is Strategy.RUN_TILES and tile.width in BLOCK:
+        return 0
     return thresholds.BOXES_FROM
 
 

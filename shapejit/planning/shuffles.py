@@ -49,6 +49,11 @@ class Shuffle(NamedTuple):
         network, (_, source, target) = self.network, self.loops[-1]
         return abs(source) == network.read and target == network.written
 
+    @property
+    def long(self) -> bool:
+        """Whether one call permutes as many blocks as pay for it."""
+        return self.loops[-1].size * self.network.block >= CALLED
+
 
 def shuffle_of(
     loops: Sequence[Loop], width: int, bias: int = 0, cached: bool = False
@@ -244,9 +249,9 @@ def _called(made: Shuffle) -> tuple[Loop, ...]:
     return to lines of an earlier call, on either side, that loop is cut, so that these lines are
     still in a cache.
     """
-    loops, least = made.loops, CALLED / made.network.block
-    at = max((k for k, loop in enumerate(loops) if loop.size >= least), default=-1)
-    if made.in_sequence and made.network.block * made.blocks >= thresholds.STREAM_FROM:
+    loops, block = made.loops, made.network.block
+    at = max((k for k, loop in enumerate(loops) if loop.size * block >= CALLED), default=-1)
+    if made.in_sequence and block * made.blocks >= thresholds.STREAM_FROM:
         at = -1
     others, many = [*loops[:at], *loops[at:][1:]], loops[at]
     some = many.size

@@ -16,6 +16,7 @@ from ..kernels.small_plans import (
     NEAR,
     ROW_STEP,
     ROWS,
+    RUNS,
     SHIFT,
     WIDTH,
     row_major,
@@ -25,6 +26,7 @@ from ..shapes.arithmetic import merge
 from ..shapes.layout import Layout
 from . import thresholds
 from .plans import Plan
+from .strategies import Strategy
 
 Words = NDArray[np.int64]
 
@@ -57,6 +59,8 @@ def slower_whole(plan: Plan) -> bool:
     """Whether the Plan is faster, since the small plan would move elements one by one."""
     assert plan.seen is not None
     table = small_plan(plan.seen)
+    if table[MOVES] == RUNS:  # of elements that are padded in blocks
+        return not plan.by_numpy and plan.strategy is Strategy.BOXES and plan.step > 0
     vectors = not plan.by_numpy and plan.shuffle is not None
     plane = int(table[ROWS] * table[COLUMNS])
     return _one_by_one(table) and (vectors or plane < thresholds.SHORT)

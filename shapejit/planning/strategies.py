@@ -23,6 +23,7 @@ from ..kernels.constants import (
     STAGE_BYTES,
     STAGED,
     coders,
+    padded,
     per_byte,
 )
 from ..kernels.networks import Network
@@ -101,6 +102,12 @@ def _code_box_bytes(plan: Plan) -> int:
 def _lanes(plan: Plan, vector: int) -> int:
     """The pieces of a block of BOXES; 0 without blocks."""
     return min(plan.step, vector // PIECE)
+
+
+def _block_width(plan: Plan) -> str:
+    """The tag of the width of elements in blocks of BOXES, or that are moved alone."""
+    padding = plan.step > 0 and padded(plan.width) > plan.width
+    return count_tag(plan.width) if padding else widest(plan.width)
 
 
 def _row_pieces(plan: Plan, vector: int) -> str:
@@ -236,7 +243,7 @@ class Strategy(Enum):
         lambda plan, vector: (
             plan.width,
             plan.reach,
-            widest(plan.width),
+            _block_width(plan),
             width_tag(max(1, _lanes(plan, vector))),
         ),
         tables=_box,
