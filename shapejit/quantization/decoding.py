@@ -25,20 +25,8 @@ from ..planning.cast_plans import Scales
 from ..shapes.layout import Layout
 from ..shapes.request import Ints
 from .groups import Axes, Group
-from .operands import (
-    Floats,
-    Memory,
-    aligned,
-    begin_of,
-    located,
-    made_by,
-    meaning,
-    multiplied,
-    place_of,
-    products,
-    stored_zeros,
-    zero_points,
-)
+from .memories import Floats, Memory, begin_of, located, made_by, place_of, products, stored_zeros
+from .operands import aligned, meaning, multiplied, zero_points
 from .runs import Decoding, decoding
 
 _UNKNOWN = object()

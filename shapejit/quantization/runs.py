@@ -38,7 +38,8 @@ from ..shapes.layout import Layout
 from . import sizes
 from .forms import Numbers
 from .groups import Group
-from .operands import FLOAT, Floats, Memory, located, meaning, place_of, products, stored_zeros
+from .memories import FLOAT, Floats, Memory, located, place_of, products, stored_zeros
+from .operands import meaning
 
 _MINUS_ONE = np.full(1, -1, np.float32)
 
