@@ -16,6 +16,7 @@ from .memory import (
     load_byte,
     load_word,
     move_line,
+    prefetch,
     store_byte,
     store_word,
 )
@@ -192,7 +193,9 @@ def bit_rows(
 ) -> None:
     """Copy rows; short ones are gathered on the stage unless they are `apart`."""
     streamed = work[STREAMED] != 0
-    at = span[SPAN:]
+    at, last = span[SPAN:], len(loops) - 1
+    # Many places, which the hardware prefetcher does not follow.
+    far = abs(loops[last, 1]) >= PAGE and loops[last, 0] >= PIECE
     while take(work, span):
         source, target = bit_ends(addresses, span)
         low, high = span[LOW], span[HIGH]
@@ -201,25 +204,33 @@ def bit_rows(
         if apart != 0 or nbits >= LONG_ROW_BITS:
             # Atomic operations wait for all stores before them: those of several rows come first.
             for first in range(low, high, TOGETHER):
-                last = min(first + TOGETHER, high)
-                for _ in range(first, last):
+                behind = min(first + TOGETHER, high)
+                for _ in range(first, behind):
                     merge_ends(target + t, source + s, nbits)
                     s, t = step(loops, at, s, t)
                 s, t = seek(loops, at, first)
-                for _ in range(first, last):
+                for _ in range(first, behind):
                     move_whole(target + t, source + s, nbits, streamed)
                     s, t = step(loops, at, s, t)
         else:
             target += t
             line_offset = target & (LINE_BITS - 1)
             staged_bits = line_offset
-            for _ in range(low, high):
-                append(8 * stage + staged_bits, source + s, nbits, end)
-                staged_bits += nbits
-                if staged_bits + nbits > 8 * STAGE:
-                    target, staged_bits = flush_bits(
-                        target, stage, line_offset, staged_bits, streamed
-                    )
-                    line_offset = 0
-                s, _ = step(loops, at, s, 0)
+            for first in range(low, high, TOGETHER):
+                behind = min(first + TOGETHER, high)
+                if far:
+                    for _ in range(first, behind):
+                        for bit in range(0, nbits, LINE_BITS):
+                            prefetch(source + (s + bit) >> 3)
+                        s, _ = step(loops, at, s, 0)
+                    s, _ = seek(loops, at, first)
+                for _ in range(first, behind):
+                    append(8 * stage + staged_bits, source + s, nbits, end)
+                    staged_bits += nbits
+                    if staged_bits + nbits > 8 * STAGE:
+                        target, staged_bits = flush_bits(
+                            target, stage, line_offset, staged_bits, streamed
+                        )
+                        line_offset = 0
+                    s, _ = step(loops, at, s, 0)
             move_bits(target, 8 * stage + line_offset, staged_bits - line_offset, streamed)
