@@ -224,6 +224,14 @@ def views_of_every_strategy(width):
         yield View((12, 5 * BIT_COLUMNS + 1), SWAP)  # many short rows in one piece
         yield View((2, 10, 5, 31, 34), (3, 0, 4, 2, 1))  # the same in groups
         yield View((5 * block // 4 + 1, least), SWAP)
+        # Few columns, in lanes of every size: rows at even distances, and at others.
+        for m in (3, 7, 11, 15, 27, 29, 61, 120):
+            yield View((block + 17, m), SWAP, (slice(1, None), ALL))
+            yield View((5, 11, 130, m), (3, 2, 0, 1), (ALL, ALL, slice(1, None), ALL))
+            yield View((700, m), SWAP, (ALL, BACK))
+        # Few rows, which are joined: in words, several of them in one, and longer ones.
+        for n in (5, 8, 14, 16, 23, 31, 57, 63, 64, 75, 200):
+            yield View((n, 3 * BIT_COLUMNS + 5), SWAP)
     # Several dims on either side.
     shape = (7, 40, 3, 50) if COMPILED else (3, 10, 2, 9)
     yield from (View(shape, axes) for axes in permutations(range(4)))

@@ -15,6 +15,7 @@ from ..runtime.cpu_caches import LINE
 from . import llvm
 from .constants import PIECE, per_byte
 from .llvm import Address, Builder, Tag, Value, emits
+from .pointers import moved
 
 _BIT = ir.IntType(1)
 
@@ -85,6 +86,90 @@ def exchange(builder: Builder, address: Address, apart: Value, bits: Tag) -> Non
         step *= 2
     for place, row in zip(places, rows, strict=True):
         llvm.store(builder, row, place)
+
+
+@emits()
+def close_up(builder: Builder, address: Address, nbits: Value, lane: Tag) -> None:
+    """Join the first `nbits` bits of the lanes of each word of a line; bits after them are 0."""
+    far, used = 8 * llvm.size(lane), nbits
+    kind = ir.VectorType(ir.IntType(far), LINE // llvm.size(lane))
+    one = llvm.number(1)
+    mask = builder.trunc(builder.sub(builder.shl(one, nbits), one), kind.element)
+    value = builder.and_(llvm.load(builder, address, kind), llvm.splat(builder, mask, kind.count))
+    words = ir.VectorType(llvm.I64, LINE // 8)
+    value = builder.bitcast(value, words)
+    while far < 64:
+        low = builder.and_(value, llvm.constant(spaced(far, 2 * far, 64), words))
+        high = builder.lshr(builder.xor(value, low), llvm.constant(far, words))
+        left = llvm.splat(builder, used, words.count)
+        value = builder.or_(low, builder.shl(high, left))
+        far, used = 2 * far, builder.add(used, used)
+    llvm.store(builder, value, address)
+
+
+@emits()
+def open_up(builder: Builder, address: Address, nbits: Value, lane: Tag) -> None:
+    """The inverse of `close_up`; bits of lanes after the first `nbits` mean nothing."""
+    far, value = 32, llvm.load(builder, address, ir.VectorType(llvm.I64, LINE // 8))
+    while far >= 8 * llvm.size(lane):
+        kind = ir.VectorType(ir.IntType(2 * far), LINE * 4 // far)
+        value = builder.bitcast(value, kind)
+        half = builder.mul(nbits, llvm.number(far // (8 * llvm.size(lane))))
+        half = half if far == 32 else builder.trunc(half, kind.element)
+        half = llvm.splat(builder, half, kind.count)
+        apart = llvm.constant(far, kind)
+        high = builder.shl(builder.lshr(value, half), apart)
+        value = builder.or_(builder.and_(value, llvm.constant((1 << far) - 1, kind)), high)
+        far //= 2
+    llvm.store(builder, value, address)
+
+
+def _eight(builder: Builder, first: Value, step: Value) -> tuple[list[Value], Any]:
+    """The first byte of each of 8 positions in bits, and the bits before it, as a vector."""
+    positions = [builder.add(first, builder.mul(step, llvm.number(k))) for k in range(8)]
+    kind = ir.VectorType(llvm.I64, 8)
+    steps = builder.mul(llvm.splat(builder, step, 8), ir.Constant(kind, list(range(8))))
+    shifts = builder.add(llvm.splat(builder, first, 8), steps)
+    places = [builder.ashr(position, llvm.number(3)) for position in positions]
+    return places, builder.and_(shifts, llvm.constant(7, kind))
+
+
+@emits()
+def split_eight(
+    builder: Builder, dst: Address, spacing: Value, src: Address, first: Value, step: Value
+) -> None:
+    """Write 8 words, `spacing` bytes apart, from bits that are `step` bits apart.
+
+    The first one is `first` (0 to 7) after an address; 57 bits of each mean something.
+    """
+    places, shifts = _eight(builder, first, step)
+    value = ir.Constant(shifts.type, ir.Undefined)
+    for k, place in enumerate(places):
+        word = llvm.load(builder, moved(builder, src, place), llvm.I64)
+        value = builder.insert_element(value, word, llvm.number(k))
+    value = builder.lshr(value, shifts)
+    for k in range(8):
+        word = builder.extract_element(value, llvm.number(k))
+        llvm.store(builder, word, llvm.at(builder, dst, k, spacing))
+
+
+@emits()
+def join_eight(builder: Builder, dst: Address, first: Value, src: Address, nbits: Value) -> None:
+    """Append the first `nbits` bits, at most 57, of 8 words to `first` bits (0 to 7).
+
+    Other bits of the words are 0. The word before them ends with the bits that are there already.
+    """
+    places, shifts = _eight(builder, first, nbits)
+    kind = shifts.type
+    width = llvm.splat(builder, nbits, 8)
+    before = builder.and_(builder.sub(shifts, width), llvm.constant(7, kind))
+    value, earlier = (llvm.load(builder, llvm.at(builder, src, at), kind) for at in (0, -8))
+    kept = builder.sub(builder.add(before, width), shifts)
+    earlier = builder.lshr(builder.shl(earlier, before), kept)
+    value = builder.or_(builder.shl(value, shifts), earlier)
+    for k, place in enumerate(places):
+        word = builder.extract_element(value, llvm.number(k))
+        llvm.store(builder, word, moved(builder, dst, place))
 
 
 @emits()

@@ -79,7 +79,7 @@ def _moves(nbytes: int, nontemporal: bool = False) -> Callable[[Any, Any], None]
     return emits()(moved)
 
 
-move_piece, move_line, move_lines = _moves(PIECE), _moves(LINE), _moves(FOUR_LINES)
+move_piece, move_half, move_line, move_lines = map(_moves, (PIECE, LINE // 2, LINE, FOUR_LINES))
 stream_line, stream_lines = _moves(LINE, True), _moves(FOUR_LINES, True)
 
 

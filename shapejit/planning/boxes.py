@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf, prod
 
-from ..kernels.constants import PIECE, per_piece
+from ..kernels.constants import BIT_COLUMNS, PIECE, per_byte, per_piece
 from ..runtime.cpu_caches import LINE, l2
 from . import thresholds
 from .box_tables import MOST_LANES, box_at, codes_of, firsts, windows
@@ -61,8 +61,25 @@ def codes_pay(tile: Tile, loops: Sequence[Loop], width: int) -> bool:
         case Strategy.BIT_ROWS:
             return tile.width < thresholds.RUN * width and not _in_order(loops)
         case Strategy.BIT_TILES:
-            return min(length_of(tile.rows, 1), length_of(tile.columns, 1)) < thresholds.SHORT
+            return _few_bits(tile, width)
     return False
+
+
+def _few_bits(tile: Tile, width: int) -> bool:
+    """Whether a tile of bits reads or writes few of them at a time.
+
+    Adjacent rows of several columns are written together.
+    """
+    row, column = length_of(tile.rows, 1), length_of(tile.columns, 1)
+    factor = per_byte(width)
+    if factor == 1:
+        return min(row, column) < thresholds.SHORT
+    last = tile.columns[-1]
+    run = row * last.size if last.target == row * width else row
+    inner = next((loop for loop in reversed(tile.rows) if loop.size >= PIECE), tile.rows[0])
+    far = column * width < PIECE and abs(inner.source) >= 8 * LINE
+    small = PIECE * factor <= column < thresholds.SHORT and row < BIT_COLUMNS
+    return run < thresholds.RUN or far or small
 
 
 def _in_order(loops: Sequence[Loop]) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import gcd
 
-from ..kernels.constants import PIECE, STAGED_WHOLE
+from ..kernels.constants import PIECE, STAGED_WHOLE, per_byte
 from ..runtime.cpu_caches import LINE, PAGE, l2
 from ..shapes.dims import merged
 from ..shapes.layout import Layout
@@ -96,7 +96,9 @@ def _planned(layout: Layout, unit: int, target: Layout, copies: int, narrow: int
     by_numpy = copies == 1 and layout.bits >= 8 and not in_bits
     by_numpy = by_numpy and _numpy_is_faster(tile, loops, run, layout, total, gaps)
     if layout.bits == unit < 8 and (in_bits or gaps):
-        least = PIECE if tile.strategy is Strategy.BIT_TILES else 0
+        # Tiles with a short side take longer than blocks of any size.
+        long = 2 * length_of(tile.rows, 1), length_of(tile.columns, 1) // per_byte(layout.bits)
+        least = PIECE if tile.strategy is Strategy.BIT_TILES and min(long) >= PIECE else 0
         shuffled = _shuffled(layout, target, normal, total, least=least)
         if shuffled is not None:
             return shuffled
@@ -259,14 +261,13 @@ def _interleaved_tile(loops: list[Loop], width: int) -> Tile | None:
 def _shuffled(
     layout: Layout, target: Layout, loops: list[Loop], total: int, bias: int = 0, least: int = 0
 ) -> Plan | None:
-    """A Plan that permutes blocks in registers, if there is one.
-
-    Unless their digits are bits, pieces have at least `least` bytes.
-    """
+    """A Plan that permutes blocks in registers, in pieces of at least `least` bytes, if any."""
     if total < thresholds.SHUFFLES_FROM:
         return None
     found = _in_blocks(layout, target, shuffle_of(loops, layout.bits, bias), total)
-    return found if found or bias else _mixed(layout, target, loops, layout.bits, total, least)
+    if bias or (found and found.width >= least):
+        return found
+    return _mixed(layout, target, loops, layout.bits, total, least)
 
 
 def _mixed(

@@ -283,7 +283,7 @@ class Strategy(Enum):
     BIT_TILES = StrategyRow(
         "tiles of bits: packed blocks transposed in registers",
         "bit_tiles.bit_tiles",
-        lambda plan, vector: (count_tag(plan.width), _bit_pieces(plan, vector)),
+        lambda plan, vector: (plan.reach, count_tag(plan.width), _bit_pieces(plan, vector)),
         staged=True,
         sides=lambda plan: bit_sides(plan.rows, plan.columns, plan.width),
         weight=lambda plan: LARGEST_TILE_OF_BITS,

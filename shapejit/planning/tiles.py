@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ..kernels.constants import BIT_COLUMNS, PIECE, per_byte
+from ..kernels.constants import BIT_COLUMNS, NARROW_BITS, PIECE, per_byte
 from ..runtime.cpu_caches import LINE, PAGE
 from . import thresholds
 from .loops import Loop, by_source, length_of, split, streams
@@ -83,7 +83,8 @@ def bit_tile_of(loops: list[Loop], run: int, width: int, unit: int) -> Tile:
         limits = BIT_ROW * per_byte(width) * width, BIT_COLUMNS * width
         tile = _transposed(Strategy.BIT_TILES, loops, chain, width, limits)
         rows, columns = length_of(tile.rows, 1), length_of(tile.columns, 1)
-        if 2 * rows >= PIECE and columns >= PIECE * per_byte(width):
+        least = (PIECE // 2, PIECE) if per_byte(width) == 1 else (5, 3)
+        if rows >= least[0] and columns >= least[1]:
             return tile
     return _tile_of_codes(loops, width, unit)
 
@@ -123,10 +124,15 @@ def _transposed(
         following = loops[-1 - len(rows)] if len(rows) < len(loops) else None
         side = following and following.target == length_of(rows, width)
         room = length_of(rows, width) < limits[0]
-        if following and side and room and following not in columns:
+        after = chain[len(columns)] if len(columns) < len(chain) else None
+        # Rows that are long enough leave the next dim of the source to few columns.
+        left = strategy is Strategy.BIT_TILES and following == after
+        left = left and length_of(columns, width) < NARROW_BITS
+        left = left and length_of(rows, width) >= 16 * LINE
+        if following and side and room and not left and following not in columns:
             rows.insert(0, following)
             growing = True
-        following = chain[len(columns)] if len(columns) < len(chain) else None
+        following = after
         joins = following and abs(following.source) == step * length_of(columns, 1)
         room = length_of(columns, width) < limits[1]
         if following and joins and room and following not in rows:
