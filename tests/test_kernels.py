@@ -261,8 +261,8 @@ from shapejit.builder.objects import optimised
 from shapejit.runtime import kernels, processor
 x = np.zeros((2048, 2048), np.float32)
 with kernels.recorded() as asked: sj.ascontiguous(x.T, out=np.empty_like(x))
-(tiles,) = {name for name in asked if getattr(name, "kernel", "") == "tiles.tiles"}
-text = processor.target_machine().emit_assembly(optimised(tiles, "tiles"))
+(tile,) = {n for n in asked if getattr(n, "kernel", "") == "transpositions.transpose"}
+text = processor.target_machine().emit_assembly(optimised(tile, "tile"))
 register = {64: "zmm", 32: "ymm", 16: "xmm"}[kernels.vector()]
 for shuffles in ("unpck|vperm|vshuf", "movnt"):
     found = re.findall(rf"^.*(?:{shuffles}).*%{register}", text, re.MULTILINE)

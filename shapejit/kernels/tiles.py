@@ -7,8 +7,6 @@ stage. The last two `loops` walk the blocks of rows and of columns.
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..runtime.cpu_caches import LINE
 from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED
 from .calls import call
@@ -31,11 +29,9 @@ from .constants import (
 )
 from .copies import lines_of, move_run, stream
 from .jit import Address, Numbers, Table, kernel
-from .memory import address_of, load_word, move_line, move_piece, pointer, prefetch, size_of
+from .memory import address_of, load_word, move_line, move_piece, pointer, prefetch
 from .odometer import offset_at, seek, step
 from .shares import ends, take
-from .transpositions import transpose_lines, transpose_rows
-from .vectors import VECTOR_ROWS
 
 
 @kernel
@@ -141,17 +137,19 @@ def tiles(
     tile: Table,
     offsets: Numbers,
     entry: int,
-    width: Any,
-    pieces: Any,
+    transposes: int,
+    size: int,
+    vector: int,
 ) -> None:
     """Transpose tiles of elements in registers, and convert them unless `entry` is 0.
 
-    With a buffer they are converted first, and become narrower: those of as many rows as fill an
-    element of the source are merged to one, and these elements are transposed.
+    The function at `transposes` transposes elements of `size` bytes by vectors of so many: see
+    `transpositions`. With a buffer they are converted first, and become narrower: those of as many
+    rows as fill an element of the source are merged to one, and these elements are transposed.
     If there are fewer rows than in a block, a stage with adjacent whole columns is needed: stores
     run over the end of each column, and the next one overwrites that.
     """
-    size, streamed = size_of(width), work[STREAMED] != 0
+    streamed = work[STREAMED] != 0
     unit, alike = tile[ROWS, UNIT], streamed and tile[STAGED, LINE_ALIGNED] > 0
     over = LINE // unit if streamed else 0
     before, after, merged = 0, entry, 1
@@ -160,9 +158,8 @@ def tiles(
         before, after, merged = entry, 0, size // unit
         if not streamed:
             stage = pointer(0)
-    table, step_p = address_of(offsets), PIECE // size * size_of(pieces)
-    steps = step_p * merged, PIECE // size
-    vectors = ONE_VECTOR if PIECE * size_of(pieces) == LINE else ANY_VECTORS
+    table, steps = address_of(offsets), (vector // size * merged, PIECE // size)
+    vectors = ONE_VECTOR if vector == LINE else ANY_VECTORS
     straight = alike and tile[STAGED, LINE_ALIGNED] >= vectors and after == 0
     made_rows = table + 8 * (tile[STAGED, START] + tile[COLUMNS, BLOCK])
     at = span[SPAN:]
@@ -175,9 +172,9 @@ def tiles(
         for _ in range(span[LOW], span[HIGH]):
             own, low, count, some, _, _, into, columns = then
             src, rows, dst = ahead, rows_ahead, target + (t + into)
-            place, where = dst + low * unit, table + 8 * columns
-            lines = straight and line >= 0 and (line - low) % merged == 0
-            line_at = (line - low) // merged
+            place, where, line_at = dst + low * unit, table + 8 * columns, -1
+            if straight and line >= 0 and (line - low) % merged == 0:
+                line_at = (line - low) // merged % (LINE // size)
             s, t = step(loops, at, s, t)
             line = first_line(target + t, unit, alike)
             then = tile_at(at, tile, loops, over, steps, spacing, line, merged)
@@ -189,25 +186,11 @@ def tiles(
                     made = buffer + load_word(made_rows + 8 * p)
                     call(before, (src, made, some, 1, rows + 8 * p * merged, 0, src, 0))
                 src, rows = buffer, made_rows
-            if lines:
-                transpose_lines(
-                    src, rows, place, where, some, ahead, rows_ahead, (0, filled, line_at), width,
-                    pieces,
-                )  # fmt: skip
-                continue
-            if stage != 0:
+            drained = line_at < 0 and stage != 0
+            if drained:
                 place, where = stage, table + 8 * tile[STAGED, START]
-            for i in range(0, filled, step_p):
-                p = max(min(i, filled - step_p), 0)
-                to, first = place + p * size, rows + 8 * p
-                # The next block of rows, which may belong to the next tile.
-                near, near_rows = ahead, rows_ahead
-                if i + step_p < filled:
-                    near, near_rows = src, first + 8 * step_p
-                transpose_rows(
-                    src, first, to, where, some, near, near_rows, VECTOR_ROWS, width, pieces
-                )
-            if stage != 0:
+            call(transposes, (src, rows, place, where, some, ahead, rows_ahead, filled, line_at))
+            if drained:
                 drain_tile(
                     dst, stage, tile, offsets, columns, some, own, low, count, size, after, streamed
                 )

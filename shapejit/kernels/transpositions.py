@@ -1,9 +1,4 @@
-"""Blocks of rows transposed in registers, for as many columns as a tile has.
-
-`src` and `dst` are the addresses of the first column of the source and the first row of the target;
-the offsets of rows are at the address `rows`, those of columns at `columns`. The source of the next
-block, at `ahead`, whose rows have the offsets at `rows_ahead`, is prefetched.
-"""
+"""Tiles transposed in registers, block by block: what `tiles` calls by address."""
 
 from __future__ import annotations
 
@@ -11,12 +6,12 @@ from typing import Any
 
 from ..runtime.cpu_caches import LINE
 from .constants import PIECE
-from .jit import Address, kernel
+from .jit import Address, inlined, kernel
 from .memory import load_word, prefetch, size_of
 from .vectors import LINE_ROWS, VECTOR_ROWS, transpose_block
 
 
-@kernel
+@inlined
 def transpose_rows(
     src: Address,
     rows: Address,
@@ -29,7 +24,11 @@ def transpose_rows(
     width: Any,
     pieces: Any,
 ) -> None:
-    """Transpose a block of rows, VECTOR_ROWS or LINE_ROWS, by `count` columns."""
+    """Transpose a block of rows, VECTOR_ROWS or LINE_ROWS, by `count` columns.
+
+    The source of the next block, at `ahead`, whose rows have the offsets at `rows_ahead`, is
+    prefetched.
+    """
     size = size_of(width)
     step_p, step_q = PIECE // size * size_of(pieces), PIECE // size
     many = LINE // size if size_of(block) == size_of(LINE_ROWS) else step_p
@@ -46,7 +45,7 @@ def transpose_rows(
 
 
 @kernel
-def transpose_lines(
+def transpose(
     src: Address,
     rows: Address,
     dst: Address,
@@ -54,30 +53,41 @@ def transpose_lines(
     count: int,
     ahead: Address,
     rows_ahead: Address,
-    lines: tuple[int, int, int],
+    high: int,
+    line: int,
     width: Any,
     pieces: Any,
 ) -> None:
-    """Transpose rows straight to the target, whose whole lines are streamed.
+    """Transpose rows [0, high) of a tile by `count` columns; the last blocks reach back.
 
-    `lines` are the first row, the end, and the row at which the first line of a column begins.
-    `src` and `rows` belong to the first row, `dst` to row 0. Rows before the first line, and after
-    the last, are stored together with streamed ones.
+    `src` is the first column of the source; the offsets of rows are at `rows`, those of columns in
+    the target at `columns`; `dst` is row 0 of the target. The first line of the target begins at
+    row `line`: whole ones are streamed, and rows before the first line and after the last are
+    stored together with streamed ones. Nothing is streamed if `line` is negative. What follows the
+    tile, at `ahead` and `rows_ahead`, is prefetched.
     """
     size, many = size_of(width), LINE // size_of(width)
-    low, high, line = lines
-    begin = low + (line - low) % many
-    whole = max(0, high - begin) // many * many
-    rows -= 8 * low
-    for p in range(begin, begin + whole, many):
-        then, there = rows_ahead, ahead
-        if p + 2 * many <= high:
-            then, there = rows + 8 * (p + many), src
-        row, into = rows + 8 * p, dst + p * size
-        transpose_rows(src, row, into, columns, count, there, then, LINE_ROWS, width, pieces)
-    for p, left in ((low, line - low), (high - many, high - begin - whole)):
-        for h in range(p, p + many if left > 0 else p, PIECE // size * size_of(pieces)):
-            row, into = rows + 8 * h, dst + h * size
+    step = PIECE // size * size_of(pieces)
+    last, behind = high, high  # rows by vectors: up to `last`, and from `behind` on
+    if line >= 0:
+        whole = max(0, high - line) // many * many
+        last = many if line > 0 else 0
+        behind = high - many if line + whole < high else high
+        for p in range(line, line + whole, many):
+            near, near_rows = ahead, rows_ahead
+            if p + 2 * many <= high:
+                near, near_rows = src, rows + 8 * (p + many)
+            row, into = rows + 8 * p, dst + p * size
             transpose_rows(
-                src, row, into, columns, count, ahead, rows_ahead, VECTOR_ROWS, width, pieces
+                src, row, into, columns, count, near, near_rows, LINE_ROWS, width, pieces
+            )
+    for begin, end in ((0, last), (behind, high)):
+        for i in range(begin, end, step):
+            p = max(min(i, end - step), begin)
+            near, near_rows = ahead, rows_ahead
+            if i + step < end:
+                near, near_rows = src, rows + 8 * (p + step)
+            row, into = rows + 8 * p, dst + p * size
+            transpose_rows(
+                src, row, into, columns, count, near, near_rows, VECTOR_ROWS, width, pieces
             )

@@ -28,7 +28,7 @@ from ..kernels.constants import (
 )
 from ..kernels.networks import Network
 from ..runtime.cpu_caches import LINE, PAGE
-from ..runtime.kernel_names import Code, count_tag, widest, width_tag
+from ..runtime.kernel_names import Code, Function, count_tag, widest, width_tag
 from .box_tables import box_sides, codes_of, lines_of, most_bytes
 from .plans import Plan
 from .shuffle_tables import shuffle_loops, shuffle_table, shuffled
@@ -110,16 +110,19 @@ def _block_width(plan: Plan) -> str:
     return count_tag(plan.width) if padding else widest(plan.width)
 
 
-def _row_pieces(plan: Plan, vector: int) -> str:
-    """The pieces of a vector that a row of a tile fills."""
-    return _pieces(plan.sides.tile[ROWS, COUNT] * plan.width, vector)
+def _transposes(plan: Plan, vector: int) -> Arguments:
+    """The function that transposes elements, and the bytes of one and of its vectors."""
+    size, nbytes = plan.columns[-1].source, plan.sides.tile[ROWS, COUNT] * plan.width
+    filled = _filled(nbytes, vector)
+    tags = width_tag(size), width_tag(filled // PIECE)
+    return Function("transpositions.transpose", 9, tags), size, filled
 
 
 def _bit_pieces(plan: Plan, vector: int) -> str:
     """The pieces of a vector of packed rows: whole vectors if rows are adjacent."""
     row = max(PIECE, int(plan.sides.tile[ROWS, COUNT]) // per_byte(plan.width))
     dense = plan.sides.tile[STAGED, DENSE] == DENSE_PIECES
-    return _pieces(row & -row if dense else row, vector)
+    return width_tag(_filled(row & -row if dense else row, vector) // PIECE)
 
 
 def _codes(plan: Plan, vector: int) -> Arguments:
@@ -142,9 +145,9 @@ def _codes_block(plan: Plan) -> int:
     return CODES_BLOCK // whole * whole
 
 
-def _pieces(nbytes: int, vector: int) -> str:
-    """The tag of the number of 16-byte pieces of a vector, or of `nbytes` if these are fewer."""
-    return width_tag(1 << (min(vector, int(nbytes)) // PIECE).bit_length() - 1)
+def _filled(nbytes: int, vector: int) -> int:
+    """The bytes of the widest vector, up to `vector`, that a row of `nbytes` fills."""
+    return 1 << min(vector, int(nbytes)).bit_length() - 1
 
 
 Steps = list[tuple[int, ...]]
@@ -218,7 +221,7 @@ class Strategy(Enum):
     TILES = StrategyRow(
         "tiles: blocks transposed in registers",
         "tiles.tiles",
-        lambda plan, vector: (0, widest(plan.columns[-1].source), _row_pieces(plan, vector)),
+        lambda plan, vector: (0, *_transposes(plan, vector)),
         streams_gaps=True,
         loops=_tile_loops,
     )
