@@ -47,13 +47,13 @@ class Lanes(np.lib.mixins.NDArrayOperatorsMixin):
         """A number, or a list of them, repeated for all elements."""
         made = self.of(None, dtype)
         kind = type_of(made.dtype, self.count)
-        given = value if isinstance(value, list) else [value] * max(1, self.count)
-        if made.dtype.kind == "f":
-            numbers: list[Any] = [float(each) for each in given]
-        else:
-            mask = (1 << 8 * made.dtype.itemsize) - 1
-            numbers = [int(each) & mask for each in given]
-        made.value = ir.Constant(kind, numbers if self.count else numbers[0])
+        mask = (1 << 8 * made.dtype.itemsize) - 1
+
+        def number(each: Any) -> Any:
+            return float(each) if made.dtype.kind == "f" else int(each) & mask
+
+        listed = isinstance(value, list)
+        made.value = ir.Constant(kind, [*map(number, value)] if listed else number(value))
         return made
 
     def astype(self, dtype: Any, copy: bool = False) -> Values:

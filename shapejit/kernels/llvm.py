@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from llvmlite import ir
@@ -153,12 +154,19 @@ def splat(builder: Any, value: Any, count: int) -> Any:
 
 def constant(value: int, kind: ir.VectorType) -> Any:
     """A vector of one constant."""
-    return ir.Constant(kind, [value] * kind.count)
+    return ir.Constant(kind, value)
 
 
 def shuffle(builder: Any, a: Any, b: Any, order: list[int]) -> Any:
     """Shuffle the elements of two vectors, which are numbered consecutively."""
-    return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(I32, len(order)), order))
+    places = [*map(_place, order)]
+    return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(I32, len(order)), places))
+
+
+@cache
+def _place(index: int) -> Any:
+    """The place of an element in a shuffle; constants take time to make, and to format."""
+    return ir.Constant(I32, index)
 
 
 def joined(builder: Any, parts: list[Any]) -> Any:
