@@ -24,7 +24,7 @@ from . import llvm, numerics
 from .lanes import Lanes, by_vectors, load, loop, type_of
 from .llvm import I64, POINTER
 from .memory import VECTOR
-from .number_vectors import decoded, encoded, found_in, has_tables, takes_words, words_of
+from .number_vectors import decoded, encoded, found_in, has_tables, planes_of, takes_words, words_of
 from .numbers import Conversion
 from .numerics import Values
 
@@ -35,6 +35,7 @@ PREFETCH_DISTANCE = 4096  # the distance of prefetching in bytes; 1024 was no be
 SCALE_GROUPS = 16, 32  # elements with one scale, of which a wide vector holds several
 TABLED = 32  # elements that are looked up together
 CODES = 16  # the results of a table
+TABLE = np.dtype("u2" if VECTOR == 64 else "u1")  # of a table, see `planes_of`
 
 # source, target, count, block, scale, scale step (bytes), zero point, its step
 SIGNATURE = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, I64, I64, *[POINTER, I64] * 2])
@@ -75,7 +76,7 @@ class _Run:
             self.beside = self.count.of(builder.bitcast(room, POINTER))
         self.tabled = conversion.scales == "blocks" and has_tables(conversion)
         if self.tabled:
-            self.table = builder.alloca(type_of("u2", CODES))
+            self.table = builder.alloca(type_of(TABLE, 2 * CODES // TABLE.itemsize))
             self.left, self.at = builder.alloca(I64), builder.alloca(I64)
 
     def write(self) -> None:
@@ -159,34 +160,37 @@ class _Run:
 
     def _looked_up(self, begin: Values, count: Values) -> None:
         """Convert `count` elements by a table for each block, with the results of all codes."""
-        block = self.block
-        k = begin // block
-        self._keep(k, (k + 1) * block - begin, self._results(k))
+        first = begin // self.block
+        self._take(first, (first + 1) * self.block - begin)
         with loop(count, TABLED) as index:
             place = begin + index
             codes = self._loaded(place, TABLED)
-            k, left = (self.zero.of(self.builder.load(at)) for at in (self.at, self.left))
-            table = self.zero.of(self.builder.load(self.table), "u2")
+            with self.builder.if_then((self._taken(self.left) == 0).value):
+                self._take(self._taken(self.at) + 1, self.block)
+            left, found = self._taken(self.left), self._found(codes)
             with self.builder.if_else((left >= TABLED).value) as (one, two):
                 with one:
-                    self._store(found_in(table, codes), place)
-                    self._keep(k, left - TABLED, table)
+                    self._store(found, place)
+                    self.builder.store((left - TABLED).value, self.left)
                 with two:
-                    following = self._results(k + 1)
+                    self._take(self._taken(self.at) + 1, left + (self.block - TABLED))
                     own = first_of(left, TABLED, TABLED, 1)
-                    both = found_in(table, codes), found_in(following, codes)
-                    self._store(np.where(own, *both), place)
-                    self._keep(k + 1, left + (block - TABLED), following)
+                    self._store(np.where(own, found, self._found(codes)), place)
 
-    def _keep(self, k: Values, left: Values, table: Values) -> None:
-        """Store a block, the number of its elements that are left, and its table."""
-        for value, at in ((k, self.at), (left, self.left), (table, self.table)):
+    def _take(self, block: Values, left: Values) -> None:
+        """Take a block, of whose elements so many are left: make the table of its results."""
+        codes = block.of(llvm.constant(0, type_of("u1", CODES)), "u1").constant([*range(CODES)])
+        table = planes_of(self._result(codes, self._one(block, CODES)))
+        for value, at in ((block, self.at), (left, self.left), (table, self.table)):
             self.builder.store(value.value, at)
 
-    def _results(self, block: Values) -> Values:
-        """The results of all codes in a block."""
-        codes = block.of(llvm.constant(0, type_of("u1", CODES)), "u1").constant([*range(CODES)])
-        return self._result(codes, self._one(block, CODES))
+    def _taken(self, at: Any) -> Values:
+        """A number of the block that was taken."""
+        return self.zero.of(self.builder.load(at))
+
+    def _found(self, codes: Values) -> Values:
+        """The results of codes in the block that was taken."""
+        return found_in(self.zero.of(self.builder.load(self.table), TABLE), codes)
 
     def _grouped(self, index: Values, group: int, ahead: Values) -> None:
         """Convert a vector of blocks of `group` elements; it begins at element `ahead` of one."""

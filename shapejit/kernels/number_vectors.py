@@ -81,7 +81,7 @@ def _float_of(codes: Values, number: Number) -> Values:
         found = table_of(number)
         if found:
             words = codes.of(llvm.constant(0, type_of("u2", 16)), "u2").constant([*found[0]])
-            return (found_in(words, codes).astype("u4") << 16).view("f4")
+            return (found_in(planes_of(words), codes).astype("u4") << 16).view("f4")
     if number.kind == "table":
         return _halved(codes.astype("u4"), [codes.constant(x, "f4") for x in number.table])
     return numerics.float_of(codes, number)
@@ -239,14 +239,23 @@ def has_tables(made: Conversion) -> bool:
     return SHUFFLES and made.source.bits <= 4 and made.target.nbytes == 2
 
 
-def found_in(table: Values, codes: Values) -> Values:
-    """The words of a table of 16 for a vector of codes, a byte each; upper bits are ignored."""
-    order = [k % table.count for k in range(VECTOR)]
+def planes_of(table: Values) -> Values:
+    """A table of 16 words as `found_in` takes it: all low bytes first where it looks bytes up."""
     if VECTOR == 64:
-        return _permuted(table.chosen(order[: VECTOR // 2]).value, codes.astype("u2"))
-    codes, planes = codes & table.count - 1, list[Values]()
-    for shift in (0, 8):
-        one = (table >> shift).astype("u1").chosen(order).value
+        return table
+    nbytes = range(2 * table.count)
+    return table.view("u1").chosen([*nbytes[::2], *nbytes[1::2]])
+
+
+def found_in(table: Values, codes: Values) -> Values:
+    """The words of a table (see `planes_of`) for codes, a byte each; upper bits are ignored."""
+    if VECTOR == 64:
+        order = [k % table.count for k in range(VECTOR // 2)]
+        return _permuted(table.chosen(order).value, codes.astype("u2"))
+    size, planes = table.count // 2, list[Values]()
+    codes = codes & size - 1
+    for first in (0, size):
+        one = table.chosen([first + k % size for k in range(VECTOR)]).value
         parts = (called(codes.builder, _SHUFFLES[VECTOR], one.type, one, part)
                  for part in codes.parts(VECTOR))  # fmt: skip
         planes.append(codes.of(llvm.joined(codes.builder, [*parts])))
