@@ -208,10 +208,9 @@ def cast_kind(plan: CastPlan, conversion: Conversion, fresh: bool) -> Kind:
 
 def _entry(plan: CastPlan, conversion: Conversion, fresh: bool) -> Code:
     """The function that converts a run of a plan, or rows that tiles merge."""
-    if plan.tiles is not None and 8 * plan.tiles.width < plan.source_bits:
-        return conversion_code(conversion, "merge")
+    merged = plan.tiles is not None and 8 * plan.tiles.width < plan.source_bits
     streams = plan.streaming and not fresh and plan.unit >= 8
-    return conversion_code(conversion, "stream" if streams else "")
+    return conversion_code(conversion, streams and not merged)
 
 
 def _tiles(plan: Plan, entry: Code) -> Launch:
@@ -245,6 +244,6 @@ def _boxes(plan: CastPlan, entry: Code) -> Launch:
     return launch_of("casts.cast_boxes", arguments, stage, staged=True, bits=True, others=others)
 
 
-def conversion_code(conversion: Conversion, way: str = "") -> Code:
+def conversion_code(conversion: Conversion, streamed: bool = False) -> Code:
     """The function of a conversion: see `kernels.conversions`."""
-    return Code("conversions", (conversion, way))
+    return Code("conversions", (conversion, streamed))

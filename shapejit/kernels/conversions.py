@@ -41,16 +41,24 @@ TABLE = np.dtype("u2" if VECTOR == 64 else "u1")  # of a table, see `planes_of`
 SIGNATURE = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, I64, I64, *[POINTER, I64] * 2])
 
 
-def write(function: Any, what: tuple[Conversion, str]) -> None:
-    """Write the function of (conversion, way).
+def write(function: Any, what: tuple[Conversion, bool]) -> None:
+    """Write the function of (conversion, streamed): whether lines of the target pass the caches.
 
-    By the way "stream", whole lines of the target go past the caches. By "merge", the elements of
-    as many rows as fill one of the source are converted, and become one element.
+    If elements become narrower, without scales, and `block` is 0, those of as many rows as fill one
+    of the source are converted, and become one element.
     """
-    conversion, way = what
+    conversion, streamed = what
     builder = ir.IRBuilder(function.append_basic_block("entry"))
-    run = _Run(builder, conversion, way == "stream", function.args)
-    (run.merge if way == "merge" else run.write)()
+    run = _Run(builder, conversion, streamed, function.args)
+    narrower = conversion.target.nbytes < conversion.source.nbytes
+    if streamed or conversion.operands or not narrower:
+        run.write()
+    else:
+        with builder.if_else((run.block == 0).value) as (several, one):
+            with several:
+                run.merge()
+            with one:
+                run.write()
     builder.ret_void()
 
 

@@ -184,7 +184,7 @@ def tiles(
                 filled = count // merged
                 for p in range(filled):
                     made = buffer + load_word(made_rows + 8 * p)
-                    call(before, (src, made, some, 1, rows + 8 * p * merged, 0, src, 0))
+                    call(before, (src, made, some, 0, rows + 8 * p * merged, 0, src, 0))
                 src, rows = buffer, made_rows
             drained = line_at < 0 and stage != 0
             if drained:

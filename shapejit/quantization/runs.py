@@ -129,7 +129,7 @@ def decoding(group: Group, kind: DType, total: int) -> Decoding | None:
     *before, last = (step.conversion for step in plan.steps)
     converts = (
         *map(conversion_code, before),
-        conversion_code(last, "stream" if _streamed(plan) else ""),
+        conversion_code(last, _streamed(plan)),
     )
     return Decoding(plan, tuple(program.memories), (readers, converts), tuple(program.divisors))
 
