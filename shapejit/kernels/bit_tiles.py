@@ -305,11 +305,14 @@ def join_rows(packed: Address, done: int, row: Address, pitch: int, count: int, 
     kept = int(load_byte(packed + (done >> 3))) & ((1 << (done & 7)) - 1)
     for _ in range(count):
         place, shift = packed + (done >> 3), done & 7
+        # Most rows are no longer than half a line.
         if shift == 0:
-            for at in range(0, (nbits + 7) >> 3, LINE // 2):
+            move_half(place, row)
+            for at in range(LINE // 2, (nbits + 7) >> 3, LINE // 2):
                 move_half(place + at, row + at)
         else:
-            for at in range(0, (nbits + shift + 7) >> 3, LINE // 2):
+            shift_words(place, row - 1, 8 - shift, _HALF)
+            for at in range(LINE // 2, (nbits + shift + 7) >> 3, LINE // 2):
                 shift_words(place + at, row + (at - 1), 8 - shift, _HALF)
             store_word(place, load_word(row) << shift | kept)
         done += nbits
