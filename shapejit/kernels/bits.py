@@ -195,7 +195,7 @@ def bit_rows(
     streamed = work[STREAMED] != 0
     at, last = span[SPAN:], len(loops) - 1
     # Many places, which the hardware prefetcher does not follow.
-    far = abs(loops[last, 1]) >= PAGE and loops[last, 0] >= PIECE
+    far = abs(loops[last, 1]) >= nbits + PAGE and loops[last, 0] >= PIECE
     while take(work, span):
         source, target = bit_ends(addresses, span)
         low, high = span[LOW], span[HIGH]
