@@ -617,9 +617,9 @@ def frames(call):
 
 @pytest.mark.skipif(not COMPILED, reason="with the JIT off there are no kernels")
 @pytest.mark.parametrize("join", [sj.concat, sj.stack])
-def test_small_arrays_of_one_dtype_or_two_are_joined_by_compiled_code(join):
+def test_small_arrays_of_one_dtype_are_joined_by_compiled_code(join):
     x, y = np.ones((2, 3), np.float32), np.ones((2, 3))
-    for parts in ([x, x], (y, y), [x, y], (y, x, x)):
+    for parts in ([x, x], (y, y)):
         join(parts)
         out = np.empty_like(join(parts))
         for call in (partial(join, parts), partial(join, parts, out=out)):

@@ -52,13 +52,12 @@ RESOLVE_ALL = Call("shapes.resolve_all", ("o", *"aaaaai", *"ataat"), "i", held=T
 
 MATCH = Call("shapes.match", ("o", "o", *"aaaaa"), "", held=True)
 JOIN = Call("small_joins.join", ("o", "o", "o", "i", "a", "o"), "o", held=True)
-PAIR_SLOT = Call("small_joins.pair_slot", ("i", "i"), "i", held=True)
 
 # Kernels that are used together are one kind of work.
 SMALL_NAMES = (PLAN_WHOLE, COPY_PLANNED, RUN_ROUTE, RUN_FOUND, SLOT_OF, PLANE_MOVER)
 _GROUPS: tuple[tuple[Call | Function, ...], ...] = (
     SMALL_NAMES,
-    (JOIN, PAIR_SLOT, PLANE_MOVER),
+    (JOIN, PLANE_MOVER),
     (RESOLVE_ALL, SURVEY, MATCH),
     (READ_ALIKE, LOCATE),
 )

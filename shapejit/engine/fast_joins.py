@@ -7,7 +7,6 @@ from contextlib import suppress
 from functools import lru_cache
 from itertools import repeat
 from operator import attrgetter
-from threading import RLock
 from time import perf_counter
 from typing import Any
 
@@ -16,14 +15,13 @@ from numpy.typing import NDArray
 
 from ..dtypes.promotion import AnyDtype, beyond_numpy, promoted
 from ..errors import DTypeError
-from ..kernels.object_layouts import JOIN_MOST, JOIN_MOVER, JOIN_PAIRS, JOIN_SHORT, JOIN_WORDS
+from ..kernels.object_layouts import JOIN_MOST, JOIN_MOVER, JOIN_WORDS
 from ..kernels.small_plans import PLANE_MOVER
 from ..planning import thresholds
-from ..runtime.kernels import address, called
+from ..runtime.kernels import address
 from ..runtime.ndarrays import concatenate, may_share_memory, stack
-from ..runtime.system import PerProcess
 from . import array_structs
-from .array_structs import JOIN, PAIR_SLOT
+from .array_structs import JOIN
 from .copying import is_numpys
 from .small_calls import TABLE
 
@@ -31,12 +29,8 @@ KIND = array_structs.work_of(JOIN)
 
 _DTYPE = attrgetter("dtype")
 SCRATCH = np.zeros(JOIN_WORDS, np.int64)  # the last arguments of `run` are this and TABLE
-# Bytes that one thread joins, in all and in short runs: more are streamed, or rearranged by a Plan.
-# It holds the GIL, for about 1 ms at most.
-SCRATCH[JOIN_MOST] = thresholds.RUNS_STREAM_FROM - 1
-SCRATCH[JOIN_SHORT] = thresholds.PLAN_ON_FIRST_USE_FROM - 1
-_pairs: dict[int, tuple[np.dtype[Any], ...]] = {}  # whose addresses are in it, by their slots
-_changing = PerProcess(RLock)
+# Bytes that one thread joins, holding the GIL: a Plan joins more.
+SCRATCH[JOIN_MOST] = thresholds.PLAN_ON_FIRST_USE_FROM - 1
 
 
 def by_numpy(parts: Any, out: Any, axis: Any, new: bool, *_: Any) -> Any:
@@ -73,7 +67,7 @@ def by_numpy(parts: Any, out: Any, axis: Any, new: bool, *_: Any) -> Any:
 
 
 # Joins a tuple of ndarrays along a dim of theirs, or a new one; None if that takes another way, and
-# for whatever is wrong. The kernel takes those of one dtype, or of two that NumPy casts as `cast`.
+# for whatever is wrong. The kernel takes those of one dtype.
 run: Callable[..., Any] = by_numpy
 
 
@@ -94,23 +88,9 @@ def _kind_of(parts: tuple[NDArray[Any], ...], ready: bool) -> np.dtype[Any] | No
     alike = given.count(given[0]) == len(given)  # half the time of a dict
     kinds = (given[0],) if alike else tuple(dict.fromkeys(given))
     kind = kinds[0] if len(kinds) == 1 else _numpy_dtype(kinds)
-    if ready and kind is not None and not is_numpys(kind):
-        if len(kinds) == 1:
-            return None
-        if len(kinds) == 2:
-            _keep_pair(*kinds, kind)
+    if ready and len(kinds) == 1 and not is_numpys(kinds[0]):
+        return None
     return kind
-
-
-def _keep_pair(*kinds: np.dtype[Any]) -> None:
-    """Let the kernel join arrays of two dtypes, of which it knows the first two in a tuple."""
-    one, other, _ = addresses = [*map(id, kinds)]
-    slot = called(PAIR_SLOT)(one, other)
-    begin = JOIN_PAIRS + 3 * slot
-    with _changing.value:
-        SCRATCH[begin] = 0  # the kernel finds no dtype that is freed now
-        _pairs[slot] = kinds
-        SCRATCH[begin : begin + 3] = addresses
 
 
 def _may_fill(out: Any, kind: np.dtype[Any], parts: tuple[Any, ...]) -> bool:

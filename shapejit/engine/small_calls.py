@@ -28,8 +28,6 @@ from ..kernels.object_layouts import (
     ADDRESSES_AT,
     ASKED,
     CONVERTED,
-    COPY_INTO,
-    DECREF,
     DEPTH,
     ENTRY,
     FIRST_ROUTE,
@@ -76,8 +74,7 @@ from .routes import FOUND
 
 SLOTS = 1024
 ROUTE_BYTES = 2048  # of one Route, about
-# The indices of PyArray_NewFromDescr and PyArray_CopyInto in NumPy's C API.
-NEW_FROM_DESCR, COPY_ARRAY_INTO = 94, 50
+NEW_FROM_DESCR = 94  # the index of PyArray_NewFromDescr in NumPy's C API
 POSITIONS = MAX_RANK + 8  # words that a small plan's loops need
 
 
@@ -163,12 +160,10 @@ def _constants() -> tuple[int, ...]:
         TUPLE: id(tuple),
         INT: id(int),
         INCREF: _function(ctypes.pythonapi.Py_IncRef),
-        DECREF: _function(ctypes.pythonapi.Py_DecRef),
         VECTORCALL: _function(ctypes.pythonapi.PyObject_Vectorcall),
         SAVE_THREAD: _function(ctypes.pythonapi.PyEval_SaveThread),
         RESTORE_THREAD: _function(ctypes.pythonapi.PyEval_RestoreThread),
         NEW_ARRAY: ctypes.c_void_p.from_address(functions + 8 * NEW_FROM_DESCR).value,
-        COPY_INTO: ctypes.c_void_p.from_address(functions + 8 * COPY_ARRAY_INTO).value,
     }
     return tuple(words[at] or 0 for at in range(0, SLOT_COUNT, 8))
 

@@ -19,9 +19,7 @@ SIGN_BITS = 3 if sys.version_info >= (3, 12) else 0
 DATA, RANK, SHAPE, STRIDES, BASE, DESCR, FLAGS = 16, 24, 32, 40, 48, 56, 64
 DTYPE_FLAGS, ITEMSIZE = 32, 40  # of a dtype
 
-CONTIGUOUS = 0x0001  # NPY_ARRAY_C_CONTIGUOUS
-WRITEABLE = 0x0400  # NPY_ARRAY_WRITEABLE
-CONTIGUOUS_WRITEABLE = CONTIGUOUS | WRITEABLE
+CONTIGUOUS_WRITEABLE = 0x0001 | 0x0400  # NPY_ARRAY_C_CONTIGUOUS and NPY_ARRAY_WRITEABLE
 HAS_OBJECTS = 0x01  # NPY_ITEM_REFCOUNT
 
 OTHER = -1  # the group of everything but exact ndarrays
@@ -29,17 +27,13 @@ MAX_DTYPES = 32  # dtypes of one batch
 PLAN = 2 + 3 * MAX_RANK  # where `array_structs.plan_whole` writes the small plan
 WHOLE_WORDS = PLAN + HEAD + 3 * MAX_RANK
 # Where the words of the scratch of `small_joins.join` begin, after the kind of its result: the
-# sizes, strides and target strides of a part, its small plan, the positions of loops, and whether
-# parts have two dtypes. What the caller writes once: the most bytes, in all and in short runs, the
-# address of the plane mover; and pairs of dtypes, whose slots have three words: the addresses of
-# both, and of that of the result.
+# sizes, strides and target strides of a part, its small plan, and the positions of loops. What the
+# caller writes once: the most bytes, and the address of the plane mover.
 JOIN_SIZES = 3 + 2 * MAX_RANK
 JOIN_STRIDES, JOIN_GAPS, JOIN_PLAN = (JOIN_SIZES + k * MAX_RANK for k in (1, 2, 3))
 JOIN_POSITIONS = JOIN_PLAN + HEAD + 3 * MAX_RANK
-JOIN_CASTS = JOIN_POSITIONS + MAX_RANK + 8
-JOIN_MOST, JOIN_SHORT, JOIN_MOVER, JOIN_PAIRS = (JOIN_CASTS + k for k in (1, 2, 3, 4))
-PAIRS = 64
-JOIN_WORDS = JOIN_PAIRS + 3 * PAIRS
+JOIN_MOST = JOIN_POSITIONS + MAX_RANK + 8
+JOIN_MOVER, JOIN_WORDS = JOIN_MOST + 1, JOIN_MOST + 2
 # Bytes from the start of a Route, as `array_structs.run_route` reads it. The kinds of both arrays;
 # what is asked for: how many ints, and these, or -1 and an object; the dtype of a new result, or 0
 # if none is made; the bytes that the source reaches around its first element, those of the result;
@@ -55,11 +49,10 @@ JOIN_WORDS = JOIN_PAIRS + 3 * PAIRS
 ) = range(0, 152, 8)  # fmt: skip
 ROUTE_WORDS = 19
 # The same of a table of Routes: not 0 at this address switches all off; Python's None, the types of
-# ndarrays, tuples and ints; Py_IncRef and DecRef, PyObject_Vectorcall, PyArray_NewFromDescr and
-# CopyInto, PyEval_SaveThread and RestoreThread; how many slots there are, each of which has a
-# Route's address or 0.
+# ndarrays, tuples and ints; Py_IncRef, PyObject_Vectorcall, PyArray_NewFromDescr, PyEval_SaveThread
+# and RestoreThread; how many slots there are, each of which has a Route's address or 0.
 (
-    SWITCH, NONE, NDARRAY, TUPLE, INT, INCREF, DECREF, VECTORCALL, NEW_ARRAY, COPY_INTO,
+    SWITCH, NONE, NDARRAY, TUPLE, INT, INCREF, VECTORCALL, NEW_ARRAY,
     SAVE_THREAD, RESTORE_THREAD, SLOT_COUNT, FIRST_ROUTE,
-) = range(0, 112, 8)  # fmt: skip
+) = range(0, 96, 8)  # fmt: skip
 PREFETCHED_OBJECTS = 12  # objects ahead that are prefetched: they are scattered in memory

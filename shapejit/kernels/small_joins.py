@@ -1,12 +1,10 @@
 """Ndarrays joined in one call, which reads their structs in place and makes the result.
 
-Each part is copied by a small plan (see `small_plans`) whose target strides are the result's; parts
-of two dtypes are cast by NumPy, into a window of the result.
+Each part is copied by a small plan (see `small_plans`) whose target strides are the result's.
 """
 
 from __future__ import annotations
 
-from ..runtime.cpu_caches import LINE
 from .array_structs import (
     dims_of,
     is_like,
@@ -18,7 +16,6 @@ from .array_structs import (
     read_dims,
     small,
 )
-from .calls import call
 from .constants import MAX_RANK
 from .jit import Address, Numbers, kernel
 from .memory import (
@@ -29,34 +26,25 @@ from .memory import (
     number_of,
     pointer,
     prefetch,
-    store_word as store,
 )
 from .object_layouts import (
-    CONTIGUOUS,
     CONTIGUOUS_WRITEABLE,
-    COPY_INTO,
     DATA,
-    DECREF,
     DESCR,
     DTYPE_FLAGS,
-    FLAGS,
     HAS_OBJECTS,
     INT,
     ITEMSIZE,
-    JOIN_CASTS,
     JOIN_GAPS,
     JOIN_MOST,
     JOIN_MOVER,
-    JOIN_PAIRS,
     JOIN_PLAN,
     JOIN_POSITIONS,
-    JOIN_SHORT,
     JOIN_SIZES,
     JOIN_STRIDES,
     LENGTH,
     NDARRAY,
     NONE,
-    PAIRS,
     PREFETCHED_OBJECTS,
     RANK,
     SHAPE,
@@ -64,13 +52,10 @@ from .object_layouts import (
     SWITCH,
     TUPLE,
     TYPE,
-    WRITEABLE,
 )
 from .small import merge_dims, put, write_plan
 
 UNFIT = -1
-LONG_RUN = 2 * LINE  # bytes
-SCALAR = 4  # bytes: to move fewer takes as long
 
 
 @kernel
@@ -83,20 +68,11 @@ def dims_agree(x: Address, y: Address, rank: int, axis: int) -> bool:
 
 
 @kernel
-def pair_slot(one: int, other: int) -> int:
-    """The slot of two dtypes, by their addresses: see JOIN_PAIRS."""
-    mixed = (one >> 4) * 0x9E3779B1 + (other >> 4) * 0x85EBCA77
-    return (mixed >> 16) & (PAIRS - 1)
-
-
-@kernel
 def write_kind(items: Address, axis: Address, new: int, routes: Address, kind: Numbers) -> int:
     """Write the kind of the result of joining a tuple's ndarrays; return its bytes.
 
     `kind` is the scratch of `join`. Returns UNFIT for other arguments, if the arrays cannot be
-    joined, if elements have references, and if there are more bytes than JOIN_MOST, or more than
-    JOIN_SHORT in short runs. There a run counts as at least SCALAR bytes, and elements each in a
-    line of their own as a line; longer runs do not count if only the last dim has gaps.
+    joined, if elements have references, and if there are more bytes than JOIN_MOST.
     """
     if word(items + TYPE) != word(routes + TUPLE) or word(axis + TYPE) != word(routes + INT):
         return UNFIT
@@ -111,54 +87,25 @@ def write_kind(items: Address, axis: Address, new: int, routes: Address, kind: N
     at += after if at < 0 else 0
     if word(pointer(descr) + DTYPE_FLAGS) & HAS_OBJECTS or not 0 <= at < after <= MAX_RANK:
         return UNFIT
-    made = other = descr
-    for i in range(count):
-        if other == descr:
-            other = word(item(items, i) + DESCR)
-    if other != descr:
-        slot = JOIN_PAIRS + 3 * pair_slot(descr, other)
-        if kind[slot] != descr or kind[slot + 1] != other:
-            return UNFIT
-        made = kind[slot + 2]
-    itemsize, along, nbytes = word(pointer(made) + ITEMSIZE), 0, 0
-    in_short_runs = 0
+    itemsize, along, nbytes = word(pointer(descr) + ITEMSIZE), 0, 0
     for i in range(count):
         if i + PREFETCHED_OBJECTS < count:
             prefetch(item(items, i + PREFETCHED_OBJECTS) + DESCR)
-        x = item(items, i)
-        if word(x + TYPE) != ndarray or half(x + RANK) != rank:
+        x, own = item(items, i), itemsize
+        if word(x + TYPE) != ndarray or word(x + DESCR) != descr or half(x + RANK) != rank:
             return UNFIT
-        if word(x + DESCR) != descr and word(x + DESCR) != other:
-            return UNFIT
-        own, (_, shape, strides) = itemsize, dims_of(x)
+        shape = load_address(x + SHAPE)
         if not dims_agree(shape, model, rank, UNFIT if new else at):
             return UNFIT
         for k in range(rank):
             own *= word(shape + 8 * k)
         if own > kind[JOIN_MOST]:
             return UNFIT
-        run, nearest, last = itemsize, 0, 0
-        if half(x + FLAGS) & CONTIGUOUS:
-            for k in range(at, rank):
-                run *= word(shape + 8 * k)
-        else:
-            nearest = LINE
-            for k in range(rank):
-                if word(shape + 8 * k) > 1:
-                    last = abs(word(strides + 8 * k))
-                    nearest = min(nearest, last)
         nbytes += own
-        if 0 < run < LONG_RUN:
-            if nearest == LINE:  # each element is in a line of its own
-                in_short_runs += own // run * LINE
-            elif nearest == 0 or nearest != last or run < SCALAR:
-                in_short_runs += own // min(run, SCALAR) * SCALAR
         along += 1 if new else word(shape + 8 * at)
     if not 0 < nbytes <= kind[JOIN_MOST]:
         return UNFIT
-    if other == descr and in_short_runs > kind[JOIN_SHORT]:
-        return UNFIT
-    kind[0], kind[1], kind[2], kind[JOIN_CASTS] = ndarray, made, after, int(other != descr)
+    kind[0], kind[1], kind[2] = ndarray, descr, after
     stride = itemsize
     for k in range(after - 1, -1, -1):
         size = along if k == at else word(model + 8 * (k - (new if k > at else 0)))
@@ -197,9 +144,7 @@ def plan_part(x: Address, at: int, new: int, scratch: Numbers) -> None:
 
 
 @kernel
-def copy_parts(
-    items: Address, target: Address, at: int, new: int, scratch: Numbers, mover: int
-) -> None:
+def copy_parts(items: Address, target: Address, at: int, new: int, scratch: Numbers) -> None:
     """Copy a tuple's ndarrays into the result, whose kind is known."""
     gap, before, nowhere = scratch[3 + scratch[2] + at], pointer(0), pointer(0)
     plan, position = address_of(scratch) + 8 * JOIN_PLAN, address_of(scratch) + 8 * JOIN_POSITIONS
@@ -213,49 +158,10 @@ def copy_parts(
         if not like or not dims_agree(strides, load_address(before + STRIDES), rank, UNFIT):
             plan_part(x, at, new, scratch)
             before = x
-        put(load_address(x + DATA), target, plan, position, nowhere, nowhere, 0, mover)
+        put(
+            load_address(x + DATA), target, plan, position, nowhere, nowhere, 0, scratch[JOIN_MOVER]
+        )
         target += along * gap
-
-
-@kernel
-def cast_parts(
-    items: Address, target: Address, at: int, new: int, scratch: Numbers, routes: Address
-) -> int:
-    """Let NumPy cast a tuple's ndarrays into the result, whose kind is known; whether it did.
-
-    0 if it raised. UNFIT if an array has another shape now: while NumPy casts, other threads run,
-    and `scratch` may be theirs.
-    """
-    after, kind = scratch[2], scratch[JOIN_SIZES:]
-    rank, left, gap = after - new, scratch[3 + at], scratch[3 + after + at]
-    kind[1], kind[2], steps = scratch[1], rank, 3 + rank
-    for k in range(rank):
-        dim = k + (new if k >= at else 0)
-        kind[3 + k], kind[steps + k] = scratch[3 + dim], scratch[3 + after + dim]
-    begin = address_of(kind)
-    made, status = new_array(begin, begin + 8 * steps, target, WRITEABLE, routes), 1
-    window = pointer(made)
-    if window == 0:
-        return 0
-    store(window + FLAGS, word(window + FLAGS) & -4)  # parts of it need not be contiguous
-    for i in range(word(items + LENGTH)):
-        x = item(items, i)
-        along = left + 1
-        if half(x + RANK) == rank:
-            along = 1 if new else word(load_address(x + SHAPE) + 8 * at)
-        left -= along
-        status = UNFIT if left < 0 and status > 0 else status
-        if status > 0 and along > 0:
-            store(window + DATA, number_of(target))
-            target += along * gap
-            if new == 0:
-                store(load_address(window + SHAPE) + 8 * at, along)
-            if not dims_agree(load_address(x + SHAPE), load_address(window + SHAPE), rank, UNFIT):
-                status = UNFIT
-            elif call(word(routes + COPY_INTO), (window, x)) & 0xFFFFFFFF != 0:
-                status = 0
-    call(word(routes + DECREF), (window,))
-    return UNFIT if status > 0 and left != 0 else status
 
 
 @kernel
@@ -265,7 +171,7 @@ def join(
     """Join a tuple's ndarrays along a dim of theirs, or a `new` one, into `out` or a new array.
 
     Returns a new reference to the result; to None if an argument does not fit, or if `out` may
-    share bytes with a part; 0 if NumPy raised, or memory is exhausted. `scratch` has JOIN_WORDS,
+    share bytes with a part; 0 if memory is exhausted. `scratch` has JOIN_WORDS,
     and `table` is the ndarray of a table of Routes, whose first words are read.
     """
     routes = load_address(table + DATA)
@@ -284,13 +190,7 @@ def join(
         owned(number_of(out), routes)
     else:
         return int(no_result(routes))
-    begin, at = load_address(target + DATA), small(axis)
+    at = small(axis)
     at += scratch[2] if at < 0 else 0
-    if scratch[JOIN_CASTS] == 0:
-        copy_parts(items, begin, at, new, scratch, scratch[JOIN_MOVER])
-        return int(number_of(target))
-    status = cast_parts(items, begin, at, new, scratch, routes)
-    if status > 0:
-        return int(number_of(target))
-    call(word(routes + DECREF), (number_of(target),))
-    return 0 if status == 0 else int(no_result(routes))
+    copy_parts(items, load_address(target + DATA), at, new, scratch)
+    return int(number_of(target))

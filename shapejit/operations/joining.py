@@ -66,15 +66,15 @@ def stack(tensors: Sequence[Array], axis: int = 0, *, out: Array | None = None) 
 @sees_native_arrays
 def _joined(tensors: Any, axis: int | None, new: bool, out: Any) -> Any:
     """Any arrays, joined along a `new` dim or one of theirs."""
+    made = fast_joins.by_numpy(tensors, out, axis, new)
+    if made is not None:
+        return made
     key = tensor_joins.key_of(tensors, axis, new)
     made = follow(key, tensors, out)
     if made is not None:
         return made
     asked_by = "stack" if new else "concat"
     parts: list[Any] = [x if type(x) is np.ndarray else checked(x) for x in tensors]
-    made = fast_joins.by_numpy((*parts,), out, axis, new)
-    if made is not None:
-        return made
     kind = _joined_kind(parts, asked_by)
     shape, at, sizes = _joined_shape(parts, axis, new, asked_by)
     key = key if all(x.dtype is kind for x in parts) else None
