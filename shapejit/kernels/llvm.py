@@ -176,16 +176,3 @@ def joined(builder: Any, parts: list[Any]) -> Any:
         pairs = zip(parts[::2], parts[1::2], strict=True)
         parts = [shuffle(builder, a, b, both) for a, b in pairs]
     return parts[0]
-
-
-def interleaved(builder: Any, vectors: list[Any], per_piece: int) -> list[Any]:
-    """Within each 16-byte piece, rows become columns: log2 stages of pairwise interleaving."""
-    count = vectors[0].type.count
-    starts = range(0, count, per_piece)
-    half = per_piece // 2
-    low = [i for s in starts for j in range(s, s + half) for i in (j, count + j)]
-    high = [i for s in starts for j in range(s + half, s + per_piece) for i in (j, count + j)]
-    for _ in range(len(vectors).bit_length() - 1):
-        pairs = list(zip(vectors[: len(vectors) // 2], vectors[len(vectors) // 2 :], strict=True))
-        vectors = [shuffle(builder, a, b, order) for a, b in pairs for order in (low, high)]
-    return vectors

@@ -12,6 +12,7 @@ from llvmlite import ir
 from ..runtime.cpu_caches import LINE
 from . import llvm
 from .bit_vectors import spaced, swapped
+from .constants import PIECE
 from .networks import Network, parts
 from .planes import planes_of
 from .pointers import moved
@@ -43,7 +44,10 @@ def permute(builder: Any, network: Network, sources: Iterable[Any], targets: Ite
             loaded = llvm.load(builder, llvm.at(builder, at, far), ir.VectorType(llvm.I8, part))
             begin = i * network.read + far
             pieces.append((loaded, list(range(begin, begin + part))))
-    made = (_exchanged if network.exchanged else _mixed)(builder, network, pieces)
+    if network.exchanged:
+        made = exchanged(builder, network, [piece for piece, _ in pieces], min(LINE, network.block))
+    else:
+        made = _mixed(builder, network, pieces)
     for i, at in enumerate(targets):
         for far, part in parts(network.written):
             value = made(i * network.written + far, part)
@@ -76,36 +80,38 @@ def _part(builder: Any, vector: Any, first: int, count: int) -> Any:
     return llvm.shuffle(builder, vector, vector, list(range(first, first + count)))
 
 
-def _exchanged(builder: Any, network: Network, pieces: list[Piece]) -> Vectors:
-    """The block, whose index digits are bits, as vectors.
+def exchanged(builder: Any, network: Network, loaded: list[Any], nbytes: int) -> Vectors:
+    """The block, whose index digits are bits, as vectors of `nbytes`.
 
     Bits of the index of a vector are exchanged with bits within vectors until each vector has its
     own elements. `now` lists for each bit of the current index, lowest first, the bit of the target
     that it is.
     """
-    nbytes, per = min(LINE, network.block), 8 // network.width
-    high = (per * nbytes).bit_length() - 1
+    octet, lane, high = ((8 * n // network.width).bit_length() - 1 for n in (1, PIECE, nbytes))
     digits, count = list[tuple[int, range]](), 0
     for size, step in network.digits:
         digits.append((step, range(count, count + size.bit_length() - 1)))
         count = digits[-1][1].stop
     now = [bit for _, bits in sorted(digits, key=lambda digit: abs(digit[0])) for bit in bits]
     back = {bit for step, bits in digits if step < 0 for bit in bits}
-    loaded = [piece for piece, _ in pieces]
     each = nbytes // loaded[0].type.count
     vectors = [llvm.joined(builder, loaded[i : i + each]) for i in range(0, len(loaded), each)]
     for place in range(high):
         other = now.index(place)
         # Selecting bits costs more than an exchange, so bits within bytes are put in place at once.
-        if now[place] < high and (other < high or 1 << place >= per):
+        if now[place] < high and (other < high or place >= octet):
             continue
         if other < high:
             other = next(p for p in range(high, count) if now[p] < high)
-        now[place], now[other] = now[other], now[place]
+        step, leaves = _exchange, place
+        if octet <= place < lane <= high and now[lane - 1] >= high:
+            step, leaves = _interleave, lane - 1
+        now.insert(place, now[other])
+        now[other] = now.pop(leaves + 1)
         apart = 1 << (other - high)
         for k in (k for k in range(len(vectors)) if not k & apart):
             pair = vectors[k], vectors[k + apart]
-            vectors[k], vectors[k + apart] = _exchange(builder, *pair, network.width << place)
+            vectors[k], vectors[k + apart] = step(builder, *pair, network.width << place)
 
     def found(low: int, high: int) -> list[int]:
         """The original index of each element, or vector, numbered by bits [low, high)."""
@@ -130,6 +136,13 @@ def _exchange(builder: Any, a: Any, b: Any, far: int) -> list[Any]:
     first = [i if not i & apart else count + i - apart for i in range(count)]
     second = [i + apart if not i & apart else count + i for i in range(count)]
     return [llvm.shuffle(builder, a, b, order) for order in (first, second)]
+
+
+def _interleave(builder: Any, a: Any, b: Any, far: int) -> list[Any]:
+    """Fields of `far` bits of two vectors in turn: of the lower halves of 16 bytes; of the upper."""
+    fields = np.arange(2 * a.type.count).reshape(2, -1, 2, PIECE * 4 // far, far // 8)
+    halves = fields.transpose(2, 1, 3, 0, 4).reshape(2, -1).tolist()
+    return [llvm.shuffle(builder, a, b, order) for order in halves]
 
 
 def _reordered(builder: Any, vector: Any, width: int, order: list[int]) -> Any:

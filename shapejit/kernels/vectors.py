@@ -10,9 +10,11 @@ from llvmlite import ir
 from . import llvm
 from .constants import PIECE, WIDTHS, padded, per_piece
 from .llvm import Address, Builder, Tag, Value, emits
-from .network_generator import permute
+from .network_generator import exchanged, permute
 from .networks import Network, parts
 from .pointers import moved
+
+_PIECE = ir.VectorType(llvm.I8, PIECE)
 
 # Tags: how many rows a block has.
 VECTOR_ROWS = WIDTHS[1]  # rows that fill a vector of each column
@@ -73,35 +75,34 @@ def _columns(
     builder: Builder, place: Callable[[int], Address], width: Any, pieces: Any
 ) -> list[Any]:
     """The columns of rows of 16 bytes, row i at `place(i)`, each as a vector."""
-    size, each = llvm.size(width), per_piece(llvm.size(width))
-    unit = min(padded(size), 8)
-    piece = ir.VectorType(llvm.element(unit), PIECE // unit)
+    size, each, count = llvm.size(width), per_piece(llvm.size(width)), llvm.size(pieces)
     vectors = []
     for k in range(each):
-        rows = range(k, llvm.size(pieces) * each, each)
-        loaded = [_with_padding(builder, llvm.load(builder, place(i), piece), size) for i in rows]
+        rows = range(k, count * each, each)
+        loaded = [_with_padding(builder, llvm.load(builder, place(i), _PIECE), size) for i in rows]
         vectors.append(llvm.joined(builder, loaded))
-    return llvm.interleaved(builder, vectors, piece.count)
+    nbytes, unit = PIECE * count, padded(size)
+    digits = (unit, 1), (each, nbytes), (count, PIECE), (each, unit)
+    column = exchanged(builder, Network(8, nbytes, nbytes, digits), vectors, nbytes)
+    return [column(k * nbytes, nbytes) for k in range(each)]
 
 
 def _with_padding(builder: Builder, row: Any, size: int) -> Any:
     """A row of elements of `size` bytes, padded to a power of two."""
     if size == padded(size):
         return row
-    octets = builder.bitcast(row, ir.VectorType(llvm.I8, PIECE))
     order = [i // padded(size) * size + i % padded(size) for i in range(PIECE)]
-    return builder.bitcast(llvm.shuffle(builder, octets, octets, order), row.type)
+    return llvm.shuffle(builder, row, row, order)
 
 
 def _without_padding(builder: Builder, column: Any, size: int) -> list[tuple[int, Any]]:
     """The parts of a column to store, each with its first byte."""
     if size == padded(size):
         return [(0, column)]
-    nbytes = column.type.count * column.type.element.width // 8
-    octets = builder.bitcast(column, ir.VectorType(llvm.I8, nbytes))
-    order = [i // size * padded(size) + i % size for i in range(nbytes // padded(size) * size)]
+    whole = column.type.count // padded(size) * size
+    order = [i // size * padded(size) + i % size for i in range(whole)]
     return [
-        (first, llvm.shuffle(builder, octets, octets, order[first : first + part]))
+        (first, llvm.shuffle(builder, column, column, order[first : first + part]))
         for first, part in parts(len(order))
     ]
 
