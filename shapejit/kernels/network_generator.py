@@ -51,8 +51,9 @@ def permute(builder: Any, network: Network, sources: Iterable[Any], targets: Ite
     for i, at in enumerate(targets):
         for far, part in parts(network.written):
             value = made(i * network.written + far, part)
-            if network.bias:
-                value = _biased(builder, value, network)
+            if network.flips:
+                tops = spaced(1, network.width, 8) << (network.width - 1)
+                value = builder.xor(value, llvm.constant(tops, value.type))
             llvm.store(builder, value, llvm.at(builder, at, far))
 
 
@@ -139,7 +140,7 @@ def _exchange(builder: Any, a: Any, b: Any, far: int) -> list[Any]:
 
 
 def _interleave(builder: Any, a: Any, b: Any, far: int) -> list[Any]:
-    """Fields of `far` bits of two vectors in turn: of the lower halves of 16 bytes; of the upper."""
+    """Fields of `far` bits of two vectors in turn: of lower halves of 16 bytes, of upper ones."""
     fields = np.arange(2 * a.type.count).reshape(2, -1, 2, PIECE * 4 // far, far // 8)
     halves = fields.transpose(2, 1, 3, 0, 4).reshape(2, -1).tolist()
     return [llvm.shuffle(builder, a, b, order) for order in halves]
@@ -156,14 +157,3 @@ def _reordered(builder: Any, vector: Any, width: int, order: list[int]) -> Any:
     if order == [per * byte + k for byte in whole for k in range(per)]:
         return fetch(whole)
     return joined(builder, fetch, planes_of(width, order))
-
-
-def _biased(builder: Any, vector: Any, network: Network) -> Any:
-    """Each element plus the bias, without carries between elements."""
-    width, each = network.width, network.bias * spaced(1, network.width, 8)
-    top = spaced(1, width, 8) << (width - 1)
-    differ, sign, rest, added = (
-        llvm.constant(bits, vector.type) for bits in (each, top, ~top & 255, each & ~top)
-    )
-    high = builder.and_(builder.xor(vector, differ), sign)
-    return builder.xor(builder.add(builder.and_(vector, rest), added), high)

@@ -27,15 +27,15 @@ class Network(NamedTuple):
     A block consists of contiguous pieces of `read` bytes in the source, and of `written` bytes in
     the target. `digits` are those of an index in the target, the fastest first: the size of each,
     and the distance of its steps in the concatenated pieces of the source (elements). Pieces of the
-    source may have elements that are not in the target. `bias` is added to each element, modulo
-    2**width.
+    source may have elements that are not in the target. If it `flips` elements, their top bits are
+    inverted: half their range is added to each, modulo 2**width.
     """
 
     width: int
     read: int
     written: int
     digits: tuple[tuple[int, int], ...]
-    bias: int = 0
+    flips: bool = False
 
     @property
     def elements(self) -> int:

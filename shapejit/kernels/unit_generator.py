@@ -58,28 +58,25 @@ def joined(builder: Any, fetch: Fetch, planes: Iterable[Plane]) -> Any:
 def _plane(builder: Any, fetch: Fetch, plane: Plane) -> Any:
     """The bits of a plane, with a byte for each element, at their position in the code."""
     bits, low, places = plane
-    lanes, shifts = len(places), [place & 7 for place in places]
-    if max(shifts) + bits > 8:
-        return _crossing(builder, fetch, plane)
-    value = fetch([place >> 3 for place in places])
-    kind = value.type
+    firsts, lasts = ([(place + more) >> 3 for place in places] for more in (0, bits - 1))
     if bits == 8:
-        return value
+        return fetch(firsts)
     if bits == 1:
-        masks = ir.Constant(kind, [1 << shift for shift in shifts])
-        zero = llvm.constant(0, kind)
+        value = fetch(firsts)
+        masks = ir.Constant(value.type, [1 << (place & 7) for place in places])
+        zero, one = (llvm.constant(n, value.type) for n in (0, 1 << low))
         there = builder.icmp_unsigned("!=", builder.and_(value, masks), zero)
-        return builder.select(there, llvm.constant(1 << low, kind), zero)
-    made, done = None, list[int]()
-    for shift in sorted(set(shifts)):
-        moved = shifted(builder, value, shift - low)
-        if made is None:
-            made = moved
-        else:
-            kept = [k if shifts[k] in done else lanes + k for k in range(lanes)]
-            made = llvm.shuffle(builder, made, moved, kept)
-        done.append(shift)
-    return builder.and_(made, llvm.constant(((1 << bits) - 1) << low, kind))
+        return builder.select(there, one, zero)
+    found = dict[int, Any]()
+    for octets in [firsts] if lasts == firsts else [firsts, lasts]:
+        value = fetch(octets)
+        shifts = [place - 8 * octet - low for place, octet in zip(places, octets, strict=True)]
+        for shift in sorted({*shifts} - found.keys()):
+            # The bits of an element that are in this byte.
+            mask = (255 >> shift if shift > 0 else 255 << -shift & 255) & ((1 << bits) - 1) << low
+            masks = ir.Constant(value.type, [mask if other == shift else 0 for other in shifts])
+            found[shift] = builder.and_(shifted(builder, value, shift), masks)
+    return reduce(builder.or_, found.values())
 
 
 def shifted(builder: Any, value: Any, right: int) -> Any:
@@ -90,20 +87,6 @@ def shifted(builder: Any, value: Any, right: int) -> Any:
     wide = ir.VectorType(ir.IntType(16), kind.count // 2) if kind.count > 1 else kind
     words, by = builder.bitcast(value, wide), llvm.constant(abs(right), wide)
     return builder.bitcast((builder.lshr if right > 0 else builder.shl)(words, by), kind)
-
-
-def _crossing(builder: Any, fetch: Fetch, plane: Plane) -> Any:
-    """`_plane` for elements that begin in one byte and end in the next."""
-    bits, low, places = plane
-    firsts = [place >> 3 for place in places]
-    lasts = [(place + bits - 1) >> 3 for place in places]
-    both = [at for pair in zip(firsts, lasts, strict=True) for at in pair]
-    wide = ir.VectorType(ir.IntType(16), len(places))
-    words = builder.bitcast(fetch(both), wide)
-    words = builder.lshr(words, ir.Constant(wide, [place & 7 for place in places]))
-    words = builder.and_(words, llvm.constant((1 << bits) - 1, wide))
-    words = builder.shl(words, llvm.constant(low, wide))
-    return builder.trunc(words, ir.VectorType(llvm.I8, len(places)))
 
 
 def _bytes(builder: Any, begin: Any, order: list[int]) -> Any:

@@ -60,7 +60,10 @@ def plan(layout: Layout, unit: int = 0, into: Layout | None = None, count: int =
 def biased(layout: Layout, into: Layout, bias: int) -> Plan | None:
     """A `plan` that adds `bias` to each code, modulo the codes' range; None if there is none."""
     total = layout.size * layout.bits // 8
-    return _shuffled(layout, into, normal_form(layout, into), total, bias)
+    if total < thresholds.SHUFFLES_FROM or bias != 1 << (layout.bits - 1):
+        return None
+    found = shuffle_of(normal_form(layout, into), layout.bits, flips=True)
+    return _in_blocks(layout, into, found, total)
 
 
 def joined(layout: Layout, into: Layout, count: int, array_stride: int) -> Plan:
@@ -259,13 +262,13 @@ def _interleaved_tile(loops: list[Loop], width: int) -> Tile | None:
 
 
 def _shuffled(
-    layout: Layout, target: Layout, loops: list[Loop], total: int, bias: int = 0, least: int = 0
+    layout: Layout, target: Layout, loops: list[Loop], total: int, least: int
 ) -> Plan | None:
     """A Plan that permutes blocks in registers, in pieces of at least `least` bytes, if any."""
     if total < thresholds.SHUFFLES_FROM:
         return None
-    found = _in_blocks(layout, target, shuffle_of(loops, layout.bits, bias), total)
-    if bias or (found and found.width >= least):
+    found = _in_blocks(layout, target, shuffle_of(loops, layout.bits), total)
+    if found and found.width >= least:
         return found
     return _mixed(layout, target, loops, layout.bits, total, least)
 

@@ -56,7 +56,7 @@ class Shuffle(NamedTuple):
 
 
 def shuffle_of(
-    loops: Sequence[Loop], width: int, bias: int = 0, cached: bool = False
+    loops: Sequence[Loop], width: int, flips: bool = False, cached: bool = False
 ) -> Shuffle | None:
     """The blocks of loops (in bits, by ascending target) that a network permutes; None if none.
 
@@ -77,7 +77,7 @@ def shuffle_of(
             left = (k for k in range(len(loops)) if taken[k] < bits[k])
             taken[min(left, key=lambda k: loops[k].target << taken[k])] += 1
         if width << sum(taken) <= 8 * VECTOR_BYTES * MOST_VECTORS:
-            made = _blocks(loops, [1 << n for n in taken], width, most, bias)
+            made = _blocks(loops, [1 << n for n in taken], width, most, flips)
             return made if made is None or cached else _near(made)
     return None
 
@@ -96,7 +96,7 @@ def _blocks(
     factors: Sequence[int],
     width: int,
     most: Sequence[int],
-    bias: int = 0,
+    flips: bool = False,
     apart: int = 1,
 ) -> Shuffle | None:
     """The blocks of `steps` of each loop, in pieces of limited bytes of source and target.
@@ -117,7 +117,7 @@ def _blocks(
         return None
     steps = dict(zip(source, reads.steps, strict=True))
     digits = ((x.size, steps[k] if x.source > 0 else -steps[k]) for k, x in enumerate(block))
-    network = Network(width, reads.nbytes, writes.nbytes, tuple(digits), bias)
+    network = Network(width, reads.nbytes, writes.nbytes, tuple(digits), flips)
     shift = sum((loop.size - 1) * min(0, loop.source) for loop in block)
     sides = zip(*around, strict=True) if around else ((), (), ())
     outer = [Loop(n, s // 8, t // 8) for n, s, t in merged(*sides)] or [Loop(1, 0, 0)]
@@ -228,7 +228,7 @@ def mixed_of(loops: Sequence[Loop], width: int) -> Shuffle | None:
     for each in sorted(factors):
         if prod(each) * width < 8 * VECTOR_BYTES // 2 or prod(each) * width > 8 * MOST_MIXED:
             continue
-        made = _blocks(loops, each, width, (MOST_READ, MOST_MIXED), 0, thresholds.MOST_APART)
+        made = _blocks(loops, each, width, (MOST_READ, MOST_MIXED), False, thresholds.MOST_APART)
         if made is None:
             continue
         # Blocks that overlap write some elements twice.
