@@ -150,14 +150,14 @@ def joins(layout: Layout, into: Layout, count: int, spacing: int) -> Route:
 def biased(layout: Layout, into: Layout, bias: int) -> Route | None:
     """The Route of `planner.biased`, if there is such a plan."""
     plan = planner.biased(layout, into, bias)
-    return _planned(plan) if plan else None
+    return _planned(plan, bias) if plan else None
 
 
-def _planned(plan: Plan) -> Route:
+def _planned(plan: Plan, bias: int = 0) -> Route:
     def instead(sources: Where, targets: Where, _: tuple[int, int]) -> None:
         assert plan.seen is not None
         assert plan.into is not None
-        numpy_fallback.copy(sources, plan.seen, targets, plan.into, plan.bias)
+        numpy_fallback.copy(sources, plan.seen, targets, plan.into, bias)
 
     make = partial(small_work, plan, 1, True) if plan.small else partial(work_of, plan)
     return Route(NEVER if plan.by_numpy else kind_of(plan), plan, make, instead)

@@ -73,11 +73,6 @@ class Plan:
         return self.strategy.value
 
     @cached_property
-    def bias(self) -> int:
-        """The number added to each code, modulo the codes' range."""
-        return self.shuffle.network.bias if self.shuffle else 0
-
-    @cached_property
     def table(self) -> NDArray[np.int64]:
         """Loops for the kernels, rows of (size, source, target); see `StrategyRow.loops`."""
         loops = self.row.loops(self)

@@ -16,11 +16,10 @@ from .loops import Loop, split
 from .tables import offsets_of
 
 VECTOR_BYTES = 64  # bytes
-PIECES = (64, 32, 16, 8)  # bytes that are contiguous on both sides, the best first
 MOST_VECTORS = 32  # of a block: as many as there are registers
 MOST_MIXED = 2 * VECTOR_BYTES  # bytes of a block whose elements mix in any order
 MOST_READ = 7 * VECTOR_BYTES  # bytes of a piece with gaps
-LEAST_MIXED = 8  # and of its pieces
+LEAST_PIECE = 8  # bytes that are contiguous on both sides
 BOTH_SIDES = 1, 2  # of a loop: source and target
 RUN_BLOCKS = 8  # that write runs of lines; 16: 1.4 x the time
 MOST_BLOCKS = 512  # that one call of a network's function permutes
@@ -65,30 +64,27 @@ def shuffle_of(
     """
     if 8 % width or any(loop.source == 0 for loop in loops):
         return None
-    bits = [(loop.size & -loop.size).bit_length() - 1 for loop in loops]
-    here, there = (_side_by_side(loops, bits, width, side) for side in BOTH_SIDES)
-    whole = (8 * VECTOR_BYTES // width).bit_length() - 1
-    for most in product(PIECES, PIECES):
-        near, far = ((8 * n // width).bit_length() - 1 for n in most)
-        if near > len(here) or far > len(there):
-            continue
-        taken = [max(here[:near].count(k), there[:far].count(k)) for k in range(len(loops))]
-        while sum(taken) < min(whole, sum(bits)):
-            left = (k for k in range(len(loops)) if taken[k] < bits[k])
-            taken[min(left, key=lambda k: loops[k].target << taken[k])] += 1
-        if width << sum(taken) <= 8 * VECTOR_BYTES * MOST_VECTORS:
-            made = _blocks(loops, [1 << n for n in taken], width, most, flips)
+    sides = (_powers_of_two(loops, width, side) for side in BOTH_SIDES)
+    for each in product(*sides):
+        taken = tuple(map(max, *each))
+        if VECTOR_BYTES // 2 <= prod(taken) * width // 8 <= MOST_VECTORS * VECTOR_BYTES:
+            most = [prod(piece) * width // 8 for piece in each]
+            made = _blocks(loops, taken, width, most, flips)
             return made if made is None or cached else _near(made)
     return None
 
 
-def _side_by_side(loops: Sequence[Loop], bits: Sequence[int], width: int, side: int) -> list[int]:
-    """The loops along which elements are adjacent, in factors of two, the innermost first."""
-    by_stride = {abs(loop[side]) << k: at for at, loop in enumerate(loops) for k in range(bits[at])}
-    found: list[int] = []
-    while width << len(found) in by_stride:
-        found.append(by_stride[width << len(found)])
-    return found
+def _powers_of_two(loops: Sequence[Loop], width: int, side: int) -> list[tuple[int, ...]]:
+    """The `_runs` of up to a vector that are made of powers of two, the longest first."""
+    found = [
+        run
+        for run in _runs(loops, width, side, 1)
+        if prod(run) * width <= 8 * VECTOR_BYTES
+        and all(
+            n.bit_count() == 1 and loop.size % n == 0 for n, loop in zip(run, loops, strict=True)
+        )
+    ]
+    return sorted(found, key=prod, reverse=True)
 
 
 def _blocks(
@@ -220,7 +216,10 @@ def mixed_of(loops: Sequence[Loop], width: int) -> Shuffle | None:
     if 8 % width:
         return None
     factors = set[tuple[int, ...]]()
-    for first, second in product(*(_runs(loops, width, side) for side in BOTH_SIDES)):
+    near = thresholds.MOST_APART, 1
+    for first, second in product(
+        *(_runs(loops, width, *side) for side in zip(BOTH_SIDES, near, strict=True))
+    ):
         both = tuple(map(max, first, second))
         if not any(f % a or f % b for f, a, b in zip(both, first, second, strict=True)):
             factors.add(both)
@@ -269,13 +268,9 @@ def _blocks_in_cache(pieces: int) -> int:
     return int(thresholds.LINES_MET_AGAIN * l2()) // (LINE * pieces)
 
 
-def _runs(loops: Sequence[Loop], width: int, side: int) -> Iterator[tuple[int, ...]]:
-    """The steps of each loop that make a piece, for pieces up to a block.
-
-    In the source, steps may be apart.
-    """
+def _runs(loops: Sequence[Loop], width: int, side: int, apart: int) -> Iterator[tuple[int, ...]]:
+    """The steps of each loop that make a piece, for pieces up to a block; they may be apart."""
     taken, moved = [1] * len(loops), width
-    apart = thresholds.MOST_APART if side == 1 else 1
     near = (k for k, loop in enumerate(loops) if loop[side])
     for at in sorted(near, key=lambda k: abs(loops[k][side])):
         size, stride = loops[at].size, abs(loops[at][side])
@@ -286,7 +281,7 @@ def _runs(loops: Sequence[Loop], width: int, side: int) -> Iterator[tuple[int, .
             {_even(size, most)} | {1 << k for k in range(min(size, most).bit_length())}
         ):
             taken[at] = part
-            if moved * part >= 8 * LEAST_MIXED:
+            if moved * part >= 8 * LEAST_PIECE:
                 yield tuple(taken)
         if size > most:
             return
