@@ -200,7 +200,7 @@ SIZES = {
     "planning/encode_plans": {"MAX_BLOCK"},
     "planning/planner": {"MOST_INTERLEAVED"},
     "planning/shuffles": {
-        "LEAST_MIXED",
+        "LEAST_PIECE",
         "MOST_MIXED",
         "MOST_VECTORS",
         "VECTOR_BYTES",

@@ -104,15 +104,15 @@ def exchanged(builder: Any, network: Network, loaded: list[Any], nbytes: int) ->
             continue
         if other < high:
             other = next(p for p in range(high, count) if now[p] < high)
-        step, leaves = _exchange, place
+        move, leaves = _exchange, place
         if octet <= place < lane <= high and now[lane - 1] >= high:
-            step, leaves = _interleave, lane - 1
+            move, leaves = _interleave, lane - 1
         now.insert(place, now[other])
         now[other] = now.pop(leaves + 1)
         apart = 1 << (other - high)
         for k in (k for k in range(len(vectors)) if not k & apart):
             pair = vectors[k], vectors[k + apart]
-            vectors[k], vectors[k + apart] = step(builder, *pair, network.width << place)
+            vectors[k], vectors[k + apart] = move(builder, *pair, network.width << place)
 
     def found(low: int, high: int) -> list[int]:
         """The original index of each element, or vector, numbered by bits [low, high)."""

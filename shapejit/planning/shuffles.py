@@ -66,7 +66,12 @@ def shuffle_of(
         return None
     sides = (_powers_of_two(loops, width, side) for side in BOTH_SIDES)
     for each in product(*sides):
-        taken = tuple(map(max, *each))
+        taken = [*map(max, *each)]
+        while prod(taken) * width < 8 * VECTOR_BYTES:  # packed/flip-inner: 0.75 of the time
+            left = [k for k, loop in enumerate(loops) if loop.size % (2 * taken[k]) == 0]
+            if not left:
+                break
+            taken[min(left, key=lambda k: loops[k].target * taken[k])] *= 2
         if VECTOR_BYTES // 2 <= prod(taken) * width // 8 <= MOST_VECTORS * VECTOR_BYTES:
             most = [prod(piece) * width // 8 for piece in each]
             made = _blocks(loops, taken, width, most, flips)
