@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import shapejit as sj
-from shapejit.engine.converting import cast_conversion, number_of
+from shapejit.engine.converting import cast_conversion
 from shapejit.kernels import numerics
 
 FLOATS = [d for d in sj.dtypes.all() if d.kind == "float" and d.format and not d.format.table]
@@ -22,21 +22,6 @@ def names(kinds):
 def quiet():
     with np.errstate(all="ignore"):
         yield
-
-
-@pytest.mark.parametrize("saturate", [True, False])
-@names(NARROW)
-def test_rounding_words_is_rounding_floats(kind, saturate):
-    made = cast_conversion(sj.dtype("float32"), kind, saturate)
-    codes = numerics.nearest_words(WORDS, made)
-    assert np.array_equal(codes, numerics.rounded(SINGLES, made))
-
-
-@names(INTEGERS)
-def test_whole_parts_of_words_are_those_of_floats(kind):
-    number = number_of(kind)
-    codes = numerics.whole_words(WORDS, number)
-    assert np.array_equal(codes, numerics.clamped(SINGLES, number))
 
 
 def test_float64_rounded_to_odd_rounds_as_itself():

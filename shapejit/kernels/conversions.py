@@ -264,7 +264,7 @@ class _Run:
         if made.scales:
             scale, zero = (*operands, None)[:2]
             value = numerics.scaled(value, made, scale, zero)
-        return encoded(value, made, codes)
+        return encoded(value, made)
 
     def _loaded(self, index: Values, lanes: int) -> Values:
         """A vector of codes."""

@@ -18,7 +18,7 @@ from ..runtime.cpu_caches import LINE
 from . import llvm
 from .encodings import FIXED, FLOAT32, LARGEST, LEAST, SCALES_AT_ONCE, STAGED, Encoding
 from .lanes import Lanes, by_vectors, load, loop
-from .largest_magnitude import Largest, magnitudes, of_blocks
+from .largest_magnitude import Largest, of_blocks
 from .llvm import I64, POINTER
 from .nearest_codes import coded
 from .number_vectors import decoded
@@ -211,8 +211,4 @@ class _Box:
                 return (words & 0xFFFF << 16 if elements[0] else words << 16).view("f4")
             return decoded(codes.chosen(elements), Conversion(what.source, FLOAT32, 32))
 
-        value = read(codes)
-        signs = value.view("u4")
-        if what.target.kind == "float":
-            value = read(magnitudes(codes))
-        return coded(what, value, signs, scale)
+        return coded(what, read(codes), scale)

@@ -194,17 +194,6 @@ def _comparison(sign: str) -> Callable[..., Values]:
     return write
 
 
-def _shifted_right(a: Values, b: Values) -> Values:
-    """Each lane shifted by its own count; AVX-512 has an instruction for 16-bit lanes."""
-    if a.dtype == "u2" and not isinstance(b.value, ir.Constant):
-        size = 32
-        name = "llvm.x86.avx512.psrlv.w.512"
-        pairs = zip(a.parts(size), b.parts(size), strict=True)
-        done = [called(a.builder, name, x.type, x, y) for x, y in pairs]
-        return a.of(llvm.joined(a.builder, done))
-    return _operation("lshr", "ashr")(a, b)
-
-
 def _called(name: str) -> Callable[..., Values]:
     """The result of an LLVM function of floats."""
 
@@ -225,7 +214,7 @@ _NUMPY_FUNCTIONS: dict[Any, Callable[..., Values]] = {
     np.bitwise_or: _operation("or_"),
     np.bitwise_xor: _operation("xor"),
     np.left_shift: _operation("shl"),
-    np.right_shift: _shifted_right,
+    np.right_shift: _operation("lshr", "ashr"),
     np.invert: lambda a: a.of(a.builder.not_(a.value)),
     np.less: _comparison("<"),
     np.less_equal: _comparison("<="),

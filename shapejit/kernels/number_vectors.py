@@ -51,24 +51,16 @@ def decoded(codes: Values, made: Conversion) -> Values:
     return numerics.decoded(codes, made, _float_of)
 
 
-def encoded(values: Values, made: Conversion, codes: Values) -> Values:
-    """The codes of values, which were decoded from other `codes`."""
-    words = codes if made.source[:4] == WORD and made.step == "cast" else None
-    number = made.target
+def encoded(values: Values, made: Conversion) -> Values:
+    """The codes of values."""
+    return numerics.encoded(values, made, _narrowed)
 
-    def narrow(values: Values, made: Conversion) -> Values:
-        if number.special == "unsigned":
-            return numerics.powers(values, made)
-        odd = numerics.single(values)
-        if _narrows(odd.count, number):
-            return numerics.nearest_words(words or cut_words(odd)[1], made)
-        if number.exponent == 8:
-            return _cut(odd, made)
-        return (numerics.half if HALVES and number.bits == 16 else numerics.rounded)(odd, made)
 
-    if words and number.kind in numerics.INTEGERS and _narrows(values.count, number):
-        return numerics.whole_words(words, number)
-    return numerics.encoded(values, made, narrow)
+def _narrowed(values: Values, made: Conversion) -> Values:
+    """Codes of floats of 16 bits or fewer."""
+    if BRAIN and not made.exact and made.target[:4] == WORD and values.count % WORDS == 0:
+        return _brain(numerics.single(values), made)
+    return numerics.narrowed(values, made, HALVES)
 
 
 def _float_of(codes: Values, number: Number) -> Values:
@@ -100,21 +92,22 @@ def _halved(codes: Values, values: list[Values], bit: int = 1) -> Values:
     return values[0]
 
 
-def _cut(values: Values, made: Conversion) -> Values:
-    """Codes of floats with the exponent range of float32.
+def _brain(values: Values, made: Conversion) -> Values:
+    """Codes of bfloat16 by an instruction.
 
-    The instruction does not handle subnormal numbers and payloads: vectors with these take the
-    general path.
+    It does not handle subnormal numbers and payloads: vectors with these take the general path.
     """
-    if made.exact or not BRAIN or made.target.bits != 16 or values.count % WORDS:
-        return numerics.cut(values, made)
-    builder = values.builder
-    with builder.if_else(_any_unusual(values)) as (some, none):
+    builder, flags = values.builder, ir.VectorType(ir.IntType(1), FLOATS)
+    classes, name = ir.Constant(llvm.I32, UNUSUAL), "llvm.x86.avx512.fpclass.ps.512"
+    found = (called(builder, name, flags, part, classes) for part in values.parts(FLOATS))
+    whole = builder.bitcast(reduce(builder.or_, found), ir.IntType(FLOATS))
+    with builder.if_else(builder.icmp_unsigned("!=", whole, whole.type(0))) as (some, none):
         with some:
             by_steps = numerics.cut(values, made).astype("u2")
             after_steps = builder.block
         with none:
-            at_once = _brain_codes(values)
+            narrow = builder.fptrunc(values.value, ir.VectorType(Brain(), values.count))
+            at_once = builder.bitcast(narrow, by_steps.value.type)
             after_instruction = builder.block
     codes = builder.phi(by_steps.value.type)
     codes.add_incoming(by_steps.value, after_steps)
@@ -122,27 +115,7 @@ def _cut(values: Values, made: Conversion) -> Values:
     return values.of(codes, "u2")
 
 
-def _any_unusual(values: Values) -> Any:
-    """Whether a float32 is NaN or subnormal, by an instruction of AVX-512."""
-    builder, flags = values.builder, ir.VectorType(ir.IntType(1), FLOATS)
-    classes = ir.Constant(llvm.I32, UNUSUAL)
-    name = "llvm.x86.avx512.fpclass.ps.512"
-    found = [called(builder, name, flags, part, classes) for part in values.parts(FLOATS)]
-    whole = builder.bitcast(reduce(builder.or_, found), ir.IntType(FLOATS))
-    return builder.icmp_unsigned("!=", whole, ir.Constant(ir.IntType(FLOATS), 0))
-
-
-def _brain_codes(values: Values) -> Any:
-    """The bfloat16 codes of float32, by an instruction of AVX-512."""
-    builder, parts = values.builder, values.parts(FLOATS)
-    codes, pair = ir.VectorType(Brain(), WORDS), ir.VectorType(ir.IntType(16), WORDS)
-    name = "llvm.x86.avx512bf16.cvtne2ps2bf16.512"
-    pairs = zip(parts[1::2], parts[::2], strict=True)  # the second one becomes the low half
-    made = [builder.bitcast(called(builder, name, codes, *both), pair) for both in pairs]
-    return llvm.joined(builder, made)
-
-
-# Words, of which a vector holds twice as many as of float32: for AVX-512
+# Words: the codes of bfloat16, which registers of AVX-512 look up
 
 
 @cache
@@ -165,25 +138,8 @@ def table_of(number: Number) -> tuple[tuple[int, ...], tuple[tuple[int, int], ..
 
 def _looks_up(count: int, number: Number) -> bool:
     """Whether `words_of` knows the codes of a number."""
-    return _fill_words(count) and number.kind != "bool" and table_of(number) is not None
-
-
-def _fill_words(count: int) -> bool:
-    """Whether `count` elements fill vectors of words."""
-    return VECTOR == 64 and count % WORDS == 0
-
-
-def _narrows(count: int, number: Number) -> bool:
-    """Whether words suffice to round to a number."""
-    floats = number.kind == "float" and number.special != "unsigned"
-    return _fill_words(count) and number.bits <= 8 and (floats or number.kind in numerics.INTEGERS)
-
-
-def cut_words(values: Values) -> tuple[Values, Values]:
-    """The words of float32, cut and rounded to odd."""
-    halves = values.view("u2")
-    low, high = halves[::2], halves[1::2]
-    return high, high | np.minimum(low, 1)
+    fills = VECTOR == 64 and count % WORDS == 0
+    return fills and number.kind != "bool" and table_of(number) is not None
 
 
 def words_of(codes: Values, number: Number) -> Values:

@@ -3,9 +3,6 @@
 Kernels are generated from these functions, and NumPy evaluates them where no kernel is used (see
 `plain_conversions`): so both compute the same bits. Codes are unsigned integers, or signed ones
 where LLVM compares these in fewer steps.
-
-A *word* is a bfloat16, or a float32 truncated to one, or rounded to odd: its last bit is set if any
-lower bit was. Rounding such a word to six digits or fewer is equal to rounding the float32.
 """
 
 from __future__ import annotations
@@ -23,9 +20,8 @@ Round = Callable[[Values, Conversion], Values]
 
 INTEGERS = "int", "uint"
 NAN, INFINITY = 0x7FC00000, 0x7F800000  # of float32
+MAGNITUDE = 0x7FFFFFFF  # all bits but the sign
 NEGATIVE_NAN = NAN - (1 << 31)  # in a signed integer
-FRACTION = 7  # bits of a word after the leading one
-WORD_INFINITY = INFINITY >> 16
 
 
 def rarely(test: Values, made: Values, values: Values) -> Values:
@@ -157,11 +153,19 @@ def single(values: Values) -> Values:
     return (bits | (back != values)).view("f4")
 
 
-def encoded(values: Values, made: Conversion, narrow: Round) -> Values:
-    """The codes of floats of the conversion's arithmetic.
+def narrowed(values: Values, made: Conversion, halves: bool = True) -> Values:
+    """Codes of floats of 16 bits or fewer; `halves`: `astype` rounds to float16."""
+    number = made.target
+    if number.special == "unsigned":
+        return powers(values, made)
+    values = single(values)
+    if number.exponent == 8:
+        return cut(values, made)
+    return (half if halves and number.bits == 16 else rounded)(values, made)
 
-    `narrow` rounds them to floats of 16 bits or fewer.
-    """
+
+def encoded(values: Values, made: Conversion, narrow: Round = narrowed) -> Values:
+    """The codes of floats of the conversion's arithmetic."""
     number = made.target
     if number.kind == "bool":
         return (values != 0).view("u1")
@@ -211,33 +215,36 @@ def half(values: Values, made: Conversion) -> Values:
 def rounded(values: Values, made: Conversion) -> Values:
     """Codes of floats narrower than 32 bits, rounded to the nearest, ties to even."""
     number, bits = made.target, values.view("i4")
-    mantissa, bias, down = number.mantissa, number.bias, 23 - number.mantissa
-    magnitude = bits & 0x7FFFFFFF
-    half = (magnitude >> down & 1) + ((1 << down - 1) - 1)
-    codes = (magnitude + half >> down) - ((127 - bias) << mantissa)
-    # Adding a number whose last bit is the smallest subnormal number rounds to it.
-    least = magnitude.view("f4") + 2.0 ** (24 - bias - mantissa)
-    least = least.view("i4") - ((151 - bias - mantissa) << 23)
-    codes = np.where(magnitude < (128 - bias) << 23, least, codes)
-    return finished(codes, magnitude > INFINITY, bits, made)
+    magnitude, sign = bits & MAGNITUDE, 1 << number.exponent + number.mantissa
+    codes = nearest(magnitude, number, number.beyond(made.saturate))
+    finite, nan = signed(codes, bits, number), signed(number.nan, bits, number)
+    if number.special == "fnuz":  # NaN comes after the largest number; neither it nor 0 has a sign
+        finite, nan = np.where(codes & sign - 1 == 0, codes, finite), number.nan
+    elif number.special == "finite":  # as in ml_dtypes: NaN is zero with its sign turned around
+        nan = nan ^ 2 * sign - 1
+    return np.where(magnitude > INFINITY, nan, finite) & 2 * sign - 1
 
 
-def finished(codes: Values, lost: Values, signs: Values, made: Conversion) -> Values:
-    """Rounded codes, completed by overflow, NaN and signs (the top bits of `signs`)."""
-    number, top = made.target, made.target.exponent + made.target.mantissa
-    most = number.infinity if number.special == "ieee" else number.largest + 1
-    codes = np.where(codes >= most, number.beyond(made.saturate), codes)
-    sign = signs >> 8 * codes.dtype.itemsize - 1 - top & (1 << top)
-    if number.special == "finite":
-        # As in ml_dtypes: NaN is zero with its sign turned around.
-        sign = sign ^ (lost.astype(codes.dtype) << top)
-        return np.where(lost, 0, codes) | sign
-    if number.special == "fnuz":
-        signed = np.where(codes == 0, codes, codes | sign)
-        if not made.saturate:
-            signed = np.where(codes == number.nan, codes, signed)
-        return np.where(lost, number.nan, signed)
-    return np.where(lost, number.nan, codes) | sign
+def nearest(magnitude: Values, number: Number, most: int) -> Values:
+    """The codes of magnitudes, given as bits: the nearest up to `most`, ties to even.
+
+    Adding a power of two whose last bit is that of the code rounds a magnitude there. The last bits
+    of the sum count steps from the power of two in its first bits: these, and a constant that is
+    added, too, complete the code. Bits above it are undefined.
+    """
+    mantissa, up, least = number.mantissa, 23 - number.mantissa, 128 - number.bias
+    magnitude = np.minimum(magnitude, most + ((127 - number.bias) << mantissa) << up)
+    power = np.maximum(magnitude & 0xFF << 23, least << 23).view("f4")
+    begin = -(least + up << mantissa) % (1 << number.bits)
+    times = 2.0**up * (1 + begin * 2.0**-23)  # exact: a power of two times a float
+    total = (magnitude.view("f4") + power * times).view("i4")
+    return (total >> up) + total
+
+
+def signed(codes: Values, bits: Values, number: Number) -> Values:
+    """Codes with the signs of float32 in signed integers; bits above the codes are undefined."""
+    below = (1 << number.exponent + number.mantissa) - 1
+    return codes & below | bits >> 32 - number.bits & ~below
 
 
 def powers(values: Values, made: Conversion) -> Values:
@@ -258,51 +265,3 @@ def powers(values: Values, made: Conversion) -> Values:
         if values.dtype == "f8":  # whose bits, rounded to odd, are no infinity
             lost = lost | (values >= 2.0**128)
     return rarely(lost, 255, codes)
-
-
-# By words, for which there is an instruction that shifts each lane by a count of its own
-
-
-def nearest_words(words: Values, made: Conversion) -> Values:
-    """The codes of a narrower float: the nearest, ties to even."""
-    number = made.target
-    mantissa, first = number.mantissa, 128 - number.bias
-    exponent, digits = _parts_of(words)
-    # Subnormal numbers lose more bits: all have the exponent of the smallest normal one.
-    kept = FRACTION - mantissa
-    more = first + kept - exponent
-    down = np.where(more > kept, more, kept).view("u2")
-    half = (digits | 0xFFFF) >> 17 - down
-    codes = digits + half + (digits >> down & 1) >> down
-    above = np.where(exponent > first, exponent, first) - first
-    codes = codes.view("i2") + (above << mantissa)
-    return finished(codes, _lost(words), words.view("i2"), made)
-
-
-def whole_words(words: Values, number: Number) -> Values:
-    """Convert bfloat16 to integers: truncated, clamped to the range, 0 for NaN."""
-    exponent, digits = _parts_of(words)
-    top = number.bits - 1 if number.kind == "int" else number.bits
-    values = digits >> (127 + FRACTION - exponent).view("u2")
-    over = words & 0x7FFF >= (127 + top) << FRACTION
-    values = np.where(over, (1 << top) - 1, values)
-    minus = (words.view("i2") >> 15).view("u2")
-    if number.kind == "int":
-        # Turned around, the largest integer is the least one where it is what lies beyond.
-        values = (values ^ minus) - np.where(over, 0, minus)
-    else:
-        values = values & ~minus
-    codes = np.where(_lost(words), 0, values).astype("u1")
-    return codes & ((1 << number.bits) - 1) if number.bits < 8 else codes
-
-
-def _lost(words: Values) -> Values:
-    """A mask of the words that are NaN."""
-    return words & 0x7FFF > WORD_INFINITY
-
-
-def _parts_of(words: Values) -> tuple[Values, Values]:
-    """The exponents, and all digits including the leading one, which zero has here, too."""
-    leading = 1 << FRACTION
-    exponent = (words & 0x7FFF) >> FRACTION
-    return exponent.view("i2"), words & leading - 1 | leading

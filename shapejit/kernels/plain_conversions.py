@@ -37,7 +37,7 @@ def converted(
         values = numerics.decoded(codes, made, _read)
         if scales is not None:
             values = numerics.scaled(values, made, scales, zeros)
-        return numerics.encoded(values, made, _narrow)
+        return numerics.encoded(values, made)
 
 
 def _read(codes: NDArray[Any], number: Number) -> Any:
@@ -65,35 +65,3 @@ def _codes(number: Number) -> NDArray[Any]:
 def bits_of(number: Number) -> tuple[int, ...]:
     """A table of the float32 values of all codes of 16 bits or fewer, as bits."""
     return tuple(_singles(number).view(np.uint32).tolist())
-
-
-def _narrow(values: NDArray[Any], made: Conversion) -> Any:
-    """The codes of floats of 16 bits or fewer."""
-    number = made.target
-    if (number.bits, number.exponent) == (16, 5):  # NumPy rounds float64 once
-        return numerics.half(values, made)
-    if number.special == "unsigned" and values.itemsize == 8:
-        return numerics.powers(values, made)
-    values = numerics.single(values)
-    if number.bits == 16:
-        return numerics.cut(values, made)
-    if 16 * values.size < 1 << 16:  # too few for a table
-        return _rounded(values, made)
-    # Rounded to odd in 16 bits, as a later rounding is the only one.
-    bits = values.view(np.uint32)
-    odd = (bits >> np.uint32(16)).astype(np.uint16)
-    odd |= (bits & np.uint32(0xFFFF)) != 0
-    return _every_upper_half(number, made.saturate, made.round_mode).take(odd)
-
-
-@tables
-def _every_upper_half(number: Number, saturate: bool, round_mode: str) -> Any:
-    """The codes of all float32 whose lower 16 bits are zero."""
-    values = (np.arange(1 << 16, dtype=np.uint32) << np.uint32(16)).view(np.float32)
-    made = Conversion(number, number, 32, saturate=saturate, round_mode=round_mode)
-    return _rounded(values, made).astype(np.uint8)
-
-
-def _rounded(values: NDArray[Any], made: Conversion) -> Any:
-    unsigned = made.target.special == "unsigned"
-    return (numerics.powers if unsigned else numerics.rounded)(values, made)

@@ -65,7 +65,10 @@ def _power(what: Encoding, most: Values, factor: Values) -> Scales:
     exponent = (most.view("u4") + up >> 23).view("i4") - (largest - 1)
     exponent = np.clip(exponent, 0, 254)
     inverse = np.where(exponent == 254, 1 << 22, (254 - exponent) << 23)
-    return exponent.view("u4").astype("u1"), inverse.view("f4"), _none(most)
+    by = inverse.view("f4")
+    if what.rule.name == "lower_power":  # the least bit less, ties are nearer to zero
+        by = by * (1 - 2.0**-24)
+    return exponent.view("u4").astype("u1"), by, _none(most)
 
 
 def _two_levels(what: Encoding, most: Values, factor: Values) -> Scales:
@@ -138,7 +141,7 @@ def _inverse(x: Values) -> Values:
 
 
 def _rounded(what: Encoding, scale: Values) -> Values:
-    return encoded(scale, Conversion(FLOAT32, what.scale, 32, "quantize"), scale)
+    return encoded(scale, Conversion(FLOAT32, what.scale, 32, "quantize"))
 
 
 def _read(what: Encoding, stored: Values) -> Values:
