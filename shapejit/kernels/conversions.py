@@ -24,7 +24,16 @@ from . import llvm, numerics
 from .lanes import Lanes, by_vectors, load, loop, type_of
 from .llvm import I64, POINTER
 from .memory import VECTOR
-from .number_vectors import decoded, encoded, found_in, has_tables, planes_of, takes_words, words_of
+from .number_vectors import (
+    WORD,
+    decoded,
+    encoded,
+    found_in,
+    has_tables,
+    looks_up,
+    planes_of,
+    words_of,
+)
 from .numbers import Conversion
 from .numerics import Values
 
@@ -187,7 +196,7 @@ class _Run:
 
     def _take(self, block: Values, left: Values) -> None:
         """Take a block, of whose elements so many are left: make the table of its results."""
-        codes = block.of(llvm.constant(0, type_of("u1", CODES)), "u1").constant([*range(CODES)])
+        codes = block.constant([*range(CODES)], "u1")
         table = planes_of(self._result(codes, self._one(block, CODES)))
         for value, at in ((block, self.at), (left, self.left), (table, self.table)):
             self.builder.store(value.value, at)
@@ -258,7 +267,8 @@ class _Run:
             codes = codes & (1 << bits) - 1
         if not made.arithmetic:
             return numerics.resized(codes, made)
-        if takes_words(codes.count, made):
+        plain = made.step == "cast" and not made.bias
+        if plain and made.target[:4] == WORD and looks_up(codes.count, made.source):
             return words_of(codes, made.source)
         value = decoded(codes, made)
         if made.scales:

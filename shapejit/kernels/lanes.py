@@ -44,15 +44,14 @@ class Lanes(np.lib.mixins.NDArrayOperatorsMixin):
         return Lanes(self.builder, value, self.dtype if dtype is None else dtype)
 
     def constant(self, value: Any, dtype: Any = None) -> Values:
-        """A number, or a list of them, repeated for all elements."""
-        made = self.of(None, dtype)
-        kind = type_of(made.dtype, self.count)
+        """A number, repeated for all elements, or a vector of a list of them."""
+        made, listed = self.of(None, dtype), isinstance(value, list)
         mask = (1 << 8 * made.dtype.itemsize) - 1
 
         def number(each: Any) -> Any:
             return float(each) if made.dtype.kind == "f" else int(each) & mask
 
-        listed = isinstance(value, list)
+        kind = type_of(made.dtype, len(value) if listed else self.count)
         made.value = ir.Constant(kind, [*map(number, value)] if listed else number(value))
         return made
 

@@ -16,10 +16,7 @@ def coded(what: Encoding, x: Values, by: Values) -> Values:
     """The codes of finite numbers of blocks with scales `by`, in the low bits of 32."""
     name = what.rule.name
     value = x * by if name in MULTIPLIES else x / by
-    if what.target.kind == "float":
-        codes = _float(value, what)
-    else:
-        codes = _int(value, what)
+    codes = (_float if what.target.kind == "float" else _int)(value, what)
     if name in ("two_levels", "two_inverses"):
         codes = np.where(by == 0, 0, codes)
     return codes + what.bias if what.bias else codes

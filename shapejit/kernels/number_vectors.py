@@ -10,7 +10,7 @@ import numpy as np
 from llvmlite import ir
 
 from . import llvm, numerics
-from .lanes import called, type_of
+from .lanes import called
 from .memory import ARM64, FEATURES, VECTOR
 from .numbers import Conversion, Number
 from .numerics import Values
@@ -40,12 +40,6 @@ class Brain(ir.Type):  # type: ignore[misc]  # llvmlite has no types
         return hash(Brain)
 
 
-def takes_words(count: int, made: Conversion) -> bool:
-    """Whether `count` elements are converted by a lookup alone."""
-    plain = made.step == "cast" and not made.bias
-    return plain and made.target[:4] == WORD and _looks_up(count, made.source)
-
-
 def decoded(codes: Values, made: Conversion) -> Values:
     """The values as floats of the conversion's arithmetic."""
     return numerics.decoded(codes, made, _float_of)
@@ -65,18 +59,15 @@ def _narrowed(values: Values, made: Conversion) -> Values:
 
 def _float_of(codes: Values, number: Number) -> Values:
     """The float32 values of float codes of 16 bits or fewer."""
-    if number.bits <= 4 and codes.count % FLOATS == 0 and VECTOR == 64:
-        return _from_registers(codes.astype("u4"), bits_of(number)).view("f4")
-    if _looks_up(codes.count, number):
+    if looks_up(codes.count, number):
         return (words_of(codes, number).astype("u4") << 16).view("f4")
-    if number.bits == 4 and SHUFFLES and codes.count % VECTOR == 0:
-        found = table_of(number)
-        if found:
-            words = codes.of(llvm.constant(0, type_of("u2", 16)), "u2").constant([*found[0]])
-            return (found_in(planes_of(words), codes).astype("u4") << 16).view("f4")
-    if number.kind == "table":
-        return _halved(codes.astype("u4"), [codes.constant(x, "f4") for x in number.table])
-    return numerics.float_of(codes, number)
+    if number.kind != "table":
+        return numerics.float_of(codes, number)
+    if _has_sixteen(codes.count, number):
+        halves = zip(*(divmod(bits, 1 << 16) for bits in bits_of(number)), strict=True)
+        high, low = (_sixteen(codes, words).astype("u4") for words in halves)
+        return (high << 16 | low).view("f4")
+    return _halved(codes.astype("u4"), [codes.constant(x, "f4") for x in number.table])
 
 
 def _halved(codes: Values, values: list[Values], bit: int = 1) -> Values:
@@ -136,9 +127,9 @@ def table_of(number: Number) -> tuple[tuple[int, ...], tuple[tuple[int, int], ..
     return (table, others) if len(others) <= 1 else None
 
 
-def _looks_up(count: int, number: Number) -> bool:
+def looks_up(count: int, number: Number) -> bool:
     """Whether `words_of` knows the codes of a number."""
-    fills = VECTOR == 64 and count % WORDS == 0
+    fills = (VECTOR == 64 and count % WORDS == 0) or _has_sixteen(count, number)
     return fills and number.kind != "bool" and table_of(number) is not None
 
 
@@ -147,6 +138,8 @@ def words_of(codes: Values, number: Number) -> Values:
     found = table_of(number)
     assert found is not None
     table, others = found
+    if number.bits <= 4:
+        return _sixteen(codes, table)
     wide = codes.astype("u2")
     words = _from_registers(wide, table)
     if number.bits > LOOKED_UP:
@@ -157,37 +150,26 @@ def words_of(codes: Values, number: Number) -> Values:
 
 
 def _from_registers(codes: Values, table: Sequence[int]) -> Values:
-    """Look up elements of a table, of the width of the indices, in one or two registers."""
-    size = VECTOR // codes.dtype.itemsize
-    full = [table[k % len(table)] for k in range(max(size, len(table)))]
-    kind = type_of(codes.dtype, size)
-    registers = [ir.Constant(kind, full[k : k + size]) for k in range(0, len(full), size)]
-    if len(registers) == 1:
-        return _permuted(registers[0], codes)
-    name, found = (
-        f"llvm.x86.avx512.vpermi2var.{_ELEMENT_NAMES[codes.dtype.itemsize]}.512",
-        list[Values](),
-    )
-    for low, high in zip(registers[::2], registers[1::2], strict=True):
-        parts = (called(codes.builder, name, kind, low, part, high) for part in codes.parts(size))
-        found.append(codes.of(llvm.joined(codes.builder, [*parts])))
-    return _halved(codes, found, 2 * size)
+    """Look up words of a table in pairs of registers."""
+    count, found = max(2 * WORDS, len(table)), list[Values]()
+    full = codes.constant([table[k % len(table)] for k in range(count)])
+    for low, high in zip(*[iter(full.parts(WORDS))] * 2, strict=True):
+        found.append(_each(codes, "llvm.x86.avx512.vpermi2var.hi.512", low, high))
+    return _halved(codes, found, 2 * WORDS)
 
 
-def _permuted(table: Any, codes: Values) -> Values:
-    """The elements of an AVX-512 vector at indices of the same width."""
-    name, size = (
-        f"llvm.x86.avx512.permvar.{_ELEMENT_NAMES[codes.dtype.itemsize]}.512",
-        table.type.count,
-    )
-    parts = [called(codes.builder, name, table.type, table, part) for part in codes.parts(size)]
-    return codes.of(llvm.joined(codes.builder, parts))
+# Tables of 16 words: constants, or made at run time
 
 
-_ELEMENT_NAMES = {2: "hi", 4: "si"}  # what LLVM calls elements of so many bytes
+def _has_sixteen(count: int, number: Number) -> bool:
+    """Whether `count` codes are looked up in tables of 16 words."""
+    return SHUFFLES and number.bits <= 4 and count % VECTOR == 0
 
 
-# Tables that are made at run time
+def _sixteen(codes: Values, words: Sequence[int]) -> Values:
+    """Look up words of a constant table."""
+    every = [words[k % len(words)] for k in range(16)]
+    return found_in(planes_of(codes.constant(every, "u2")), codes)
 
 
 def has_tables(made: Conversion) -> bool:
@@ -206,17 +188,19 @@ def planes_of(table: Values) -> Values:
 def found_in(table: Values, codes: Values) -> Values:
     """The words of a table (see `planes_of`) for codes, a byte each; upper bits are ignored."""
     if VECTOR == 64:
-        order = [k % table.count for k in range(VECTOR // 2)]
-        return _permuted(table.chosen(order).value, codes.astype("u2"))
-    size, planes = table.count // 2, list[Values]()
-    codes = codes & size - 1
-    for first in (0, size):
-        one = table.chosen([first + k % size for k in range(VECTOR)]).value
-        parts = (called(codes.builder, _SHUFFLES[VECTOR], one.type, one, part)
-                 for part in codes.parts(VECTOR))  # fmt: skip
-        planes.append(codes.of(llvm.joined(codes.builder, [*parts])))
-    low, high = planes
+        one = table.chosen([k % table.count for k in range(WORDS)])
+        return _each(codes.astype("u2"), "llvm.x86.avx512.permvar.hi.512", one.value)
+    size, codes = table.count // 2, codes & table.count // 2 - 1
+    orders = ([first + k % size for k in range(VECTOR)] for first in (0, size))
+    low, high = (_each(codes, _SHUFFLES[VECTOR], table.chosen(order).value) for order in orders)
     return low.chosen([k // 2 + k % 2 * low.count for k in range(2 * low.count)], high).view("u2")
+
+
+def _each(codes: Values, name: str, table: Any, *more: Any) -> Values:
+    """The results of an instruction that looks up the codes of a vector as long as its table."""
+    parts = codes.parts(table.type.count)
+    found = [called(codes.builder, name, table.type, table, part, *more) for part in parts]
+    return codes.of(llvm.joined(codes.builder, found))
 
 
 # By the bytes of a vector, the instruction that looks up bytes in 16 ones.
