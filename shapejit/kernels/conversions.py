@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from operator import and_, or_
+from operator import or_
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,6 @@ LANES = 16  # elements of the narrower loop
 WIDEST = 4 * LANES  # of the wider loop
 MERGED = max(LANES, VECTOR // 2)  # of each row that is merged with others
 PREFETCH_DISTANCE = 4096  # the distance of prefetching in bytes; 1024 was no better
-SCALE_GROUPS = 16, 32  # elements with one scale, of which a wide vector holds several
 TABLED = 32  # elements that are looked up together
 CODES = 16  # the results of a table
 TABLE = np.dtype("u2" if VECTOR == 64 else "u1")  # of a table, see `planes_of`
@@ -91,10 +90,11 @@ class _Run:
         if streamed:
             room = builder.alloca(ir.ArrayType(I64, WIDEST))
             self.beside = self.count.of(builder.bitcast(room, POINTER))
-        self.tabled = conversion.scales == "blocks" and has_tables(conversion)
-        if self.tabled:
-            self.table = builder.alloca(type_of(TABLE, 2 * CODES // TABLE.itemsize))
-            self.left, self.at = builder.alloca(I64), builder.alloca(I64)
+        self.blocks = conversion.scales == "blocks"
+        self.tabled = self.blocks and has_tables(conversion)
+        # The block of the next element, how many of its elements are left, its table.
+        self.at, self.left = builder.alloca(I64), builder.alloca(I64)
+        self.table = builder.alloca(type_of(TABLE, 2 * CODES // TABLE.itemsize))
 
     def write(self) -> None:
         """Write code that converts all elements.
@@ -104,34 +104,34 @@ class _Run:
         vectors of their own, casts on two threads took 1.6 times as long (Zen 3).
         """
         count, zero, nbytes = self.count, self.zero, self.conversion.target.nbytes
-        before = -self.target & LINE - 1
-        least = before // nbytes + WIDEST if self.streamed else 2 * WIDEST
-        begins = (before % nbytes == 0) & (count >= least)  # some element begins a line
-        head = np.where(begins, before // nbytes, count if self.streamed else 0)
-        whole = count - head & -WIDEST
-        if self.streamed:  # lines that are not written as a whole are read before
-            for edge in (self.target, self.target + count * nbytes):
-                with self.builder.if_then((-edge & LINE - 1 != 0).value):
-                    llvm.prefetch(self.builder, edge.value, True)
-        else:
-            with self.builder.if_then((head != 0).value):
-                self._elements(zero, WIDEST)
-        with self.builder.if_then((whole != 0).value):
-            self._wide(head, whole)
         if not self.streamed:
-            by_vectors(head + whole, count, zero, LANES, self._elements)
+            whole = count & -WIDEST
+            with self.builder.if_then((whole != 0).value):
+                self._wide(zero, whole)
+            by_vectors(whole, count, zero, LANES, self._alone)
             return
+        before = -self.target & LINE - 1
+        some_begins = before % nbytes == 0  # a line
+        head = np.where(some_begins & (count >= before // nbytes + WIDEST), before // nbytes, count)
+        whole = count - head & -WIDEST
+        for edge in (self.target, self.target + count * nbytes):
+            with self.builder.if_then((-edge & LINE - 1 != 0).value):
+                llvm.prefetch(self.builder, edge.value, True)
         with self.builder.if_else((whole != 0).value) as (long, short):
             with short:
-                by_vectors(zero, count, zero, LANES, self._elements)
-            with long, loop(count.constant(2)) as turn:
-                tail = turn != 0
-                first: Values = np.where(tail, head + whole, 0)
-                end: Values = np.where(tail, count, head)
-                with self.builder.if_then((first < end).value):
-                    self._own = first, end
-                    self._elements(np.minimum(first, count - WIDEST), WIDEST)
-                    self._own = None
+                by_vectors(zero, count, zero, LANES, self._alone)
+            with long:
+                self._wide(head, whole)
+                with loop(count.constant(2)) as turn:
+                    self._edge(turn != 0, head, head + whole)
+
+    def _edge(self, tail: Values, head: Values, rest: Values) -> None:
+        """Store the elements before or after whole lines, of which all are in one vector."""
+        first, end = np.where(tail, rest, 0), np.where(tail, self.count, head)
+        with self.builder.if_then((first < end).value):
+            self._own = first, end
+            self._alone(np.minimum(first, self.count - WIDEST), WIDEST)
+            self._own = None
 
     def merge(self) -> None:
         """Convert rows at the offsets in a table, where other conversions have their scales.
@@ -159,103 +159,120 @@ class _Run:
     def _wide(self, begin: Values, count: Values) -> None:
         """Convert `count` elements by wide vectors."""
         rest = count
+        if self.blocks:
+            self._seek(begin)
         if self.tabled:
             whole = self.block & TABLED - 1 == 0
             rest = np.where(whole, 0, rest)
             with self.builder.if_then(whole.value):
-                self._looked_up(begin, count)
-        for group in SCALE_GROUPS if self.conversion.scales == "blocks" else ():
-            steps = (step == self.floats.itemsize for _, step in self.operands)
-            grouped = reduce(and_, steps, self.block == group)
-            some: Values = np.where(grouped, rest, 0)
-            rest = rest - some
-            ahead = begin & group - 1
-            with loop(some, WIDEST) as index:
-                self._grouped(begin + index, group, ahead)
+                self._tabulate()
+                with loop(count, TABLED) as index:
+                    self._looked_up(begin + index)
         with loop(rest, WIDEST) as index:
             self._elements(begin + index, WIDEST)
 
-    def _looked_up(self, begin: Values, count: Values) -> None:
-        """Convert `count` elements by a table for each block, with the results of all codes."""
-        first = begin // self.block
-        self._take(first, (first + 1) * self.block - begin)
-        with loop(count, TABLED) as index:
-            place = begin + index
-            codes = self._loaded(place, TABLED)
-            with self.builder.if_then((self._taken(self.left) == 0).value):
-                self._take(self._taken(self.at) + 1, self.block)
-            left, found = self._taken(self.left), self._found(codes)
-            with self.builder.if_else((left >= TABLED).value) as (one, two):
-                with one:
-                    self._store(found, place)
-                    self.builder.store((left - TABLED).value, self.left)
-                with two:
-                    self._take(self._taken(self.at) + 1, left + (self.block - TABLED))
-                    own = first_of(left, TABLED, TABLED, 1)
-                    self._store(np.where(own, found, self._found(codes)), place)
-
-    def _take(self, block: Values, left: Values) -> None:
-        """Take a block, of whose elements so many are left: make the table of its results."""
-        codes = block.constant([*range(CODES)], "u1")
-        table = planes_of(self._result(codes, self._one(block, CODES)))
-        for value, at in ((block, self.at), (left, self.left), (table, self.table)):
-            self.builder.store(value.value, at)
-
-    def _taken(self, at: Any) -> Values:
-        """A number of the block that was taken."""
-        return self.zero.of(self.builder.load(at))
-
-    def _found(self, codes: Values) -> Values:
-        """The results of codes in the block that was taken."""
-        return found_in(self.zero.of(self.builder.load(self.table), TABLE), codes)
-
-    def _grouped(self, index: Values, group: int, ahead: Values) -> None:
-        """Convert a vector of blocks of `group` elements; it begins at element `ahead` of one."""
-        size, blocks = self.floats.itemsize, WIDEST // group
-        first = first_of(group - ahead, group, WIDEST, size)
-        before = index // group
-        after, operands = before + (ahead != 0).astype("i8"), list[Values]()
-        for begin, _ in self.operands:
-            ends = [load(begin + block * size, self.floats, blocks) for block in (before, after)]
-            operands.append(np.where(first, *(end.repeated(group) for end in ends)))
-        self._converted(index, WIDEST, operands)
+    def _alone(self, index: Values, lanes: int) -> None:
+        """Convert a vector of elements anywhere."""
+        if self.blocks:
+            self._seek(index)
+        self._elements(index, lanes)
 
     def _elements(self, index: Values, lanes: int) -> None:
-        """Convert a vector of elements."""
-        if self.conversion.scales != "blocks":
+        """Convert the next vector of elements."""
+        if not self.blocks:
             size = self.floats.itemsize
             each = [load(begin + index * size, self.floats, lanes) for begin, _ in self.operands]
             self._converted(index, lanes, each)
             return
-        before = index // self.block
+        at, left = self._block()
         if lanes <= LANES:
-            operands = self._one(before, lanes) if lanes == 1 else self._several(index, lanes)
+            operands = self._one(at, 1) if lanes == 1 else self._several(lanes)
             self._converted(index, lanes, operands)
             return
-        left = (before + 1) * self.block - index
         with self.builder.if_else((left >= lanes).value) as (one_block, blocks):
             with one_block:
-                self._converted(index, lanes, self._one(before, lanes))
+                self._converted(index, lanes, self._one(at, lanes))
+                self._advance(lanes)
             with blocks:
-                self._converted(index, lanes, self._several(index, lanes))
+                aligned = (left | self.block) & LANES - 1 == 0
+                with self.builder.if_else(aligned.value) as (whole, cut):
+                    with whole:
+                        self._converted(index, lanes, self._several(lanes, whole=True))
+                    with cut:
+                        self._converted(index, lanes, self._several(lanes))
+
+    # Blocks: the one of the next element is known, so that none is found by division
+
+    def _seek(self, index: Values) -> None:
+        """Begin at an element."""
+        at = index // self.block
+        self._keep(at, (at + 1) * self.block - index)
+
+    def _block(self) -> list[Values]:
+        """The block of the next element, and how many of its elements are left."""
+        return [self.zero.of(self.builder.load(place)) for place in (self.at, self.left)]
+
+    def _keep(self, at: Values, left: Values) -> None:
+        self.builder.store(at.value, self.at)
+        self.builder.store(left.value, self.left)
+
+    def _advance(self, lanes: int) -> None:
+        """Go on by a vector, which ends in this block or in the next one."""
+        at, left = self._block()
+        ended = left <= lanes
+        self._keep(at + ended.astype("i8"), left - lanes + np.where(ended, self.block, 0))
 
     def _one(self, block: Values, lanes: int) -> list[Values]:
         """The operands of the elements of one block."""
         places = (begin + block * step for begin, step in self.operands)
         return [load(place, self.floats).spread(lanes) for place in places]
 
-    def _several(self, index: Values, lanes: int) -> list[Values]:
-        """The operands of elements of several blocks, each of `LANES` elements or more."""
+    def _several(self, lanes: int, whole: bool = False) -> list[Values]:
+        """The operands of elements of several blocks, each of `LANES` elements or more.
+
+        `whole`: no block ends within `LANES` of them, which takes a fifth less time.
+        """
         parts = []
-        for k in range(0, lanes, LANES):
-            before = (index + k) // self.block
-            left = (before + 1) * self.block - (index + k)
-            blocks = before, before + (left < LANES).astype("i8")
-            first = first_of(np.minimum(left, LANES), LANES, LANES, self.floats.itemsize)
-            ends = zip(*(self._one(block, LANES) for block in blocks), strict=True)
-            parts.append([np.where(first, *both).value for both in ends])
+        for _ in range(0, lanes, LANES):
+            at, left = self._block()
+            operands = self._one(at, LANES)
+            if not whole:
+                first = first_of(np.minimum(left, LANES), LANES, self.floats.itemsize)
+                after = self._one(at + (left < LANES).astype("i8"), LANES)
+                pairs = zip(operands, after, strict=True)
+                operands = [np.where(first, *both) for both in pairs]
+            parts.append([each.value for each in operands])
+            self._advance(LANES)
         many = (llvm.joined(self.builder, [*found]) for found in zip(*parts, strict=True))
         return [self.zero.of(value, self.floats) for value in many]
+
+    # Tables of the results of all codes in a block
+
+    def _looked_up(self, index: Values) -> None:
+        """Convert the next `TABLED` elements."""
+        codes, (_, left) = self._loaded(index, TABLED), self._block()
+        with self.builder.if_then((left == self.block).value):
+            self._tabulate()
+        found = self._found(codes)
+        self._advance(TABLED)
+        with self.builder.if_else((left >= TABLED).value) as (one, two):
+            with one:
+                self._store(found, index)
+            with two:
+                self._tabulate()
+                own = first_of(left, TABLED, 1)
+                self._store(np.where(own, found, self._found(codes)), index)
+
+    def _tabulate(self) -> None:
+        """Make the table of a block."""
+        at, _ = self._block()
+        codes = at.constant([*range(CODES)], "u1")
+        table = planes_of(self._result(codes, self._one(at, CODES)))
+        self.builder.store(table.value, self.table)
+
+    def _found(self, codes: Values) -> Values:
+        """The results of codes in the block whose table was made last."""
+        return found_in(self.zero.of(self.builder.load(self.table), TABLE), codes)
 
     def _converted(self, index: Values, lanes: int, operands: Sequence[Values]) -> None:
         self._store(self._result(self._loaded(index, lanes), operands), index)
@@ -301,10 +318,10 @@ class _Run:
             llvm.nontemporal(self.builder, stored, LINE)
 
 
-def first_of(count: Values, group: int, lanes: int, nbytes: int) -> Values:
-    """A mask of the lanes among the first `count` of each `group` of lanes.
+def first_of(count: Values, lanes: int, nbytes: int) -> Values:
+    """A mask of the first `count` lanes.
 
     By comparison, since NEON expands a bit mask one lane at a time.
     """
     most = count.astype(f"i{nbytes}").spread(lanes)
-    return most.constant([k % group for k in range(lanes)]) < most
+    return most.constant([*range(lanes)]) < most
