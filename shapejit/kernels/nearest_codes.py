@@ -33,10 +33,10 @@ def _float(value: Values, what: Encoding) -> Values:
 
 def _int(value: Values, what: Encoding) -> Values:
     """Codes of integers whose range is centred like that of the numbers."""
-    name, top, most = what.rule.name, what.rule.top, (1 << what.target.bits) - 1
+    name, half = what.rule.name, 1 << what.target.bits - 1
     if name == "widest":
-        return np.minimum((value + (top + 0.5)).astype("i4"), most)
+        return np.minimum((value + (half + 0.5)).astype("i4"), 2 * half - 1)
     if name == "magnitude":
-        half = value.view("u4") & 1 << 31 | _BELOW_HALF
-        return (value + half.view("f4")).astype("i4") + 128
-    return np.clip(np.rint(value).astype("i4") + int(top + 1) // 2, 0, most)
+        signed_half = value.view("u4") & 1 << 31 | _BELOW_HALF
+        return (value + signed_half.view("f4")).astype("i4") + half
+    return np.clip(np.rint(value).astype("i4") + half, 0, 2 * half - 1)

@@ -10,8 +10,7 @@ from math import frexp
 
 import numpy as np
 
-from .encodings import FLOAT32, LARGEST, SAFE, Encoding
-from .nearest_codes import MULTIPLIES
+from .encodings import FLOAT32, SAFE, Encoding
 from .number_vectors import decoded, encoded
 from .numbers import Conversion
 from .numerics import Values
@@ -23,39 +22,30 @@ Scales = tuple[Values, Values, Values]
 def scales(what: Encoding, most: Values, factor: Values) -> Scales:
     """The scales of blocks with largest numbers `most`; `factor` is common to all."""
     stored, by, rare = _RULES[what.rule.name](what, most, factor)
-    rare = rare | _is_infinite(most)
-    if what.rule.name not in (*MULTIPLIES, LARGEST):
-        rare = rare | _is_unsafe(by)
-    return stored, by, rare
+    return stored, by, rare | _is_infinite(most)
 
 
-def _is_unsafe(by: Values) -> Values:
-    """A mask of scales that are unsafe divisors; numbers divided by 0 have code 0."""
-    least, most = SAFE
-    return ~((by >= least) & (by <= most) | (by == 0))
-
-
-def _is_infinite(x: Values) -> Values:
-    """A mask of infinities and NaNs."""
-    return ~(np.absolute(x) < np.inf)
-
-
-# Rules
-
-
-def _most(what: Encoding, most: Values, factor: Values) -> Scales:
-    return _divided(what, _instead(most / what.rule.top, 1))
-
-
-def _range(what: Encoding, most: Values, factor: Values) -> Scales:
-    return _divided(what, _instead(most / (what.rule.top / 2), what.rule.more))
-
-
-def _divided(what: Encoding, scale: Values) -> Scales:
-    """Stored scales; elements are divided by these."""
-    stored = _rounded(what, scale)
+def _divided(what: Encoding, most: Values, factor: Values) -> Scales:
+    stored = _rounded(what, _instead(most / what.rule.top, what.rule.more))
     by = _read(what, stored)
-    return stored, by, by == 0
+    return stored, by, ~_is_safe(by)
+
+
+def _two_levels(what: Encoding, most: Values, factor: Values) -> Scales:
+    stored = _rounded(what, most / (what.rule.top * factor))
+    found = _read(what, stored)
+    if what.rule.more:  # is stored for blocks of zeros
+        stored = np.where(found == 0, _rounded(what, most.constant(what.rule.more)), stored)
+    by = found * factor
+    return stored, by, ~(_is_safe(by) | (by == 0))
+
+
+def _two_inverses(what: Encoding, most: Values, factor: Values) -> Scales:
+    stored, more = _rounded(what, factor * (most / what.rule.top)), most.constant(what.rule.more)
+    scale = _read(what, stored)
+    stored = np.where(scale == 0, _rounded(what, more), stored)
+    by = _instead(scale, what.rule.more) / factor
+    return stored, by, ~(_is_safe(by) | (by == 0))
 
 
 def _power(what: Encoding, most: Values, factor: Values) -> Scales:
@@ -64,61 +54,37 @@ def _power(what: Encoding, most: Values, factor: Values) -> Scales:
     up = one - int((2 * what.rule.more - 1) * one)
     exponent = (most.view("u4") + up >> 23).view("i4") - (largest - 1)
     exponent = np.clip(exponent, 0, 254)
-    inverse = np.where(exponent == 254, 1 << 22, (254 - exponent) << 23)
-    by = inverse.view("f4")
-    if what.rule.name == "lower_power":  # the least bit less, ties are nearer to zero
+    by = np.where(exponent == 254, 1 << 22, (254 - exponent) << 23).view("f4")
+    if what.rule.name == "lower_power":  # the least bit less: ties are nearer to zero
         by = by * (1 - 2.0**-24)
-    return exponent.view("u4").astype("u1"), by, _none(most)
-
-
-def _two_levels(what: Encoding, most: Values, factor: Values) -> Scales:
-    stored = _rounded(what, most / (6 * factor))
-    found = _read(what, stored)
-    if what.rule.more:  # is stored for blocks of zeros
-        stored = np.where(found == 0, _rounded(what, most.constant(what.rule.more)), stored)
-    return stored, found * factor, _none(most)
-
-
-def _two_inverses(what: Encoding, most: Values, factor: Values) -> Scales:
-    stored, more = _rounded(what, factor * (most / 6)), most.constant(what.rule.more)
-    scale = _read(what, stored)
-    stored = np.where(scale == 0, _rounded(what, more), stored)
-    return stored, _instead(scale, what.rule.more) / factor, _none(most)
+    return exponent.view("u4").astype("u1"), by, most.constant(0, "?")
 
 
 def _most_or_zero(what: Encoding, most: Values, factor: Values) -> Scales:
     stored = _rounded(what, most / what.rule.top)
-    return stored, _inverse(_read(what, stored)), _none(most)
+    return stored, _inverse(_read(what, stored)), most.constant(0, "?")
 
 
-def _widest(what: Encoding, most: Values, factor: Values) -> Scales:
-    return _multiplied(what, most / -what.rule.top)
-
-
-def _magnitude(what: Encoding, most: Values, factor: Values) -> Scales:
-    return _multiplied(what, most / what.rule.top)
-
-
-def _multiplied(what: Encoding, scale: Values) -> Scales:
-    """Stored scales; elements are multiplied with the scales before rounding."""
+def _multiplied(what: Encoding, most: Values, factor: Values) -> Scales:
+    scale = most / what.rule.top
     by = _inverse(scale)
     return _rounded(what, scale), by, _is_infinite(by)
 
 
 def _largest(what: Encoding, most: Values, factor: Values) -> Scales:
-    return _rounded(what, most), most, _none(most)
+    return _rounded(what, most), most, most.constant(0, "?")
 
 
 _RULES: dict[str, Callable[[Encoding, Values, Values], Scales]] = {
-    "most": _most,
-    "range": _range,
+    "most": _divided,
+    "range": _divided,
     "power": _power,
     "lower_power": _power,
     "two_levels": _two_levels,
     "two_inverses": _two_inverses,
     "most_or_zero": _most_or_zero,
-    "widest": _widest,
-    "magnitude": _magnitude,
+    "widest": _multiplied,
+    "magnitude": _multiplied,
     "largest": _largest,
 }
 
@@ -126,8 +92,15 @@ _RULES: dict[str, Callable[[Encoding, Values, Values], Scales]] = {
 # Steps
 
 
-def _none(x: Values) -> Values:
-    return x.constant(0, "?")
+def _is_safe(by: Values) -> Values:
+    """A mask of scales by which numbers may be divided."""
+    least, most = SAFE
+    return (by >= least) & (by <= most)
+
+
+def _is_infinite(x: Values) -> Values:
+    """A mask of infinities and NaNs."""
+    return ~(np.absolute(x) < np.inf)
 
 
 def _instead(x: Values, other: float) -> Values:

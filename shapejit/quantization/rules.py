@@ -104,11 +104,10 @@ class EncodingRule(NamedTuple):
 
     def for_kernels(self, wanted: Wanted) -> encodings.ScaleRule:
         """The ScaleRule for kernels."""
-        half = 1 << (wanted.bits - 1)
-        tops = {"widest": half, "magnitude": half - 1}
-        top = float(tops.get(self.name) or top_of(wanted))
+        half, top = 1 << (wanted.bits - 1), float(top_of(wanted))
         more = float(np.float32(2) / np.float32(top)) if self.more is None else self.more
-        return encodings.ScaleRule(self.name, top, more, self.signed)
+        tops = {"widest": -half, "magnitude": half - 1, "range": top / 2}
+        return encodings.ScaleRule(self.name, float(tops.get(self.name, top)), more, self.signed)
 
 
 def inverse(scale: Array) -> Array:
@@ -291,7 +290,7 @@ def _inverse_level(top: Array) -> Array:
     return np.where(top == 0, ONE, np.float32(2688) / _instead(top, 1))
 
 
-by_absmax = EncodingRule(_absmax, "most", of_largest=True)
+by_absmax = EncodingRule(_absmax, "most", 1, of_largest=True)
 by_power = EncodingRule(_power, "power", 1)
 # compressed-tensors' MX: the next power from 7/8 of it on
 by_closest_power = EncodingRule(partial(_power, up_from=0.875), "power", 0.875)
