@@ -127,7 +127,8 @@ class _Run:
 
     def _edge(self, tail: Values, head: Values, rest: Values) -> None:
         """Store the elements before or after whole lines, of which all are in one vector."""
-        first, end = np.where(tail, rest, 0), np.where(tail, self.count, head)
+        first: Values = np.where(tail, rest, 0)
+        end: Values = np.where(tail, self.count, head)
         with self.builder.if_then((first < end).value):
             self._own = first, end
             self._alone(np.minimum(first, self.count - WIDEST), WIDEST)

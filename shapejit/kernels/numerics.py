@@ -222,7 +222,8 @@ def rounded(values: Values, made: Conversion) -> Values:
         finite, nan = np.where(codes & sign - 1 == 0, codes, finite), number.nan
     elif number.special == "finite":  # as in ml_dtypes: NaN is zero with its sign turned around
         nan = nan ^ 2 * sign - 1
-    return np.where(magnitude > INFINITY, nan, finite) & 2 * sign - 1
+    every: Values = np.where(magnitude > INFINITY, nan, finite)
+    return every & 2 * sign - 1
 
 
 def nearest(magnitude: Values, number: Number, most: int) -> Values:
