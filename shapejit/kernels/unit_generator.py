@@ -102,18 +102,23 @@ def picked(builder: Any, piece: Piece, order: list[int]) -> Any:
     """The bytes with the given offsets, as a vector."""
     value, offsets = piece
     where = [offsets.index(at) for at in order]
-    if where == list(range(len(offsets))):
+    if where == list(range(value.type.count)):
         return value
     return llvm.shuffle(builder, value, value, where)
 
 
 def side_by_side(builder: Any, pieces: list[Piece]) -> Piece:
-    """All pieces in one vector."""
-    while len(pieces) > 1:
-        rest = pieces[len(pieces) & -2 :]
-        pairs = zip(pieces[::2], pieces[1::2], strict=False)
-        pieces = [_pair(builder, *pair) for pair in pairs] + rest
-    return pieces[0]
+    """All pieces in one vector; unused lanes have the offset -1."""
+    size = max(len(offsets) for _, offsets in pieces)
+    vectors, held = list[Any](), list[int]()
+    for value, offsets in pieces:
+        spare = [0] * (size - len(offsets))
+        if spare:
+            value = llvm.shuffle(builder, value, value, [*range(len(offsets)), *spare])
+        vectors.append(value)
+        held += [*offsets, *(-1 for _ in spare)]
+    count = 1 << (len(vectors) - 1).bit_length()
+    return llvm.joined(builder, vectors + vectors[:1] * (count - len(vectors))), held
 
 
 def _runs(offsets: list[int]) -> list[tuple[int, int]]:
@@ -126,16 +131,3 @@ def _runs(offsets: list[int]) -> list[tuple[int, int]]:
         made.append((offsets[k], count))
         k += count
     return made
-
-
-def _pair(builder: Any, one: Piece, other: Piece) -> Piece:
-    """Two vectors concatenated; unused lanes have the offset -1."""
-    size = max(len(one[1]), len(other[1]))
-    vectors, held = list[Any](), list[int]()
-    for value, offsets in (one, other):
-        spare = size - len(offsets)
-        if spare:
-            value = llvm.shuffle(builder, value, value, [*range(len(offsets)), *[0] * spare])
-        vectors.append(value)
-        held += [*offsets, *[-1] * spare]
-    return llvm.joined(builder, vectors), held
