@@ -122,8 +122,9 @@ def exchanged(builder: Any, network: Network, loaded: list[Any], nbytes: int) ->
             for k in range(1 << (high - low))
         ]
 
-    order = found(0, high)
-    made = [_reordered(builder, vectors[k], network.width, order) for k in found(high, count)]
+    planes = planes_of(network.width, found(0, high))
+    whole = [(vectors[k], list(range(nbytes))) for k in found(high, count)]
+    made = [joined(builder, partial(picked, builder, piece), planes) for piece in whole]
     return lambda first, part: _part(builder, made[first // nbytes], first % nbytes, part)
 
 
@@ -144,16 +145,3 @@ def _interleave(builder: Any, a: Any, b: Any, far: int) -> list[Any]:
     fields = np.arange(2 * a.type.count).reshape(2, -1, 2, PIECE * 4 // far, far // 8)
     halves = fields.transpose(2, 1, 3, 0, 4).reshape(2, -1).tolist()
     return [llvm.shuffle(builder, a, b, order) for order in halves]
-
-
-def _reordered(builder: Any, vector: Any, width: int, order: list[int]) -> Any:
-    """The elements of a vector in another order."""
-    per = 8 // width
-
-    def fetch(places: list[int]) -> Any:
-        return llvm.shuffle(builder, vector, vector, places)
-
-    whole = [place // per for place in order[::per]]
-    if order == [per * byte + k for byte in whole for k in range(per)]:
-        return fetch(whole)
-    return joined(builder, fetch, planes_of(width, order))
