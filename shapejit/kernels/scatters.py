@@ -1,6 +1,6 @@
 """Runs copied in the source's order to several places, such as heads split from positions.
 
-The arguments are those of `tiles.run_tiles`, whose tiles read a few runs of each row; here the
+The arguments are those of `tiles`, whose tiles of runs read a few runs of each row; here the
 source is read sequentially, and only the target is written in several places.
 """
 

@@ -128,6 +128,45 @@ def drain_tile(
 
 
 @kernel
+def move_runs(
+    src: Address,
+    rows: Address,
+    dst: Address,
+    columns: Address,
+    count: int,
+    high: int,
+    nbytes: int,
+    gap: int,
+    end: Address,
+) -> None:
+    """Move rows [0, high) of a tile of runs of `nbytes`, which keep their order.
+
+    The columns are `gap` bytes apart in the source. Runs may be read up to `end` by whole pieces or
+    lines: stores run over the end of a run, and the next row overwrites that.
+    """
+    most = PIECE if nbytes < PIECE else LINE
+    close = gap <= nbytes + LINE
+    for p in range(high):
+        row, ahead = src + load_word(rows + 8 * p), src + load_word(rows + 8 * (p + 1))
+        if close:
+            for line in range(0, count * gap, LINE):
+                prefetch(ahead + line)
+        if nbytes < LINE and row + ((count - 1) * gap + most) <= end:
+            for q in range(count):
+                place = dst + load_word(columns + 8 * q) + p * nbytes
+                if most == PIECE:
+                    move_piece(place, row + q * gap)
+                else:
+                    move_line(place, row + q * gap)
+            continue
+        for q in range(count):
+            if not close:
+                for line in range(0, nbytes, LINE):
+                    prefetch(ahead + q * gap + line)
+            move_run(dst + load_word(columns + 8 * q) + p * nbytes, row + q * gap, nbytes)
+
+
+@kernel
 def tiles(
     addresses: Table,
     work: Numbers,
@@ -140,6 +179,7 @@ def tiles(
     transposes: int,
     size: int,
     vector: int,
+    reach: int,
 ) -> None:
     """Transpose tiles of elements in registers, and convert them unless `entry` is 0.
 
@@ -147,18 +187,21 @@ def tiles(
     `transpositions`. With a buffer they are converted first, and become narrower: those of as many
     rows as fill an element of the source are merged to one, and these elements are transposed.
     If there are fewer rows than in a block, a stage with adjacent whole columns is needed: stores
-    run over the end of each column, and the next one overwrites that.
+    run over the end of each column, and the next one overwrites that. If `transposes` is 0, runs of
+    `size` bytes keep their order; `reach` bytes of the source may be read.
     """
     streamed = work[STREAMED] != 0
     unit, alike = tile[ROWS, UNIT], streamed and tile[STAGED, LINE_ALIGNED] > 0
-    over = LINE // unit if streamed else 0
+    over = -(-LINE // unit) if streamed else 0
     before, after, merged = 0, entry, 1
     spacing, buffer = tile[COLUMNS, STEP], stage + tile[STAGED, BUFFER_AT]
     if tile[STAGED, BUFFER_AT] > 0:
         before, after, merged = entry, 0, size // unit
         if not streamed:
             stage = pointer(0)
-    table, steps = address_of(offsets), (vector // size * merged, PIECE // size)
+    table, steps = address_of(offsets), (1, 1)
+    if transposes != 0:
+        steps = vector // size * merged, PIECE // size
     vectors = ONE_VECTOR if vector == LINE else ANY_VECTORS
     straight = alike and tile[STAGED, LINE_ALIGNED] >= vectors and after == 0
     made_rows = table + 8 * (tile[STAGED, START] + tile[COLUMNS, BLOCK])
@@ -189,67 +232,13 @@ def tiles(
             drained = line_at < 0 and stage != 0
             if drained:
                 place, where = stage, table + 8 * tile[STAGED, START]
-            call(transposes, (src, rows, place, where, some, ahead, rows_ahead, filled, line_at))
+            if transposes != 0:
+                near = ahead, rows_ahead
+                call(transposes, (src, rows, place, where, some, *near, filled, line_at))
+            else:
+                end = source + reach if drained and tile[STAGED, DENSE] == 0 else pointer(0)
+                move_runs(src, rows, place, where, some, count, size, spacing, end)
             if drained:
                 drain_tile(
                     dst, stage, tile, offsets, columns, some, own, low, count, size, after, streamed
                 )
-
-
-@kernel
-def run_tiles(
-    addresses: Table,
-    work: Numbers,
-    span: Numbers,
-    stage: Address,
-    loops: Table,
-    tile: Table,
-    offsets: Numbers,
-    nbytes: int,
-    reach: int,
-) -> None:
-    """As `tiles`, for runs of `nbytes` that keep their order.
-
-    Columns are evenly spaced in the source, by tile[COLUMNS, STEP]; `reach` bytes of it may be
-    read.
-    """
-    over = 0 if stage == 0 else (LINE + nbytes - 1) // nbytes
-    at, gap, pitch = span[SPAN:], tile[COLUMNS, STEP], tile[STAGED, PITCH]
-    # Stores run over the end of a run: the next row overwrites that.
-    short = nbytes < LINE and stage != 0 and tile[STAGED, DENSE] == 0
-    most = PIECE if nbytes < PIECE else LINE
-    close = gap <= nbytes + LINE
-    while take(work, span):
-        source, target = ends(addresses, span)
-        s, t = seek(loops, at, span[LOW])
-        for _ in range(span[LOW], span[HIGH]):
-            own, low, some, count, begin, rows, into, columns = tile_at(
-                at, tile, loops, over, (1, 1), gap, -1
-            )
-            src, dst = source + (s + begin), target + (t + into)
-            for p in range(some):
-                row, ahead = src + offsets[rows + p], src + offsets[rows + p + 1]
-                if close:
-                    for line in range(0, count * gap, LINE):
-                        prefetch(ahead + line)
-                if short and row + ((count - 1) * gap + most) <= source + reach:
-                    place = stage + p * nbytes
-                    for q in range(count):
-                        if most == PIECE:
-                            move_piece(place + q * pitch, row + q * gap)
-                        else:
-                            move_line(place + q * pitch, row + q * gap)
-                    continue
-                for q in range(count):
-                    if not close:
-                        for line in range(0, nbytes, LINE):
-                            prefetch(ahead + q * gap + line)
-                    place = stage + q * pitch + p * nbytes
-                    if stage == 0:
-                        place = dst + offsets[columns + q] + (low + p) * nbytes
-                    move_run(place, row + q * gap, nbytes)
-            if stage != 0:
-                drain_tile(
-                    dst, stage, tile, offsets, columns, count, own, low, some, nbytes, 0, True
-                )
-            s, t = step(loops, at, s, t)

@@ -221,14 +221,14 @@ class Strategy(Enum):
     TILES = StrategyRow(
         "tiles: blocks transposed in registers",
         "tiles.tiles",
-        lambda plan, vector: (0, *_transposes(plan, vector)),
+        lambda plan, vector: (0, *_transposes(plan, vector), plan.reach),
         streams_gaps=True,
         loops=_tile_loops,
     )
     RUN_TILES = StrategyRow(
         "tiles of runs: short runs in another order",
-        "tiles.run_tiles",
-        lambda plan, vector: (plan.width, plan.reach),
+        "tiles.tiles",
+        lambda plan, vector: (0, 0, plan.width, plan.width, plan.reach),
         streams_gaps=True,
         loops=_tile_loops,
     )

@@ -207,7 +207,7 @@ def line_aligned(columns: Dims, count: int, width: int) -> int:
     1.0 x memcpy, 32-bit 4 x 12 x 240 x 910 by (3, 1, 0, 2) 1.6 -> 1.0.
     """
     alike = all(column.target % LINE == 0 for column in columns)
-    if not alike or LINE % width or count * width < 2 * LINE:
+    if not alike or PIECE % width or count * width < 2 * LINE:
         return 0
     few = gcd(columns[-1].target, PAGE) > width * LINE
     return ONE_VECTOR if few or width == 1 else ANY_VECTORS
