@@ -56,7 +56,7 @@ def view(shape, bits, *views):
         (view((BIG, BIG), 32, ("flip", (1,))), Strategy.SHUFFLE, 64),
         (view((BIG, BIG), 4, ("permute", (1, 0))), Strategy.BIT_TILES, 4),
         (view((BIG, BIG), 4, ("permute", (1, 0)), ("flip", (0, 1))), Strategy.BIT_TILES, 4),
-        (view((BIG, 20), 6, ("permute", (1, 0))), Strategy.BIT_TILES, 6),
+        (view((BIG, 20), 6, ("permute", (1, 0))), Strategy.CODE_BOXES, 6),
         (view((BIG, 5), 4, ("permute", (1, 0))), Strategy.BIT_TILES, 4),
         (view((5, BIG), 4, ("permute", (1, 0))), Strategy.BIT_TILES, 4),
         (view((BIG, BIG), 4, ("narrow", 1, 0, 512, 2)), Strategy.SHUFFLE, 64),

@@ -1,10 +1,9 @@
 """Boxes: parts of a copy that are whole cache lines on both sides, permuted within a cache.
 
 A box takes the last dims of the target until its runs in the target are long enough, and the
-fastest dims of the source until its runs in the source are; a dim in both is taken once. Where the
-source's runs cannot be long (`GATHERED`), only the target's are. The elements of a box are put in
-the target's order on a stage, a buffer that stays in a cache, and are written from there in long
-runs.
+fastest dims of the source until its runs in the source are; a dim in both is taken once. The
+elements of a box are put in the target's order on a stage, a buffer that stays in a cache, and are
+written from there in long runs.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ from .tiles import Tile
 BOX_BYTES, BOX_PART = 256 * 1024, 4
 TARGET_RUN = 4096
 SOURCE_RUN = 1024
-GATHERED = 8 * 1024, 1  # goals of a box of which only the run in the target is long
 LEAST_CODES = 1024  # of a box of elements narrower than a byte
 
 # Cycles, about: of a block of 16 bytes of columns by as many of rows, transposed in
@@ -37,17 +35,21 @@ LANE = 0.4
 ALONE = 2.0
 
 
-def pays(tile: Tile, loops: Sequence[Loop], width: int) -> bool:
+def pays(tile: Tile, total: int) -> bool:
     """Whether a box with long runs on both sides is faster than the result of `tile_of`."""
-    rows = length_of(tile.rows, width)
+    rows, columns = (length_of(side, tile.width) for side in (tile.rows, tile.columns))
     match tile.strategy:
         case Strategy.BOXES:
-            return not _in_order(loops)
+            return True
         case Strategy.TILES:
-            columns = length_of(tile.columns, width)
-            return rows < thresholds.ROWS_LEAST or columns < thresholds.RUN
+            late = max(rows, columns) >= thresholds.RUN
+            least = thresholds.LATE_BOXES_FROM if late else thresholds.BOXES_FROM
+            return total >= least * l2() and (
+                rows < thresholds.ROWS_LEAST or columns < thresholds.RUN
+            )
         case Strategy.RUN_TILES:
-            return rows < thresholds.ROWS_LEAST or width in BLOCK
+            small = total < thresholds.BOXES_FROM * l2()
+            return tile.width in BLOCK or (rows < thresholds.ROWS_LEAST and not small)
     return False
 
 
@@ -59,7 +61,7 @@ def codes_pay(tile: Tile, loops: Sequence[Loop], width: int) -> bool:
             short = tile.step == 0 or run.size < thresholds.SHORT
             return short and not _in_order(loops)
         case Strategy.BIT_ROWS:
-            return tile.width < thresholds.RUN * width and not _in_order(loops)
+            return tile.width < thresholds.RUN * width
         case Strategy.BIT_TILES:
             return _few_bits(tile, width)
     return False
@@ -88,13 +90,13 @@ def _in_order(loops: Sequence[Loop]) -> bool:
     return moving == sorted(moving, key=lambda loop: -abs(loop.source))
 
 
-def box_of(loops: Sequence[Loop], width: int, goals: tuple[int, int] | None = None) -> Tile:
+def box_of(loops: Sequence[Loop], width: int) -> Tile:
     """The box of a copy: its elements are transposed in registers, or moved one by one.
 
     The method with the fewest cycles is chosen. `step` of the Tile is the lanes of a block (0: one
-    by one). `goals` are those of `parts_of`.
+    by one).
     """
-    outer, inner = _boxes(loops, parts_of(loops, width, goals))
+    outer, inner = _boxes(loops, parts_of(loops, width))
     at, lanes = _method(inner, width)
     return Tile(Strategy.BOXES, width, outer, tuple(inner[at:]), tuple(inner[:at]), lanes)
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import replace
 from math import gcd
 
-from ..kernels.constants import PIECE, STAGED_WHOLE, per_byte
-from ..runtime.cpu_caches import LINE, PAGE, l2
+from ..kernels.constants import PIECE, STAGED_WHOLE
+from ..runtime.cpu_caches import LINE, PAGE
 from ..shapes.dims import merged
 from ..shapes.layout import Layout
 from . import thresholds
-from .boxes import BLOCK, GATHERED, box_of, code_box_of, codes_pay, pays
+from .boxes import box_of, code_box_of, codes_pay, pays
 from .loops import ArrayLoop, Loop, length_of, normal_form, split_run
 from .plans import Plan
 from .shuffles import MOST_MIXED, Shuffle, mixed_of, shuffle_of
@@ -76,11 +76,8 @@ def joined(layout: Layout, into: Layout, count: int, array_stride: int) -> Plan:
     return _interleaved(layout, into, count, array_stride) or _one_by_one(layout, into, count)
 
 
-def _planned(layout: Layout, unit: int, target: Layout, copies: int, narrow: int = 0) -> Plan:
-    """The Plan for `copies` tensors, each copied on all threads.
-
-    Their elements may stand for several of `narrow` bits.
-    """
+def _planned(layout: Layout, unit: int, target: Layout, copies: int) -> Plan:
+    """The Plan for `copies` tensors, each copied on all threads."""
     nbytes = (layout.size * unit + 7) // 8
     if nbytes == 0:
         return Plan(Strategy.NOTHING, 0, seen=layout, into=target)
@@ -95,28 +92,33 @@ def _planned(layout: Layout, unit: int, target: Layout, copies: int, narrow: int
     if in_bits:
         tile = bit_tile_of(loops, run, layout.bits, unit)
     else:
-        tile = _byte_tile(loops, run // 8, total)
+        tile = tile_of(loops, run // 8)
+        if pays(tile, total):
+            tile = box_of(loops, tile.width)
     by_numpy = copies == 1 and layout.bits >= 8 and not in_bits
     by_numpy = by_numpy and _numpy_is_faster(tile, loops, run, layout, total, gaps)
-    if layout.bits == unit < 8 and (in_bits or gaps):
+    permuted = layout.bits == unit and total >= thresholds.SHUFFLES_FROM
+    if permuted and unit < 8 and (in_bits or gaps):
         # Tiles with a short side take longer than blocks of any size.
-        long = 2 * length_of(tile.rows, 1), length_of(tile.columns, 1) // per_byte(layout.bits)
-        least = PIECE if tile.strategy is Strategy.BIT_TILES and min(long) >= PIECE else 0
-        shuffled = _shuffled(layout, target, normal, total, least=least)
-        if shuffled is not None:
-            return shuffled
-    elif layout.bits == unit and not (in_bits or by_numpy) and _may_mix(tile):
+        short_side = min(length_of(side, 1) for side in (tile.rows, tile.columns))
+        least = PIECE if tile.strategy is Strategy.BIT_TILES and short_side >= PIECE else 0
+        for find in (shuffle_of, mixed_of):
+            shuffled = _in_blocks(layout, target, find(normal, unit), total)
+            if shuffled and shuffled.width >= least:
+                return shuffled
+    elif permuted and not (in_bits or by_numpy) and _may_mix(tile):
         # Pieces that are no longer than the runs would be written one by one.
         least, width = max(PIECE, 2 * tile.width), max(8, unit)
         if unit < 8:  # runs of packed elements that are whole bytes
             normal = [*(Loop(n, 8 * s, 8 * t) for n, s, t in loops), Loop(run // 8, 8, 8)]
-        shuffled = _mixed(layout, target, normal, width, total, least)
-        if shuffled and (
-            (tile.strategy is Strategy.BOXES and not tile.columns)
-            or (shuffled.shuffle.in_sequence and shuffled.shuffle.long)
-            or shuffled.width >= width // 8 * least
-        ):
-            return shuffled
+        shuffled = _in_blocks(layout, target, mixed_of(normal, width), total)
+        if shuffled and shuffled.width >= least:
+            # Otherwise boxes that are moved one by one take 1.3 x the time (slices of float32), and
+            # those of interleaved rows 1.2 to 1.4 x (nchw-to-nhwc, nhwc-to-nchw of float32).
+            alone = tile.strategy is Strategy.BOXES and not tile.columns
+            in_sequence = shuffled.shuffle.in_sequence and shuffled.shuffle.long
+            if alone or in_sequence or shuffled.width >= width // 8 * least:
+                return shuffled
     if in_bits:
         short = bool(loops) and layout.bits == unit < run < thresholds.RUN * unit
         # Single elements between gaps of the target would be written one by one.
@@ -124,10 +126,11 @@ def _planned(layout: Layout, unit: int, target: Layout, copies: int, narrow: int
         wider = _of_wider(layout, target, run, normal) if adjacent else None
         if wider:
             seen, into = wider
-            made = _planned(seen, seen.bits, into, copies, layout.bits)
+            made = _planned(seen, seen.bits, into, copies)
             return replace(made, seen=layout, into=target)
-        if 8 * total >= thresholds.BOXES_FROM * l2() * (narrow or unit):
-            tile = _code_box(tile, loops, run, layout.bits, unit) or tile
+        if codes_pay(tile, loops, layout.bits):
+            inner = [Loop(run // layout.bits, layout.bits, unit)] if run > layout.bits else []
+            tile = code_box_of([*loops, *inner], layout.bits, unit) or tile
     return replace(by_tile(tile, layout, target, unit, total, scale), by_numpy=by_numpy)
 
 
@@ -261,31 +264,6 @@ def _interleaved_tile(loops: list[Loop], width: int) -> Tile | None:
     return Tile(Strategy.INTERLEAVED_ROWS, width, tuple(outer))
 
 
-def _shuffled(
-    layout: Layout, target: Layout, loops: list[Loop], total: int, least: int
-) -> Plan | None:
-    """A Plan that permutes blocks in registers, in pieces of at least `least` bytes, if any."""
-    if total < thresholds.SHUFFLES_FROM:
-        return None
-    found = _in_blocks(layout, target, shuffle_of(loops, layout.bits), total)
-    if found and found.width >= least:
-        return found
-    return _mixed(layout, target, loops, layout.bits, total, least)
-
-
-def _mixed(
-    layout: Layout, target: Layout, loops: list[Loop], width: int, total: int, least: int
-) -> Plan | None:
-    """A Plan that permutes the elements of blocks in any order, in pieces of at `least` bytes.
-
-    Elements have `width` bits in `loops`.
-    """
-    if total < thresholds.SHUFFLES_FROM:
-        return None
-    found = _in_blocks(layout, target, mixed_of(loops, width), total)
-    return found if found and found.width >= least else None
-
-
 def _in_blocks(layout: Layout, target: Layout, found: Shuffle | None, total: int) -> Plan | None:
     """The Plan of permuted blocks that begin on bytes."""
     if found is None or (layout.offset + found.shift | target.offset) % 8:
@@ -304,33 +282,6 @@ def numpy_below(width: int, gaps: bool = False) -> int:
     # What is a part of a larger array is rarely in a cache: threads share it sooner.
     most = thresholds.NUMPY_RUNS_BELOW
     return min(most, thresholds.PARALLEL_FROM) if gaps else most
-
-
-def _boxes_from(tile: Tile) -> float:
-    """The part of an L2 cache above which boxes replace another strategy."""
-    if tile.strategy is Strategy.TILES:
-        longer = max(length_of(side, tile.width) for side in (tile.rows, tile.columns))
-        if longer >= thresholds.RUN:
-            return thresholds.LATE_BOXES_FROM
-    if tile.strategy is Strategy.RUN_TILES and tile.width in BLOCK:
-        return 0
-    return thresholds.BOXES_FROM
-
-
-def _byte_tile(loops: list[Loop], width: int, total: int) -> Tile:
-    """The tile for `total` bytes in runs of `width` bytes."""
-    tile = tile_of(loops, width)
-    if total >= _boxes_from(tile) * l2() and pays(tile, loops, width):
-        return box_of(loops, width)
-    return box_of(loops, width, GATHERED) if tile.strategy is Strategy.BOXES else tile
-
-
-def _code_box(tile: Tile, loops: list[Loop], run: int, width: int, unit: int) -> Tile | None:
-    """The box of codes for loops around runs (in bits); None if slower."""
-    if not codes_pay(tile, loops, width):
-        return None
-    inner = [Loop(run // width, width, unit)] if run > width else []
-    return code_box_of([*loops, *inner], width, unit)
 
 
 def _numpy_is_faster(
