@@ -3,7 +3,7 @@
 from contextlib import contextmanager
 
 from shapejit.engine import routes, small_calls
-from shapejit.planning import boxes, casts as cast_planning, thresholds, tiles
+from shapejit.planning import boxes, casts as cast_planning, planner, thresholds, tiles
 from shapejit.planning.strategies import Strategy
 from shapejit.runtime import result_memory
 
@@ -11,9 +11,8 @@ NEVER = 2**62
 AS_THEY_ARE = {
     n: v for n, v in vars(thresholds).items() if n.endswith(("_BELOW", "_FROM", "_MAX_BYTES"))
 }
-BY_BOXES = dict.fromkeys(("BOXES_FROM", "LATE_BOXES_FROM"), 0)
 STREAMED = dict.fromkeys(("STREAM_FROM", "RUNS_STREAM_FROM"), 0)
-NOT_PLANNED = ("PARALLEL_FROM", "SHUFFLES_FROM", *STREAMED, *BY_BOXES)
+NOT_PLANNED = ("PARALLEL_FROM", "SHUFFLES_FROM", *STREAMED)
 PLANNED = dict.fromkeys(AS_THEY_ARE, 0) | dict.fromkeys(NOT_PLANNED, NEVER)
 
 # The planner's thresholds, in bytes.
@@ -22,7 +21,7 @@ LIMITS = {
     "small": PLANNED
     | dict.fromkeys(("NO_PLAN_MAX_BYTES", "SCALARS_BELOW", "PLAN_ON_FIRST_USE_FROM"), NEVER),
     "serial": PLANNED,
-    "boxes": PLANNED | BY_BOXES,
+    "boxes": PLANNED,
     "shuffles": PLANNED | {"SHUFFLES_FROM": 0},
     "shuffles streamed": PLANNED | {"SHUFFLES_FROM": 0, "PARALLEL_FROM": 0} | STREAMED,
     "parallel": PLANNED | {"PARALLEL_FROM": 0},
@@ -44,6 +43,7 @@ def use(kind):
     vars(thresholds).update(LIMITS[kind])
     cast_planning.tile_of = no_tile if kind == "boxes" else tiles.tile_of
     vars(boxes).update(BOXES)
+    choose_boxes(kind in ("by size", "boxes"))
     thresholds.RESULT_MEMORY_FROM = 1 if kind in USED_MEMORY else RESULTS_FROM
     result_memory.ResultMemory.take = take_dirty if kind in USED_MEMORY else TAKE
     forget_plans()
@@ -69,9 +69,16 @@ def take_dirty(kept, nbytes):
 
 def use_boxes():
     """From now on, copies of any size may go in boxes, of few bytes, until the next `use`."""
-    vars(thresholds).update(BY_BOXES)
+    thresholds.LATE_BOXES_FROM = 0
     vars(boxes).update(SMALL_BOXES)
+    choose_boxes(True)
     forget_plans()
+
+
+def choose_boxes(they_pay):
+    """Whether copies go in boxes that other loops could make, too."""
+    planner.pays = boxes.pays if they_pay else lambda tile, total: tile.strategy is Strategy.BOXES
+    planner.codes_pay = boxes.codes_pay if they_pay else lambda *_: False
 
 
 def no_tile(loops, width):

@@ -42,14 +42,11 @@ def pays(tile: Tile, total: int) -> bool:
         case Strategy.BOXES:
             return True
         case Strategy.TILES:
-            late = max(rows, columns) >= thresholds.RUN
-            least = thresholds.LATE_BOXES_FROM if late else thresholds.BOXES_FROM
-            return total >= least * l2() and (
-                rows < thresholds.ROWS_LEAST or columns < thresholds.RUN
-            )
+            long = max(rows, columns) >= thresholds.RUN
+            late = long and total < thresholds.LATE_BOXES_FROM * l2()
+            return not late and (rows < thresholds.ROWS_LEAST or columns < thresholds.RUN)
         case Strategy.RUN_TILES:
-            small = total < thresholds.BOXES_FROM * l2()
-            return tile.width in BLOCK or (rows < thresholds.ROWS_LEAST and not small)
+            return tile.width in BLOCK or rows < thresholds.ROWS_LEAST
     return False
 
 
@@ -70,7 +67,8 @@ def codes_pay(tile: Tile, loops: Sequence[Loop], width: int) -> bool:
 def _few_bits(tile: Tile, width: int) -> bool:
     """Whether a tile of bits reads or writes few of them at a time.
 
-    Adjacent rows of several columns are written together.
+    Adjacent rows of several columns are written together. Without `far`, transpositions of int2
+    take up to 1.7 x the time, of uint1 3.9 x; without `small`, those of int4 up to 2.3 x.
     """
     row, column = length_of(tile.rows, 1), length_of(tile.columns, 1)
     factor = per_byte(width)

@@ -99,7 +99,7 @@ def _planned(layout: Layout, unit: int, target: Layout, copies: int) -> Plan:
     by_numpy = by_numpy and _numpy_is_faster(tile, loops, run, layout, total, gaps)
     permuted = layout.bits == unit and total >= thresholds.SHUFFLES_FROM
     if permuted and unit < 8 and (in_bits or gaps):
-        # Tiles with a short side take longer than blocks of any size.
+        # Tiles with a short side take longer than blocks of any size; others up to a third.
         short_side = min(length_of(side, 1) for side in (tile.rows, tile.columns))
         least = PIECE if tile.strategy is Strategy.BIT_TILES and short_side >= PIECE else 0
         for find in (shuffle_of, mixed_of):
@@ -139,7 +139,8 @@ def _of_wider(
 ) -> tuple[Layout, Layout] | None:
     """Layouts of the same bits as fewer, wider elements; None if there are none.
 
-    Runs (bits) consist of them, and begin at multiples of their width.
+    Runs (bits) consist of them, and begin at multiples of their width. Pairs of elements of 1 and 2
+    bits, flipped or sliced, below 64 KiB: as rows they take 20 to 60 x the time.
     """
     sizes, *sides = zip(*normal[:-1], strict=True)
     common = gcd(run, layout.offset, target.offset, *sides[0], *sides[1])
@@ -156,7 +157,8 @@ def _of_wider(
 def _may_mix(tile: Tile) -> bool:
     """Whether permuted blocks may be faster; among tiles, if a side fits into a block.
 
-    Searching for blocks takes 0.3 ms.
+    As tiles, such copies of 0.6 to 0.9 MiB take 1.4 x the time, at most 2.6. Searching for blocks
+    takes 0.3 ms.
     """
     if tile.strategy is Strategy.TILES:
         sides = (length_of(side, tile.width) for side in (tile.rows, tile.columns))

@@ -200,11 +200,12 @@ def line_aligned(columns: Dims, count: int, width: int) -> int:
     """Which vectors store the lines of a block of rows straight to the target; 0: none do.
 
     They can if all columns begin at the same byte of a line, and hold several lines: `count`
-    elements. But columns that are whole in a block and adjacent in the target are written faster
-    from the stage: 75 x 96 x 75 x 96 float32 3.5 -> 2.1 of a copy's time. So are lines of several
-    vectors if 16 of them are written at a time, those of bytes, or if those of neighbouring columns
-    share few sets of an L1 cache: with AVX2 16-bit 81 x 8 x 176 x 4 x 46 by (0, 4, 3, 2, 1) 2.7 ->
-    1.0 x memcpy, 32-bit 4 x 12 x 240 x 910 by (3, 1, 0, 2) 1.6 -> 1.0.
+    elements. By the stage, transposed workloads take 1.3 x the time, at most 1.8 (Zen 3). But
+    columns that are whole in a block and adjacent in the target are written faster from the stage:
+    75 x 96 x 75 x 96 float32 3.5 -> 2.1 of a copy's time. So are lines of several vectors if 16 of
+    them are written at a time, those of bytes, or if those of neighbouring columns share few sets
+    of an L1 cache: with AVX2 16-bit 81 x 8 x 176 x 4 x 46 by (0, 4, 3, 2, 1) 2.7 -> 1.0 x memcpy,
+    32-bit 4 x 12 x 240 x 910 by (3, 1, 0, 2) 1.6 -> 1.0.
     """
     alike = all(column.target % LINE == 0 for column in columns)
     if not alike or PIECE % width or count * width < 2 * LINE:

@@ -110,19 +110,11 @@ SHUFFLES_FROM: Annotated[
         "never, bytes: 1.5, at most 4.8; Zen 4: 2.0, at most 9.5, 40 MiB 1.5, at most 5.5",
     ),
 ] = 64 * KIB
-BOXES_FROM: Annotated[
-    float,
-    Threshold(
-        "L2 caches",
-        "parts of a copy are permuted within a cache",
-        "never: 2.1, at most 18; Zen 4: 2.1, at most 5.7",
-    ),
-] = 1 / 2
 LATE_BOXES_FROM: Annotated[
     float,
     Threshold(
         "L2 caches",
-        "so they are where tiles have a long side",
+        "parts of a copy are permuted within a cache even where tiles have a long side",
         "1/2: 1.9, at most 2.7; tiles of 0.6 to 2 MiB, Zen 5, 1 MiB of L2: 1.4, at most 1.9; "
         "Zen 4, 1/2, 1 MiB: 1.7, at most 2.9; never: 0.9 to 1.3, at most 4.0",
     ),

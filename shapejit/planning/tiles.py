@@ -117,27 +117,19 @@ def _transposed(
     Columns with negative source strides are reversed on both sides.
     """
     step = abs(chain[0].source)
-    rows, columns = [loops[-1]], [chain[0]]
-    growing = True
-    while growing:
-        growing = False
-        following = loops[-1 - len(rows)] if len(rows) < len(loops) else None
-        side = following and following.target == length_of(rows, width)
-        room = length_of(rows, width) < limits[0]
-        after = chain[len(columns)] if len(columns) < len(chain) else None
-        # Rows that are long enough leave the next dim of the source to few columns.
-        left = strategy is Strategy.BIT_TILES and following == after
-        left = left and length_of(columns, width) < NARROW_BITS
-        left = left and length_of(rows, width) >= 16 * LINE
-        if following and side and room and not left and following not in columns:
-            rows.insert(0, following)
-            growing = True
-        following = after
-        joins = following and abs(following.source) == step * length_of(columns, 1)
-        room = length_of(columns, width) < limits[1]
-        if following and joins and room and following not in rows:
-            columns.insert(0, following)
-            growing = True
+    rows, columns, taken = [loops[-1]], [chain[0]], 0
+    while taken < len(rows) + len(columns):
+        taken = len(rows) + len(columns)
+        by_row, by_column = length_of(rows, width), length_of(columns, width)
+        row, column = [*loops[::-1], None][len(rows)], [*chain, None][len(columns)]
+        # Rows that are long enough leave the next dim of the source to few columns: int4 1.8 x.
+        left = strategy is Strategy.BIT_TILES and row == column
+        left = left and by_column < NARROW_BITS and by_row >= 16 * LINE
+        if row and row.target == by_row < limits[0] and not left and row not in columns:
+            rows.insert(0, row)
+        joins = column and abs(column.source) * width == step * by_column
+        if column and joins and by_column < limits[1] and column not in rows:
+            columns.insert(0, column)
     # In the source's order, so that tiles that follow one another read on where they can.
     around = [loop for loop in loops if loop not in rows and loop not in columns]
     outer = sorted(around, key=lambda loop: -abs(loop.source))
