@@ -1,13 +1,10 @@
 """Transpositions of elements narrower than a byte, in tiles at any bit of source and target.
 
 As `tiles`, but `tile` and `offsets` count elements and bits. A block of rows passes through a
-buffer, a few lines of each row at a time. If a byte holds several elements, these are exchanged
-within groups of rows, which leaves a transposition of bytes. Elements of 3 and 6 bits are converted
-to codes, a byte each. Columns are staged, and moved from there to their bits.
-
-Rows of few columns are read by words instead, each to a lane of 2, 4 or 8 bytes; their bytes are
-transposed first, and elements exchanged on the stage. Short columns, which are adjacent on the
-stage, are joined: several in a word, if they fit, and then words.
+buffer, where a row takes a word if it has few columns. If a byte holds several elements, these are
+exchanged within groups of rows, which leaves a transposition of bytes. Elements of 3 and 6 bits are
+converted to codes, a byte each. Columns are staged, and moved from there to their bits; short ones
+that are adjacent in the target are joined first.
 """
 
 from __future__ import annotations
@@ -15,20 +12,11 @@ from __future__ import annotations
 from typing import Any
 
 from ..runtime.cpu_caches import LINE
-from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED, TENSOR
-from .bit_vectors import (
-    close_up,
-    exchange,
-    join_eight,
-    open_up,
-    shift_words,
-    split_eight,
-    unpack_words,
-)
+from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED
+from .bit_vectors import exchange, exchange_neighbours, join_eight, shift_words, split_eight
 from .bits import LINE_BITS, flush_bits, load_bits, merge_ends, move_bits, move_whole
-from .codes import pack
+from .calls import call
 from .constants import (
-    BIT_COLUMNS,
     BLOCK,
     BUFFER_AT,
     COLUMN_GROUP,
@@ -37,24 +25,24 @@ from .constants import (
     COUNTS,
     DENSE,
     DENSE_PIECES,
-    FARTHEST,
-    LANE,
     MADE_AT,
     MOST_AHEAD,
     PIECE,
     PITCH,
     ROWS,
-    RUN_ROWS,
     STAGE,
     STAGED,
     START,
+    STEP,
     WIDTHS,
+    WORD_BITS,
+    WORDS,
+    per_byte,
 )
 from .copies import lines_of
 from .jit import Address, BitAddress, Numbers, Table, inlined, kernel
 from .memory import (
     address_of,
-    bit_pointer,
     load_byte,
     load_word,
     move_half,
@@ -67,42 +55,77 @@ from .memory import (
     store_word,
 )
 from .odometer import seek, step
-from .shares import take
+from .shares import bit_ends, take
 from .tiles import tile_at
-from .vectors import transpose_even
+from .vectors import transpose_even, transpose_words
 
-BUFFER_PITCH = BIT_COLUMNS  # bytes of a row in the buffer, with a byte per element
 PREFETCHED_BITS = 16 * LINE_BITS  # of rows: the distance of prefetching
+PIECE_BITS = 8 * PIECE
+CLOSE = 4 * LINE_BITS  # the most bits from row to row of which eight are read together
 NEAR = 4  # distance in rows of prefetching for the buffer
-_BYTE_TAG, _PIECE, _LINE = WIDTHS[1], COUNTS[2], COUNTS[8]  # tags: an element, words of 8 bytes
-_TWO, _FOUR, _EIGHT = WIDTHS[2], WIDTHS[4], WIDTHS[8]  # tags: bytes of a lane
-_HALF = COUNTS[4]  # a tag: words of half a line
-SHIFTED_BITS = 57  # that remain of a word wherever it begins in a byte
-MOST_POSITIVE = (1 << 63) - 1
-LANES_AHEAD = 64  # distance in rows of prefetching for lanes
-EVEN_ROWS = 16  # rows that follow one another at even distances
-MOST_SPACING = 4 * LINE_BITS  # of such rows, which hardware prefetches
-LANE_VECTORS = 8  # of lanes: a load waits for several recent stores to its bytes
+_BYTE_TAG = WIDTHS[1]
+_ONE, _TWO, _FOUR, _EIGHT = (COUNTS[n] for n in (1, 2, 4, 8))  # tags: a number of words
 
-
-@inlined
-def per_byte(width: int) -> int:
-    """The number of elements in a byte; 1 if they cross byte boundaries."""
-    return 8 // width if 8 % width == 0 else 1
+elements_of_byte = inlined(per_byte)
 
 
 @kernel
-def read_part(into: Address, row: BitAddress, bits: Any, words: Any) -> None:
-    """Copy `words` of 8 bytes of a row, or of 8 codes, to the buffer."""
-    src, shift = row >> 3, row & 7
-    if 8 % len(bits) != 0:
-        unpack_words(into, src, shift, bits, words)
-    elif shift != 0:
-        shift_words(into, src, shift, words)
+def read_part(into: Address, part: BitAddress, words: Any) -> None:
+    """Copy `words` of 8 bytes, 2 or 8, of a row to the buffer."""
+    if part & 7 != 0:
+        shift_words(into, part >> 3, part & 7, words)
     elif len(words) == 2:
-        move_piece(into, src)
+        move_piece(into, part >> 3)
     else:
-        move_line(into, src)
+        move_line(into, part >> 3)
+
+
+@inlined
+def read_row(into: Address, row: BitAddress, nbits: int) -> None:
+    """Copy a row of `nbits` to the buffer, in pieces of which the last one reaches back."""
+    if nbits & (LINE_BITS - 1) == 0:
+        for at in range(0, nbits, LINE_BITS):
+            read_part(into + (at >> 3), row + at, _EIGHT)
+    else:
+        for at in range(0, nbits, PIECE_BITS):
+            read_part(into + (at >> 3), row + min(at, nbits - PIECE_BITS), _TWO)
+
+
+@kernel
+def read_words(
+    buffer: Address,
+    source: BitAddress,
+    rows_at: Address,
+    rows: int,
+    begin: int,
+    run: int,
+    end: Address,
+) -> None:
+    """Copy a word of each row to the buffer, and up to 7 more words; a row has at most 57 bits.
+
+    Rows follow one another at even distances, `run` at a time; `begin` is the first one. No memory
+    at or after address `end` is read.
+    """
+    done, some = 0, run - begin % run
+    while done < rows:
+        some = min(some, rows - done)
+        row = source + load_word(rows_at + 8 * done)
+        spacing = load_word(rows_at + 8 * done + 8) - load_word(rows_at + 8 * done)
+        last = row + max(0, (some - 1) * spacing)
+        close = some >= 8 and spacing > 0 and spacing <= CLOSE
+        if close and (last + 7 * CLOSE >> 3) + 8 <= end:
+            for r in range(0, some, 8):
+                first = row + r * spacing
+                split_eight(buffer + 8 * r, first >> 3, first & 7, spacing)
+        elif (last >> 3) + 8 <= end:
+            for r in range(some):
+                store_word(buffer + 8 * r, load_word(row >> 3) >> (row & 7))
+                row += spacing
+        else:
+            for r in range(some):
+                store_word(buffer + 8 * r, load_bits(row + r * spacing, end))
+        buffer += 8 * some
+        done, some = done + some, run
 
 
 @kernel
@@ -115,193 +138,134 @@ def read_rows(
     next_source: BitAddress,
     next_at: Address,
     groups: int,
-    bits: Any,
+    between: int,
+    width: int,
+    unpacks: int,
+    end: Address,
 ) -> None:
-    """Copy `count` elements of each of `rows` to the buffer; the last piece reaches back.
+    """Copy `count` elements of each of `rows` to the buffer, `between` bytes apart there.
 
     `rows_at` is the address of the rows' offsets; `groups` are the rows of a block that share a
     place within bytes. Lines of the following rows, at the end those of the next block, are
     prefetched.
     """
-    width, together = len(bits), per_byte(len(bits))
-    step, pitch = PIECE * together, BUFFER_PITCH // together
-    whole = count // step * step
-    ahead = min(max(NEAR, PREFETCHED_BITS // (count * width)), MOST_AHEAD)
-    for r in range(rows):
-        if r + ahead < rows:
-            near = source + load_word(rows_at + 8 * (r + ahead))
-        else:
-            near = next_source + load_word(next_at + 8 * (r + ahead - rows))
-        into = buffer + (r % together * groups + r // together) * pitch
-        row = source + load_word(rows_at + 8 * r)
-        last = count * width >> 3
-        for line in range(0, last, LINE):
-            prefetch((near >> 3) + line)
-        prefetch((near >> 3) + last)
-        if count == BIT_COLUMNS:
-            for q in range(0, BIT_COLUMNS, LINE * together):
-                read_part(into + q // together, row + q * width, bits, _LINE)
-        else:
-            for q in range(0, whole, step):
-                read_part(into + q // together, row + q * width, bits, _PIECE)
-            if whole < count:
-                read_part(into + whole // together, row + (count - step) * width, bits, _PIECE)
+    together, nbits = elements_of_byte(width), count * width
+    ahead = min(max(NEAR, PREFETCHED_BITS // nbits), MOST_AHEAD)
+    last = nbits >> 3
+    for first in range(0, rows, together):
+        into = buffer
+        for r in range(first, min(first + together, rows)):
+            if r + ahead < rows:
+                near = source + load_word(rows_at + 8 * (r + ahead)) >> 3
+            else:
+                near = next_source + load_word(next_at + 8 * (r + ahead - rows)) >> 3
+            for line in range(0, last, LINE):
+                prefetch(near + line)
+            prefetch(near + last)
+            row = source + load_word(rows_at + 8 * r)
+            if unpacks != 0:
+                call(unpacks, (into, row, count, end))
+            else:
+                read_row(into, row, nbits)
+            into += groups * between
+        buffer += between
+
+
+@inlined
+def buffer_pitch(count: int, width: int) -> int:
+    """The bytes of a row in the buffer, whole pieces."""
+    nbits = count * width if 8 % width == 0 else 8 * count
+    return (nbits + PIECE_BITS - 1) // PIECE_BITS * PIECE
 
 
 @kernel
-def transpose_bits(
+def exchange_rows(buffer: Address, apart: int, nbytes: int, width: int) -> None:
+    """Transpose elements between rows: element c of row r of a group becomes element r of row c.
+
+    A group has as many rows as a byte holds elements, `apart` bytes apart.
+    """
+    far, distance = width, 1
+    while far < 8:
+        for k in range(8 // width):
+            if k & distance == 0:
+                first = buffer + k * apart
+                second = first + distance * apart
+                for done in range(0, nbytes, LINE):
+                    exchange(first + done, second + done, far)
+        far, distance = 2 * far, 2 * distance
+
+
+@kernel
+def exchange_words(buffer: Address, rows: int, width: int) -> None:
+    """As `exchange_rows`, for groups of adjacent words."""
+    for done in range(0, 8 * rows, LINE):
+        line, far = buffer + done, width
+        exchange_neighbours(line, far, _ONE)
+        if far < 4:
+            exchange_neighbours(line, 2 * far, _TWO)
+        if far < 2:
+            exchange_neighbours(line, 4 * far, _FOUR)
+
+
+@kernel
+def transpose(
     buffer: Address,
+    between: int,
     stage: Address,
     pitch: int,
     rows: int,
     count: int,
     groups: int,
-    bits: Any,
+    together: int,
     pieces: Any,
 ) -> None:
-    """Transpose `count` columns of the rows in the buffer to the stage, `pitch` bytes apart."""
-    together, vector = per_byte(len(bits)), PIECE * size_of(pieces)
-    between, each = BUFFER_PITCH // together, PIECE * together
-    if together > 1:
-        for done in range(0, (rows + together - 1) // together * between, LINE):
-            exchange(buffer + done, groups * between, bits)
-    # Vectors hold a part of one column, or several short columns that follow one another.
-    apart = pitch if groups == vector else vector
-    for c in range(together * groups // vector):
-        for k in range(0, count, each):
-            q = min(k, count - each)
-            src = buffer + c * vector * between + k // together
-            dst = stage + (q * pitch + c * apart)
-            transpose_even(src, between, dst, together * pitch, _BYTE_TAG, pieces)
+    """Transpose `count` columns of the rows in the buffer to the stage, `pitch` bytes apart.
 
-
-@kernel
-def read_single_lanes(
-    buffer: Address,
-    source: BitAddress,
-    rows_at: Address,
-    rows: int,
-    lane: int,
-    farthest: int,
-    end: Address,
-) -> None:
-    """As `read_lanes`, row by row; the farthest row is `farthest` bits after `source`.
-
-    Lines of the rows that follow in the table of offsets are prefetched.
+    Vectors hold a part of one column, or several short columns that follow one another.
     """
-    if (source + farthest >> 3) + 8 <= end:
-        for r in range(rows):
-            prefetch(source + load_word(rows_at + 8 * (r + LANES_AHEAD)) >> 3)
-            row = source + load_word(rows_at + 8 * r)
-            store_word(buffer + r * lane, load_word(row >> 3) >> (row & 7))
-    else:
-        for r in range(rows):
-            store_word(buffer + r * lane, load_bits(source + load_word(rows_at + 8 * r), end))
-
-
-@kernel
-def read_even_lanes(
-    buffer: Address, source: BitAddress, spacing: int, rows: int, lane: int
-) -> None:
-    """As `read_lanes`, of rows at multiples of `spacing` bits; as if there were up to 31 more."""
-    each = 8 // lane if 8 // lane * spacing <= SHIFTED_BITS else 1
-    src, first = source >> 3, source & 7
-    for r in range(0, rows, 8 * each):
-        split_eight(buffer + r * lane, each * lane, src, first, each * spacing)
-        src += each * spacing
-    if each > 1:
-        for done in range(0, rows * lane, LINE):
-            if lane == 2:
-                open_up(buffer + done, spacing, _TWO)
-            else:
-                open_up(buffer + done, spacing, _FOUR)
-
-
-@kernel
-def read_lanes(
-    buffer: Address,
-    source: BitAddress,
-    rows_at: Address,
-    begin: int,
-    rows: int,
-    tile: Table,
-    end: Address,
-) -> None:
-    """Copy the few elements of each of `rows`, from row `begin` of a tile on, to the buffer.
-
-    See `read_rows`. A row takes LANE bytes there. More bits than those of a row are copied, but
-    none of memory at or after address `end` is read.
-    """
-    lane, run, farthest = tile[STAGED, LANE], tile[COLUMNS, RUN_ROWS], tile[ROWS, FARTHEST]
-    done = 0
-    while done < rows:
-        some, first, into = rows - done, rows_at + 8 * done, buffer + done * lane
-        if run >= EVEN_ROWS:
-            some = min(some, run - (begin + done) % run)
-            spacing, row = load_word(first + 8) - load_word(first), source + load_word(first)
-            safe = (row + (some + 31) * spacing >> 3) + 8 <= end
-            if some >= EVEN_ROWS and spacing > 0 and spacing <= MOST_SPACING and safe:
-                read_even_lanes(into, row, spacing, some, lane)
-                done += some
-                continue
-        read_single_lanes(into, source, first, some, lane, farthest, end)
-        done += some
-
-
-@kernel
-def transpose_lanes(
-    buffer: Address, stage: Address, pitch: int, count: int, lane: int, bits: Any, pieces: Any
-) -> None:
-    """Transpose the bytes of `count` lanes to the stage."""
-    row = per_byte(len(bits)) * lane
-    vector = PIECE * size_of(pieces)
-    for i in range(0, (count + per_byte(len(bits)) - 1) // per_byte(len(bits)), vector):
-        for m in range(0, row, PIECE):
-            src, dst = buffer + (i * row + m), stage + (i + m * pitch)
-            transpose_even(src, row, dst, pitch, _BYTE_TAG, pieces)
-
-
-@kernel
-def exchange_lanes(stage: Address, pitch: int, lane: int, rows: int, count: int, bits: Any) -> None:
-    """Exchange elements of columns on the stage, as `transpose_lanes` left them."""
-    together = per_byte(len(bits))
-    for k in range((count + together - 1) // together):
-        for done in range(0, (rows + together - 1) // together, LINE):
-            exchange(stage + (k * pitch + done), lane * pitch, bits)
-
-
-@inlined
-def column_at(stage: Address, q: int, pitch: int, lane: int, together: int) -> Address:
-    """The place of a column on the stage."""
-    if lane != 0:
-        q = q % together * lane + q // together
-    return stage + q * pitch
+    vector, each = PIECE * size_of(pieces), PIECE * together
+    if between < PIECE:
+        for row in range(0, (rows + together - 1) // together, vector):
+            for k in range(0, together, 2):
+                src, dst = buffer + (row * together + k) * 8, stage + (k * pitch + row)
+                transpose_words(src, 8 * together, dst, together * pitch, pitch, _BYTE_TAG, pieces)
+        return
+    for begin in range(0, together * groups, vector):
+        row = begin % groups
+        if row * together < rows:
+            for piece in range(0, between, PIECE):
+                q = min(piece * together, count - each)
+                src = buffer + begin * between + (piece if together > 1 else q)
+                dst = stage + ((q + begin // groups) * pitch + row)
+                transpose_even(src, between, dst, together * pitch, _BYTE_TAG, pieces)
 
 
 @kernel
 def join_words(
     packed: Address, done: int, row: Address, pitch: int, count: int, nbits: int
 ) -> None:
-    """Append `nbits` bits, at most 64, of each of `count` rows to `done` bits.
+    """Append `nbits` bits, at most `WORD_BITS`, of each of `count` rows to `done` bits.
 
-    All bits of the words that are written change.
+    Words are written: up to a line after these bits may change, and the word before the rows.
     """
-    mask = (1 << (nbits - 1) << 1) - 1
-    word = load_word(packed + (done >> 6 << 3)) & ((1 << (done & 63)) - 1)
+    mask, kept = (1 << nbits) - 1, int(load_byte(packed + (done >> 3))) & ((1 << (done & 7)) - 1)
+    if pitch == 8 and nbits >= 8:  # eight at a time take 0.65 of the time
+        store_word(row - 8, kept << (nbits - (done & 7)))
+        for k in range(0, count, 8):
+            into = done + k * nbits
+            join_eight(packed + (into >> 3), into & 7, row + 8 * k, nbits, mask)
+        return
     for _ in range(count):
-        more, first = load_word(row) & mask, done & 63
-        word |= more << first
-        store_word(packed + (done >> 6 << 3), word)
-        if first + nbits >= 64:
-            word = (more >> 1 & MOST_POSITIVE) >> (63 - first)
+        kept |= (load_word(row) & mask) << (done & 7)
+        store_word(packed + (done >> 3), kept)
+        kept >>= (done & 7) + nbits & -8
         done += nbits
         row += pitch
-    store_word(packed + (done >> 6 << 3), word)
 
 
 @kernel
 def join_rows(packed: Address, done: int, row: Address, pitch: int, count: int, nbits: int) -> None:
-    """As `join_words`, for rows of more than 64 bits; up to a line after them may change."""
+    """As `join_words`, for longer rows; up to a line after them may change."""
     kept = int(load_byte(packed + (done >> 3))) & ((1 << (done & 7)) - 1)
     for _ in range(count):
         place, shift = packed + (done >> 3), done & 7
@@ -311,9 +275,9 @@ def join_rows(packed: Address, done: int, row: Address, pitch: int, count: int, 
             for at in range(LINE // 2, (nbits + 7) >> 3, LINE // 2):
                 move_half(place + at, row + at)
         else:
-            shift_words(place, row - 1, 8 - shift, _HALF)
+            shift_words(place, row - 1, 8 - shift, _FOUR)
             for at in range(LINE // 2, (nbits + shift + 7) >> 3, LINE // 2):
-                shift_words(place + at, row + (at - 1), 8 - shift, _HALF)
+                shift_words(place + at, row + (at - 1), 8 - shift, _FOUR)
             store_word(place, load_word(row) << shift | kept)
         done += nbits
         left = done & 7
@@ -324,68 +288,27 @@ def join_rows(packed: Address, done: int, row: Address, pitch: int, count: int, 
 
 
 @kernel
-def join_lanes(
-    packed: Address, done: int, row: Address, pitch: int, count: int, nbits: int
-) -> None:
-    """As `join_words`, of adjacent rows of `pitch` bytes, 2, 4 or 8, whose words are joined first.
-
-    These have at most `SHIFTED_BITS` bits.
-    """
-    for at in range(0, count * pitch, LINE):
-        if pitch == 2:
-            close_up(row + at, nbits, _TWO)
-        elif pitch == 4:
-            close_up(row + at, nbits, _FOUR)
-        else:
-            close_up(row + at, nbits, _EIGHT)
-    nbits *= 8 // pitch
-    into, first = packed + (done >> 3), done & 7
-    store_word(row - 8, (int(load_byte(into)) & ((1 << first) - 1)) << (nbits - first))
-    for at in range(0, count * pitch, LINE):
-        join_eight(into, first, row + at, nbits)
-        into += nbits
-
-
-@kernel
 def drain_dense(
     dst: BitAddress,
     stage: Address,
-    tile: Table,
-    first: int,
+    packed: Address,
     count: int,
-    whole: bool,
     pitch: int,
+    nbits: int,
     streamed: bool,
-    bits: Any,
 ) -> None:
-    """Move `count` whole rows from `first` on, which are adjacent in the target.
-
-    They are joined first; `whole` if these are all rows on the stage.
-    """
-    width, together = len(bits), per_byte(len(bits))
-    packed, limit, lane = stage + tile[STAGED, MADE_AT], tile[ROWS, COUNT], tile[STAGED, LANE]
-    nbits, apart, last = limit * width, pitch, first + count
-    if lane != 0:
-        apart = lane * pitch
+    """Move `count` rows of `nbits`, which are adjacent in the target; they are joined first."""
     line_offset = dst & (LINE_BITS - 1)
-    staged_bits = line_offset
-    if 8 % width != 0:
-        for q in range(first, last):
-            pack(stage + q * pitch, stage + q * pitch, limit, bits)
-    if whole and pitch <= 8 and 8 // pitch * nbits <= SHIFTED_BITS:
-        join_lanes(packed, staged_bits, stage, pitch, count, nbits)
-        staged_bits, first = staged_bits + count * nbits, last
-    while first < last:
-        some = min(last - first, max(1, (8 * STAGE - staged_bits) // nbits))
-        if lane != 0:
-            some = min(some, together - first % together)
-        row = column_at(stage, first, pitch, lane, together)
-        if nbits <= 64:
-            join_words(packed, staged_bits, row, apart, some, nbits)
+    staged_bits, first = line_offset, 0
+    while first < count:
+        some = min(count - first, max(1, (8 * STAGE - staged_bits) // nbits))
+        row = stage + first * pitch
+        if nbits <= WORD_BITS:
+            join_words(packed, staged_bits, row, pitch, some, nbits)
         else:
-            join_rows(packed, staged_bits, row, apart, some, nbits)
+            join_rows(packed, staged_bits, row, pitch, some, nbits)
         staged_bits, first = staged_bits + some * nbits, first + some
-        if first < last and staged_bits + nbits > 8 * STAGE:
+        if first < count and staged_bits + nbits > 8 * STAGE:
             dst, staged_bits = flush_bits(dst, packed, line_offset, staged_bits, streamed)
             line_offset = 0
     move_bits(dst, 8 * packed + line_offset, staged_bits - line_offset, streamed)
@@ -400,30 +323,22 @@ def drain_rows(
     count: int,
     own: int,
     end: int,
-    rows: int,
     limit: int,
-    lane: int,
+    width: int,
     streamed: bool,
-    bits: Any,
 ) -> None:
     """Move `count` columns, with offsets at `places`: rows of `limit` elements.
 
-    Moves the lines of each that start in elements [own, end), and its first bits; `rows` elements
-    from `own` on are on the stage. Atomic operations wait for all stores before them, so they come
-    first.
+    Moves the lines of each that start in elements [own, end), and its first bits; elements from
+    `own` on are on the stage. Atomic operations wait for all stores before them, so they come
+    first. A line of the last tile but one may hold the row's end.
     """
-    width, begin = len(bits), 1
-    if own == 0 or own + rows == limit:  # a line of the last tile but one may hold the row's end
-        begin = 0
-    for turn in range(begin, 2):
+    for turn in range(2):
         for q in range(count):
-            row = column_at(stage, q, pitch, lane, per_byte(width))
             place = dst + load_word(places + 8 * q)
-            if 8 % width != 0 and turn == begin:
-                pack(row, row, rows, bits)
             first, behind = lines_of(place, own * width, end * width, limit * width, LINE_BITS)
             if first < behind:
-                source = 8 * row + (first - own * width)
+                source = 8 * (stage + q * pitch) + (first - own * width)
                 if turn == 0:
                     merge_ends(place + first, source, behind - first)
                 else:
@@ -442,41 +357,36 @@ def drain_bits(
     rows: int,
     pitch: int,
     streamed: bool,
-    bits: Any,
+    packs: int,
 ) -> None:
     """Move `count` columns of a tile, with offsets at `columns`, to the target.
 
     Whole rows that are adjacent are moved together.
     """
-    width, limit = len(bits), tile[ROWS, COUNT]
-    if tile[STAGED, DENSE] != 0:
-        group = tile[STAGED, COLUMN_GROUP]
-        first = columns - tile[COLUMNS, START]
-        q = 0
-        while q < count:
-            some = min(count - q, group - (first + q) % group)
-            place = dst + offsets[columns + q]
-            if tile[STAGED, DENSE] == DENSE_PIECES:
-                move_bits(place, 8 * (stage + q * pitch), some * limit * width, streamed)
-            else:
-                drain_dense(place, stage, tile, q, some, some == count, pitch, streamed, bits)
-            q += some
-    else:
+    width, limit = tile[COLUMNS, STEP], tile[ROWS, COUNT]
+    if packs != 0:
+        for q in range(count):
+            call(packs, (stage + q * pitch, stage + q * pitch, rows))
+    if tile[STAGED, DENSE] == 0:
         end = min(own + tile[ROWS, BLOCK], limit)
-        at, lane = address_of(offsets) + 8 * columns, tile[STAGED, LANE]
-        drain_rows(dst, stage, at, pitch, count, own, end, rows, limit, lane, streamed, bits)
+        places = address_of(offsets) + 8 * columns
+        drain_rows(dst, stage, places, pitch, count, own, end, limit, width, streamed)
+        return
+    group, first, q = tile[STAGED, COLUMN_GROUP], columns - tile[COLUMNS, START], 0
+    while q < count:
+        some = min(count - q, group - (first + q) % group)
+        place, row = dst + offsets[columns + q], stage + q * pitch
+        if tile[STAGED, DENSE] == DENSE_PIECES:
+            move_bits(place, 8 * row, some * limit * width, streamed)
+        else:
+            packed = stage + tile[STAGED, MADE_AT]
+            drain_dense(place, row, packed, some, pitch, limit * width, streamed)
+        q += some
 
 
 @kernel
 def prefetch_ends(
-    dst: BitAddress,
-    tile: Table,
-    offsets: Numbers,
-    columns: int,
-    count: int,
-    own: int,
-    rows: int,
-    bits: Any,
+    dst: BitAddress, tile: Table, offsets: Numbers, columns: int, count: int, own: int, rows: int
 ) -> None:
     """Prefetch lines of the target that a tile's columns share with other columns.
 
@@ -492,7 +402,7 @@ def prefetch_ends(
         some = min(count - q, group - (first + q) % group)
         place = dst + offsets[columns + q]
         prefetch_to_write(place >> 3)
-        prefetch_to_write((place + some * limit * len(bits)) >> 3)
+        prefetch_to_write((place + some * limit * tile[COLUMNS, STEP]) >> 3)
         q += some
 
 
@@ -506,22 +416,24 @@ def bit_tiles(
     tile: Table,
     offsets: Numbers,
     reach: int,
-    bits: Any,
-    pieces: Any,
+    unpacks: int,
+    packs: int,
+    transposes: int,
+    vector: int,
 ) -> None:
-    """Transpose tiles of elements; the length of the tuple `bits` is their width.
+    """Transpose tiles of elements; `reach` is the number of bytes of the source that may be read.
 
-    `reach` is the number of bytes of the source that may be read.
+    The function at `transposes` is a `transpose` by vectors of so many bytes; `unpacks` and `packs`
+    (or 0) are those of elements that cross byte boundaries.
     """
-    width, vector = len(bits), PIECE * size_of(pieces)
-    together = per_byte(width)
-    step_p, limit, lane = together * vector, tile[ROWS, COUNT], tile[STAGED, LANE]
-    if lane != 0:
-        step_p *= LANE_VECTORS
-    steps = 0, PIECE * together if lane == 0 else 1
-    groups, pitch = vector, tile[STAGED, PITCH]
-    if together > 1 and lane == 0 and limit <= step_p:
-        groups = vector // together
+    width, limit, pitch = tile[COLUMNS, STEP], tile[ROWS, COUNT], tile[STAGED, PITCH]
+    together, words = elements_of_byte(width), tile[STAGED, WORDS]
+    groups, step_p, steps = vector, together * vector, (0, PIECE * together)
+    if words > 0:
+        # A load waits for several recent stores to its bytes.
+        groups, step_p, steps = 8 * vector, 8 * step_p, (0, 1)
+    elif together > 1 and limit <= step_p:
+        groups = max(8, vector // together)  # see `join_words`
         while groups * together < limit:
             groups *= 2
         pitch = groups
@@ -531,10 +443,7 @@ def bit_tiles(
     streamed = work[STREAMED] != 0
     at = span[SPAN:]
     while take(work, span):
-        source, target = (
-            bit_pointer(addresses[0, span[TENSOR]]),
-            bit_pointer(addresses[1, span[TENSOR]]),
-        )
+        source, target = bit_ends(addresses, span)
         end = (source >> 3) + reach
         s, t = seek(loops, at, span[LOW])
         then = tile_at(at, tile, loops, over, steps, width, -1)
@@ -545,22 +454,41 @@ def bit_tiles(
             s, t = step(loops, at, s, t)
             then = tile_at(at, tile, loops, over, steps, width, -1)
             ahead, rows_ahead = source + (s + then[4]), table + 8 * then[5]
-            prefetch_ends(dst, tile, offsets, columns, q_count, own, p_count, bits)
+            prefetch_ends(dst, tile, offsets, columns, q_count, own, p_count)
+            between = 8 if words > 0 else buffer_pitch(q_count, width)
             for p in range(0, p_count, step_p):
                 count, first = min(step_p, p_count - p), rows + 8 * p
                 # The next block of rows, which may belong to the next tile.
                 near, near_rows = ahead, rows_ahead
                 if p + step_p < p_count:
                     near, near_rows = src, first + 8 * step_p
-                place = stage + p // together
-                if lane != 0:
-                    read_lanes(buffer, src, first, low + p, count, tile, end)
-                    transpose_lanes(buffer, place, pitch, count, lane, bits, pieces)
+                if words > 0:
+                    read_words(buffer, src, first, count, low + p, words, end)
                 else:
-                    read_rows(buffer, src, first, count, q_count, near, near_rows, groups, bits)
-                    transpose_bits(buffer, place, pitch, count, q_count, groups, bits, pieces)
-            if lane != 0:
-                exchange_lanes(stage, pitch, lane, p_count, q_count, bits)
+                    read_rows(
+                        buffer,
+                        src,
+                        first,
+                        count,
+                        q_count,
+                        near,
+                        near_rows,
+                        groups,
+                        between,
+                        width,
+                        unpacks,
+                        end,
+                    )
+                if words > 0:
+                    exchange_words(buffer, count, width)
+                elif together > 1:
+                    used = (count + together - 1) // together * between
+                    exchange_rows(buffer, groups * between, used, width)
+                place = stage + p // together
+                call(
+                    transposes,
+                    (buffer, between, place, pitch, count, q_count, groups, together),
+                )
             drain_bits(
-                dst, stage, tile, offsets, columns, q_count, own, p_count, pitch, streamed, bits
+                dst, stage, tile, offsets, columns, q_count, own, p_count, pitch, streamed, packs
             )

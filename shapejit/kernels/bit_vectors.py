@@ -13,11 +13,11 @@ from numba import types
 
 from ..runtime.cpu_caches import LINE
 from . import llvm
-from .constants import PIECE, per_byte
+from .constants import PIECE
 from .llvm import Address, Builder, Tag, Value, emits
 from .pointers import moved
 
-_BIT = ir.IntType(1)
+_BIT, _WORDS = ir.IntType(1), ir.VectorType(llvm.I64, LINE // 8)
 
 
 def spaced(bits: int, apart: int, total: int) -> int:
@@ -64,108 +64,87 @@ def set_bits(builder: Builder, address: Address, mask: Value, value: Value) -> N
 def swapped(builder: Builder, a: Value, b: Value, far: int) -> tuple[Value, Value]:
     """Exchange the upper of two fields of `far` bits in one vector with the lower in another."""
     shift, mask = (llvm.constant(n, a.type) for n in (far, spaced(far, 2 * far, 64)))
+    return _swapped(builder, a, b, shift, mask)
+
+
+def _swapped(
+    builder: Builder, a: Value, b: Value, shift: Value, mask: Value
+) -> tuple[Value, Value]:
+    """`swapped`, of fields given by their width and the mask of every other one."""
     differ = builder.and_(builder.xor(builder.lshr(a, shift), b), mask)
     return builder.xor(a, builder.shl(differ, shift)), builder.xor(b, differ)
 
 
 @emits()
-def exchange(builder: Builder, address: Address, apart: Value, bits: Tag) -> None:
-    """Transpose elements between rows: element c of row r becomes element r of row c.
-
-    There are as many rows of 64 bytes as a byte holds elements, `apart` bytes apart.
-    """
-    width, count = bits.count, per_byte(bits.count)
-    kind = ir.VectorType(llvm.I64, LINE // 8)
-    places = [llvm.at(builder, address, row, apart) for row in range(count)]
-    rows = [llvm.load(builder, place, kind) for place in places]
-    step = 1
-    while step < count:
-        for row in (row for row in range(count) if not row & step):
-            pair = rows[row], rows[row + step]
-            rows[row], rows[row + step] = swapped(builder, *pair, step * width)
-        step *= 2
-    for place, row in zip(places, rows, strict=True):
-        llvm.store(builder, row, place)
+def exchange(builder: Builder, first: Address, second: Address, far: Value) -> None:
+    """`swapped` fields of `far` bits, 1, 2 or 4, of two lines of memory."""
+    places = first, second
+    a, b = (llvm.load(builder, place, _WORDS) for place in places)
+    shift, mask = _fields(builder, far)
+    for place, line in zip(places, _swapped(builder, a, b, shift, mask), strict=True):
+        llvm.store(builder, line, place)
 
 
 @emits()
-def close_up(builder: Builder, address: Address, nbits: Value, lane: Tag) -> None:
-    """Join the first `nbits` bits of the lanes of each word of a line; bits after them are 0."""
-    far, used = 8 * llvm.size(lane), nbits
-    kind = ir.VectorType(ir.IntType(far), LINE // llvm.size(lane))
-    one = llvm.number(1)
-    mask = builder.trunc(builder.sub(builder.shl(one, nbits), one), kind.element)
-    value = builder.and_(llvm.load(builder, address, kind), llvm.splat(builder, mask, kind.count))
-    words = ir.VectorType(llvm.I64, LINE // 8)
-    value = builder.bitcast(value, words)
-    while far < 64:
-        low = builder.and_(value, llvm.constant(spaced(far, 2 * far, 64), words))
-        high = builder.lshr(builder.xor(value, low), llvm.constant(far, words))
-        left = llvm.splat(builder, used, words.count)
-        value = builder.or_(low, builder.shl(high, left))
-        far, used = 2 * far, builder.add(used, used)
-    llvm.store(builder, value, address)
+def exchange_neighbours(builder: Builder, line: Address, far: Value, apart: Tag) -> None:
+    """`exchange` of the words of a line with those `apart` words after them, 1, 2 or 4."""
+    step = apart.count
+    order = [k ^ step for k in range(_WORDS.count)]
+    value, (shift, mask) = llvm.load(builder, line, _WORDS), _fields(builder, far)
+    first = ir.Constant(_WORDS, [0 if k & step else -1 for k in range(_WORDS.count)])
+    other = llvm.shuffle(builder, value, value, order)
+    differ = builder.and_(builder.xor(builder.lshr(value, shift), other), mask)
+    differ = builder.and_(differ, first)
+    moved = builder.xor(builder.shl(differ, shift), llvm.shuffle(builder, differ, differ, order))
+    llvm.store(builder, builder.xor(value, moved), line)
 
 
-@emits()
-def open_up(builder: Builder, address: Address, nbits: Value, lane: Tag) -> None:
-    """The inverse of `close_up`; bits of lanes after the first `nbits` mean nothing."""
-    far, value = 32, llvm.load(builder, address, ir.VectorType(llvm.I64, LINE // 8))
-    while far >= 8 * llvm.size(lane):
-        kind = ir.VectorType(ir.IntType(2 * far), LINE * 4 // far)
-        value = builder.bitcast(value, kind)
-        half = builder.mul(nbits, llvm.number(far // (8 * llvm.size(lane))))
-        half = half if far == 32 else builder.trunc(half, kind.element)
-        half = llvm.splat(builder, half, kind.count)
-        apart = llvm.constant(far, kind)
-        high = builder.shl(builder.lshr(value, half), apart)
-        value = builder.or_(builder.and_(value, llvm.constant((1 << far) - 1, kind)), high)
-        far //= 2
-    llvm.store(builder, value, address)
+def _fields(builder: Builder, far: Value) -> tuple[Value, Value]:
+    """A width of fields, and the mask of every other one, for each word of a line."""
+    mask = llvm.number(spaced(1, 2, 64))
+    for n in (2, 4):
+        wider = builder.icmp_signed(">=", far, llvm.number(n))
+        mask = builder.select(wider, llvm.number(spaced(n, 2 * n, 64)), mask)
+    return llvm.splat(builder, far, _WORDS.count), llvm.splat(builder, mask, _WORDS.count)
 
 
 def _eight(builder: Builder, first: Value, step: Value) -> tuple[list[Value], Any]:
     """The first byte of each of 8 positions in bits, and the bits before it, as a vector."""
     positions = [builder.add(first, builder.mul(step, llvm.number(k))) for k in range(8)]
-    kind = ir.VectorType(llvm.I64, 8)
-    steps = builder.mul(llvm.splat(builder, step, 8), ir.Constant(kind, list(range(8))))
+    steps = builder.mul(llvm.splat(builder, step, 8), ir.Constant(_WORDS, list(range(8))))
     shifts = builder.add(llvm.splat(builder, first, 8), steps)
     places = [builder.ashr(position, llvm.number(3)) for position in positions]
-    return places, builder.and_(shifts, llvm.constant(7, kind))
+    return places, builder.and_(shifts, llvm.constant(7, _WORDS))
 
 
 @emits()
-def split_eight(
-    builder: Builder, dst: Address, spacing: Value, src: Address, first: Value, step: Value
-) -> None:
-    """Write 8 words, `spacing` bytes apart, from bits that are `step` bits apart.
+def split_eight(builder: Builder, dst: Address, src: Address, first: Value, spacing: Value) -> None:
+    """Write 8 words from bits that are `spacing` bits apart; 57 bits of each mean something.
 
-    The first one is `first` (0 to 7) after an address; 57 bits of each mean something.
+    The first one is `first` (0 to 7) after an address.
     """
-    places, shifts = _eight(builder, first, step)
-    value = ir.Constant(shifts.type, ir.Undefined)
+    places, shifts = _eight(builder, first, spacing)
+    value = ir.Constant(_WORDS, ir.Undefined)
     for k, place in enumerate(places):
         word = llvm.load(builder, moved(builder, src, place), llvm.I64)
         value = builder.insert_element(value, word, llvm.number(k))
-    value = builder.lshr(value, shifts)
-    for k in range(8):
-        word = builder.extract_element(value, llvm.number(k))
-        llvm.store(builder, word, llvm.at(builder, dst, k, spacing))
+    llvm.store(builder, builder.lshr(value, shifts), dst)
 
 
 @emits()
-def join_eight(builder: Builder, dst: Address, first: Value, src: Address, nbits: Value) -> None:
-    """Append the first `nbits` bits, at most 57, of 8 words to `first` bits (0 to 7).
+def join_eight(
+    builder: Builder, dst: Address, first: Value, src: Address, nbits: Value, mask: Value
+) -> None:
+    """Append the first `nbits` bits, 8 to 57 with this mask, of 8 words to `first` bits (0 to 7).
 
-    Other bits of the words are 0. The word before them ends with the bits that are there already.
+    The word before them ends with the bits that are there already.
     """
     places, shifts = _eight(builder, first, nbits)
-    kind = shifts.type
-    width = llvm.splat(builder, nbits, 8)
-    before = builder.and_(builder.sub(shifts, width), llvm.constant(7, kind))
-    value, earlier = (llvm.load(builder, llvm.at(builder, src, at), kind) for at in (0, -8))
-    kept = builder.sub(builder.add(before, width), shifts)
-    earlier = builder.lshr(builder.shl(earlier, before), kept)
+    width, used = (llvm.splat(builder, value, 8) for value in (nbits, mask))
+    value, earlier = (
+        builder.and_(llvm.load(builder, llvm.at(builder, src, at), _WORDS), used) for at in (0, -8)
+    )
+    earlier = builder.lshr(earlier, builder.sub(width, shifts))
     value = builder.or_(builder.shl(value, shifts), earlier)
     for k, place in enumerate(places):
         word = builder.extract_element(value, llvm.number(k))

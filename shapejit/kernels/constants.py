@@ -68,9 +68,7 @@ UNIT = STEP  # of ROWS: the bytes of an element in the target
 # apart they are, in tiles of bytes whether lines are aligned (see `planning.tables`), where the
 # buffer is behind the stage, and in tiles of bits the packed rows.
 DENSE, _, PITCH, LINE_ALIGNED, BUFFER_AT, MADE_AT = range(6)
-# In tiles of bits, the largest offset of ROWS, and (of COLUMNS) the size of their innermost dim.
-FARTHEST = RUN_ROWS = STEP
-LANE = LINE_ALIGNED  # in tiles of bits: the bytes of the elements of a row, if they are few; or 0
+WORDS = LINE_ALIGNED  # in tiles of bits: rows at even distances, if a word holds one; or 0
 ONE_VECTOR, ANY_VECTORS = 1, 2  # LINE_ALIGNED: lines that are stored straight to the target
 KEPT = 3  # lines of the stage of SCATTER, for each column
 DENSE_PIECES = 2  # as DENSE: and rows are whole pieces
@@ -84,8 +82,8 @@ NBYTES, REACH = range(2)  # RUN: its bytes, and those that whole pieces read of 
 
 # Blocks of elements narrower than a byte.
 BIT_COLUMNS = 512  # elements of a tile along the source
-NARROW_BITS = 256  # rows of fewer bits are read by words, each to a lane
-LANE_BITS = 56  # that a word holds of a row, wherever it begins in a byte
+NARROW_BITS = 256  # rows of fewer bits are read by words
+WORD_BITS = 56  # that a word holds of a row, wherever it begins in a byte
 MOST_AHEAD = 16  # rows of the source that are prefetched
 CODES_BLOCK = 4096  # elements that are codes at a time, in an L1 cache
 CODES_BYTES = 6 * CODES_BLOCK + 32 * LINE  # codes, the packed block, up to four times as many

@@ -71,6 +71,29 @@ def transpose_even(
         llvm.store(builder, column, llvm.at(builder, dst, k, spacing))
 
 
+@emits()
+def transpose_words(
+    builder: Builder,
+    src: Address,
+    pitch: Value,
+    dst: Address,
+    spacing: Value,
+    half: Value,
+    width: Tag,
+    pieces: Tag,
+) -> None:
+    """`transpose_even`, but columns of the second words are `half` bytes after the others."""
+
+    def place(i: int) -> Address:
+        return llvm.at(builder, src, i, pitch)
+
+    columns = _columns(builder, place, width, pieces)
+    for k, column in enumerate(columns):
+        second, at = divmod(k, len(columns) // 2)
+        into = llvm.at(builder, llvm.at(builder, dst, at, spacing), second, half)
+        llvm.store(builder, column, into)
+
+
 def _columns(
     builder: Builder, place: Callable[[int], Address], width: Any, pieces: Any
 ) -> list[Any]:

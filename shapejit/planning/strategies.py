@@ -118,11 +118,17 @@ def _transposes(plan: Plan, vector: int) -> Arguments:
     return Function("transpositions.transpose", 9, tags), size, filled
 
 
-def _bit_pieces(plan: Plan, vector: int) -> str:
-    """The pieces of a vector of packed rows: whole vectors if rows are adjacent."""
-    row = max(PIECE, int(plan.sides.tile[ROWS, COUNT]) // per_byte(plan.width))
+def _bit_transposes(plan: Plan, vector: int) -> Arguments:
+    """What unpacks and packs, if need be, and transposes packed rows by vectors of so many bytes.
+
+    These are whole vectors if rows are adjacent.
+    """
+    together = per_byte(plan.width)
+    row = max(PIECE, int(plan.sides.tile[ROWS, COUNT]) // together)
     dense = plan.sides.tile[STAGED, DENSE] == DENSE_PIECES
-    return width_tag(_filled(row & -row if dense else row, vector) // PIECE)
+    filled = _filled(row & -row if dense else row, vector)
+    function = Function("bit_tiles.transpose", 8, (width_tag(filled // PIECE),))
+    return *(coders(plan.width) if together == 1 else (0, 0)), function, filled
 
 
 def _codes(plan: Plan, vector: int) -> Arguments:
@@ -293,7 +299,7 @@ class Strategy(Enum):
     BIT_TILES = StrategyRow(
         "tiles of bits: packed blocks transposed in registers",
         "bit_tiles.bit_tiles",
-        lambda plan, vector: (plan.reach, count_tag(plan.width), _bit_pieces(plan, vector)),
+        lambda plan, vector: (plan.reach, *_bit_transposes(plan, vector)),
         staged=True,
         sides=lambda plan: bit_sides(plan.rows, plan.columns, plan.width),
         weight=lambda plan: LARGEST_TILE_OF_BITS,

@@ -17,18 +17,16 @@ from ..kernels.constants import (
     COLUMNS,
     COUNT,
     DENSE_PIECES,
-    FARTHEST,
     KEPT,
-    LANE_BITS,
     MOST_AHEAD,
     NARROW_BITS,
     ONE_VECTOR,
     PIECE,
     ROWS,
-    RUN_ROWS,
     STAGED,
     START,
     STEP,
+    WORD_BITS,
     per_byte,
 )
 from ..runtime.cpu_caches import LINE, PAGE, l2
@@ -138,39 +136,35 @@ def bit_sides(rows: Dims, columns: Dims, width: int) -> Sides:
     count = length_of(rows, 1)
     row_block = _even(count, BIT_ROW * factor, factor * LINE)
     by_row, came = _side([(n, s) for n, s, _ in rows], row_block, margin, 0)
-    lane, column_block = _lane(count, length_of(columns, 1), width)
-    by_column, to = _side([(n, t) for n, _, t in columns], column_block, margin, 0)
-    by_column[START], by_column[RUN_ROWS], by_row[FARTHEST] = len(came), rows[-1].size, came.max()
+    words = _by_words(count, length_of(columns, 1), width)
+    column_block = BIT_COLUMNS
+    if words:
+        nbits = length_of(columns, width)
+        column_block = -(-length_of(columns, 1) // -(-nbits // WORD_BITS))
+    by_column, to = _side([(n, t) for n, _, t in columns], column_block, margin, width)
+    by_column[START] = len(came)
     # The bytes of a block of rows on the stage, in whole vectors, and a line between columns.
     steps = -(-min(by_row[BLOCK] + over, count) // (factor * LINE))
     pitch = steps * LINE + LINE
     # If rows are whole, the columns of the last dim may be adjacent in the target.
     row = count * width
     dense = int(by_row[BLOCK] == count and columns[-1].target == row)
-    if dense and factor > 1 and not lane and row % (8 * PIECE) == 0:
+    if dense and factor > 1 and not words and row % (8 * PIECE) == 0:
         # Whole pieces: the rows are adjacent on the stage already.
         dense, pitch = DENSE_PIECES, row // 8
-    buffer = -(-pitch * max(by_column[BLOCK], factor * lane) // PAGE) * PAGE
-    # A block of rows passes through a buffer with a byte per code.
+    # Words have columns that are not used. A block of rows passes through a buffer with a byte per
+    # code.
+    buffer = -(-pitch * max(by_column[BLOCK], 8 * factor) // PAGE) * PAGE
     packed = buffer + LINE * BIT_COLUMNS
-    staged = [dense, columns[-1].size, pitch, lane, buffer, packed]
+    staged = [dense, columns[-1].size, pitch, words and rows[-1].size, buffer, packed]
     tile = np.array([by_row, by_column, staged], np.int64)
     return Sides(tile, np.concatenate([came, to]), packed + 8 * PAGE + LINE)
 
 
-def _lane(rows: int, columns: int, width: int) -> tuple[int, int]:
-    """The bytes of a row of few columns, or 0; and the columns of a tile.
-
-    Lanes of the rows that share a byte of a column fill a piece. All bits of a lane come from 8
-    bytes of the source, of which 7 are the row's wherever it begins.
-    """
-    factor = per_byte(width)
-    narrow = columns < PIECE * factor or rows >= BIT_COLUMNS
-    if factor == 1 or not narrow or columns * width >= NARROW_BITS:
-        return 0, BIT_COLUMNS
-    block = -(-columns // -(-columns * width // LANE_BITS))
-    lane = max(PIECE // factor, -(-block * width // 8))
-    return 1 << (lane - 1).bit_length(), block
+def _by_words(rows: int, columns: int, width: int) -> bool:
+    """Whether rows have so few columns that a word holds one, or a part of it."""
+    few = columns < PIECE * per_byte(width) or rows >= BIT_COLUMNS
+    return 8 % width == 0 and few and columns * width < NARROW_BITS
 
 
 def _even(count: int, most: int, step: int) -> int:
