@@ -17,8 +17,15 @@ from views import arrays, readonly
 
 import shapejit as sj
 from shapejit.engine import array_structs
-from shapejit.kernels.constants import MAX_RANK
-from shapejit.kernels.small_plans import NEAR_BYTES, PLANE_MOVER, row_major, write_plan
+from shapejit.kernels.small_plans import (
+    AHEAD,
+    END,
+    NEAR_BYTES,
+    PLANE_MOVER,
+    SCRATCH_WORDS,
+    row_major,
+    write_plan,
+)
 from shapejit.programs import batch
 from shapejit.runtime import kernels
 from shapejit.runtime.launches import address_of
@@ -426,18 +433,10 @@ def test_without_array_structs_all_is_the_same(monkeypatch):
 
 @pytest.mark.skipif(not COMPILED, reason="nothing is read with the JIT off")
 def test_array_structs_are_read_as_they_are():
-    read_alike, survey = (
-        array_structs.kernel(call) for call in (array_structs.READ_ALIKE, array_structs.SURVEY)
-    )
+    read_alike = array_structs.kernel(array_structs.READ_ALIKE)
     assert array_structs.verified()
     a = np.arange(60, dtype=np.int16).reshape(3, 4, 5)
-    arrays = a, a.T, a[::-1, :, ::-2], a[1:, None], np.zeros(()), np.zeros((0, 7)), "text", 3
-    groups, descrs, firsts, places = (np.empty(n, np.int64) for n in (8, 32, 32, 8))
-    totals = np.empty(2, np.int64)
-    survey(arrays, np.ndarray, 8, groups, descrs, firsts, places, totals)
-    assert (totals[0], groups.tolist()) == (2, [0, 0, 0, 0, 1, 1, -1, -1])
-    assert descrs[:2].tolist() == [id(a.dtype), id(np.zeros(()).dtype)]
-    for x in arrays[:6]:
+    for x in (a, a.T, a[::-1, :, ::-2], a[1:, None], np.zeros(()), np.zeros((0, 7))):
         one, address = (x,), np.zeros(1, np.int64)
         kind = array_structs.kind_of(x.dtype, x.shape, x.strides)
         flags = 0x0001 * x.flags.c_contiguous | 0x0400
@@ -484,7 +483,7 @@ def test_views_exist_where_layouts_have_them(data, x):
 
 def put(*words):
     """Copy a tensor by a small plan, as the kernel of that name does."""
-    run = kernel("small.put", "iiiiiiii")
+    run = kernel("small.put", "iiiii")
     assert kernels.wait((PLANE_MOVER,))
     return run(*words, kernels.address(PLANE_MOVER))
 
@@ -496,7 +495,7 @@ def put(*words):
 def test_small_plans_are_copies(x):
     if not x.size:
         return
-    table, position = np.zeros(64, np.int64), np.zeros(MAX_RANK, np.int64)
+    table, scratch = np.zeros(64, np.int64), np.zeros(SCRATCH_WORDS, np.int64)
     sizes, strides = np.array(x.shape, np.int64), np.array(x.strides, np.int64)
     kept = merge(sizes, (strides,), x.ndim)
     gaps = np.empty(x.ndim, np.int64)
@@ -507,9 +506,9 @@ def test_small_plans_are_copies(x):
     assert write(sizes, strides, gaps, kept, x.itemsize, compiled, 0) == words
     assert np.array_equal(compiled[:words], table[:words])
     memory = np.full(x.nbytes + 64, 0xAB, np.uint8)
-    source, target, plan, place = map(address_of, (x, memory, table, position))
-    end = source + int(table[NEAR_BYTES])
-    put(source, target + 32, plan, place, source, end, 0)
+    source, target, plan, place = map(address_of, (x, memory, table, scratch))
+    scratch[[AHEAD, END]] = source, source + table[NEAR_BYTES]
+    put(source, target + 32, plan, place)
     assert memory[32:-32].tobytes() == x.tobytes()
     assert (memory[:32] == 0xAB).all()
     assert (memory[-32:] == 0xAB).all()
@@ -518,7 +517,7 @@ def test_small_plans_are_copies(x):
 @pytest.mark.skipif(not COMPILED, reason="too slow element by element")
 @pytest.mark.parametrize("dtype", ["u1", "u2", "u4", "u8", "c16"])
 def test_small_plans_at_every_edge(dtype):
-    table, position = np.zeros(64, np.int64), np.zeros(MAX_RANK, np.int64)
+    table, scratch = np.zeros(64, np.int64), np.zeros(SCRATCH_WORDS, np.int64)
     edges = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 130]
     raw = np.random.default_rng(0).integers(0, 256, 131 * 131 * 16, np.uint8).view(dtype)
     for rows in edges:
@@ -530,8 +529,8 @@ def test_small_plans_at_every_edge(dtype):
                 row_major(sizes, kept, view.itemsize, gaps)
                 write_plan(sizes, strides, gaps, kept, view.itemsize, table, 0)
                 memory = np.full(view.nbytes + 64, 0xAB, np.uint8)
-                source, target, plan, place = map(address_of, (view, memory, table, position))
-                put(source, target + 32, plan, place, 0, 0, 0)
+                source, target, plan, place = map(address_of, (view, memory, table, scratch))
+                put(source, target + 32, plan, place)
                 assert memory[32:-32].tobytes() == view.tobytes()
                 assert (memory[:32] == 0xAB).all()
                 assert (memory[-32:] == 0xAB).all()

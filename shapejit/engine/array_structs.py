@@ -46,11 +46,8 @@ RUN_FOUND = Call("array_structs.run_found", ("o", "o", "o", "o"), "o", held=True
 SLOT_OF = Call("array_structs.slot_of", ("o", "o", "o"), "i", held=True)
 PLAN_WHOLE = Call("array_structs.plan_whole", ("o", "o", "i", "a"), "", held=True)
 COPY_PLANNED = Call("array_structs.copy_planned", ("a", "i"), "", held=False)
-SURVEY = Call("array_structs.survey", ("o", "o", "i", *"aaaaa"), "", held=True)
 LOCATE = Call("maps.locate", ("o", "o", "i", *"aaat"), "i", held=True)
-RESOLVE_ALL = Call("shapes.resolve_all", ("o", *"aaaaai", *"ataat"), "i", held=True)
-
-MATCH = Call("shapes.match", ("o", "o", *"aaaaa"), "", held=True)
+RESOLVE_ALL = Call("shapes.resolve_all", (*"ooo", *"aaai", *"attt"), "i", held=True)
 JOIN = Call("small_joins.join", ("o", "o", "o", "i", "a", "o"), "o", held=True)
 
 # Kernels that are used together are one kind of work.
@@ -58,7 +55,6 @@ SMALL_NAMES = (PLAN_WHOLE, COPY_PLANNED, RUN_ROUTE, RUN_FOUND, SLOT_OF, PLANE_MO
 _GROUPS: tuple[tuple[Call | Function, ...], ...] = (
     SMALL_NAMES,
     (JOIN, PLANE_MOVER),
-    (RESOLVE_ALL, SURVEY, MATCH),
     (READ_ALIKE, LOCATE),
 )
 _USED_TOGETHER = {name: group for group in _GROUPS for name in group if name != PLANE_MOVER}

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..kernels.constants import BATCH_STAGE_BYTES, MAX_RANK
+from ..kernels.constants import BATCH_STAGE_BYTES
 from ..kernels.numbers import Conversion
-from ..kernels.small_plans import PLANE_MOVER
+from ..kernels.small_plans import PLANE_MOVER, SCRATCH_WORDS
 from ..planning import thresholds
 from ..planning.cast_plans import CastPlan
 from ..planning.plans import Plan
@@ -173,7 +173,7 @@ def _each(
     bounds[-1] = tensors
     arguments = nbytes, plans, starts, bounds, PLANE_MOVER
     launch = launch_of("batches.copy_each", arguments, BATCH_STAGE_BYTES)
-    rest = MAX_RANK + 8, WORK_BYTES, COPY_EACH
+    rest = SCRATCH_WORDS, WORK_BYTES, COPY_EACH
     return Work(launch, streamed, 0, 0, units, 0, *rest, together=True)
 
 
@@ -190,7 +190,7 @@ def cast_work(plan: CastPlan, conversion: Conversion, fresh: bool) -> Work:
         by.target_offset,
         by.count,
         moved if plan.parallel else 0,
-        MAX_RANK + 8,
+        SCRATCH_WORDS,
         plan.weight + WORK_BYTES,
         cast_kind(plan, conversion, fresh),
         converts=(entry, plan.run_length) if plan.one_run and not plan.tiles else None,

@@ -23,7 +23,6 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels.constants import MAX_RANK
 from ..kernels.object_layouts import (
     ADDRESSES_AT,
     ASKED,
@@ -58,7 +57,7 @@ from ..kernels.object_layouts import (
     VECTORCALL,
     X_KIND,
 )
-from ..kernels.small_plans import PLANE_MOVER
+from ..kernels.small_plans import PLANE_MOVER, SCRATCH_WORDS
 from ..planning import thresholds
 from ..runtime.jobs import SPAN, WORK
 from ..runtime.kernels import WORDS, address, called, table_of
@@ -75,7 +74,6 @@ from .routes import FOUND
 SLOTS = 1024
 ROUTE_BYTES = 2048  # of one Route, about
 NEW_FROM_DESCR = 94  # the index of PyArray_NewFromDescr in NumPy's C API
-POSITIONS = MAX_RANK + 8  # words that a small plan's loops need
 
 
 class Routes:
@@ -206,7 +204,7 @@ def small_route(
             plan, room = table_of(work.launch.arguments), 2 + WORK + SPAN + work.depth
             kept = *kept, work.launch
         else:
-            plan, room = work, POSITIONS
+            plan, room = work, SCRATCH_WORDS
         parts = *kinds, np.array(wanted, np.int64), plan
         *begins, size = accumulate((ROUTE_WORDS, *map(len, parts), room))
         memory = np.zeros(size, np.int64)

@@ -69,8 +69,7 @@ from .object_layouts import (
     VECTORCALL,
     X_KIND,
 )
-from .small import merge_dims, put, row_major, write_plan
-from .small_plans import HEAD
+from .small import merge_dims, put_alone, row_major, write_plan
 
 
 @kernel
@@ -92,6 +91,18 @@ def read_dims(x: Address, sizes: Numbers, strides: Numbers) -> int:
     for k in range(rank):
         sizes[k], strides[k] = word(shape + 8 * k), word(steps + 8 * k)
     return rank
+
+
+@kernel
+def span_of(x: Address, itemsize: int) -> tuple[int, int]:
+    """The addresses of the first byte of a nonempty ndarray, and of that past its last one."""
+    rank, shape, strides = dims_of(x)
+    low = high = word(x + DATA)
+    for k in range(rank):
+        reach = (word(shape + 8 * k) - 1) * word(strides + 8 * k)
+        low += min(reach, 0)
+        high += max(reach, 0)
+    return low, high + itemsize
 
 
 @kernel
@@ -272,15 +283,14 @@ def follow(x: Address, out: Address, route: Address, routes: Address) -> int:
             return int(word(routes + NONE))
         owned(number_of(out), routes)
     begin, addresses = load_address(target + DATA), load_address(route + ADDRESSES_AT)
-    nowhere = pointer(0)
     if word(route + ENTRY) == 0:
         plan = load_address(route + PLAN_AT)
-        put(source, begin, plan, addresses, nowhere, nowhere, 0, word(route + MOVER))
+        put_alone(source, begin, plan, addresses, word(route + MOVER))
         return int(number_of(target))
     count = word(route + CONVERTED)
     if count != 0:
         first, to = source + word(route + SOURCE_BEGIN), begin + word(route + TARGET_BEGIN)
-        call(word(route + ENTRY), (first, to, count, count, nowhere, 0, nowhere, 0))
+        call(word(route + ENTRY), (first, to, count, count, 0, 0, 0, 0))
         return int(number_of(target))
     # The addresses of one tensor, then work and span, as for threads that run the entry.
     shift = word(route + SHIFT)
@@ -322,47 +332,8 @@ def plan_whole(x: Address, out: Address, itemsize: int, table: Numbers) -> None:
 @kernel
 def copy_planned(table: Numbers, mover: int) -> None:
     """Copy an array on one thread, by the plan of `plan_whole`."""
-    begin, nowhere = address_of(table), pointer(0)
-    plan, position = begin + 8 * PLAN, begin + 8 * 2
-    put(pointer(table[0]), pointer(table[1]), plan, position, nowhere, nowhere, 0, mover)
-
-
-@kernel
-def survey(
-    items: Address,
-    ndarray: int,
-    count: int,
-    groups: Numbers,
-    descrs: Numbers,
-    firsts: Numbers,
-    offsets: Numbers,
-    totals: Numbers,
-) -> None:
-    """Sort the plain ndarrays of a tuple by their dtype's address; `totals`: dtypes, words.
-
-    `groups[i]` becomes the index in `descrs` of item i's dtype, or OTHER; `firsts` is
-    the index of the first item of each. There is room for item i's small plan
-    from `offsets[i]` on, in so many words.
-    """
-    found = words = 0
-    for i in range(count):
-        if i + PREFETCHED_OBJECTS < count:
-            prefetch(item(items, i + PREFETCHED_OBJECTS) + DESCR)
-        x = item(items, i)
-        groups[i], offsets[i] = OTHER, words
-        if word(x + TYPE) != ndarray:
-            continue
-        descr, group = word(x + DESCR), 0
-        while group < found and descrs[group] != descr:
-            group += 1
-        if group == found:
-            if found == len(descrs):
-                continue
-            descrs[group], firsts[group] = descr, i
-            found += 1
-        groups[i] = group
-        words += HEAD + 3 * max(half(x + RANK) - 2, 0)
-    totals[0], totals[1] = found, words
+    begin = address_of(table)
+    put_alone(pointer(table[0]), pointer(table[1]), begin + 8 * PLAN, begin + 8 * 2, mover)
 
 
 @kernel

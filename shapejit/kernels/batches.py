@@ -14,7 +14,7 @@ from .jit import Address, Numbers, Table, kernel
 from .memory import address_of, pointer
 from .shares import take
 from .small import prefetch_lines, put
-from .small_plans import NEAR, NEAR_BYTES
+from .small_plans import AHEAD, END, NEAR, NEAR_BYTES
 
 
 @kernel
@@ -35,33 +35,34 @@ def copy_each(
     bytes by the plan at `plans[starts[k]:]`. With a stage, adjacent targets are collected
     there, so that whole lines are streamed past the caches.
     """
-    alike, nowhere = len(starts) == 1, pointer(0)
-    position = address_of(span) + 8 * SPAN
+    alike = len(starts) == 1
+    scratch = address_of(span) + 8 * SPAN
     while take(work, span):
         high = bounds[span[HIGH]]
-        next_line, line_offset, staged_bytes = nowhere, 0, 0
+        next_line, line_offset, staged_bytes = pointer(0), 0, 0
         for k in range(bounds[span[LOW]], high):
             at = starts[0] if alike else starts[k]
-            ahead = end = nowhere
+            ahead = end = 0
             if k + 1 < high:
                 following = at if alike else starts[k + 1]
-                ahead = pointer(addresses[0, k + 1]) + plans[following + NEAR]
+                ahead = addresses[0, k + 1] + plans[following + NEAR]
                 end = ahead + plans[following + NEAR_BYTES]
+            span[SPAN + AHEAD], span[SPAN + END] = ahead, end
             plan = address_of(plans) + 8 * at
             size = nbytes[0] if alike else nbytes[k]
             source, target = pointer(addresses[0, k]), pointer(addresses[1, k])
-            if stage == 0 or size > STAGED_WHOLE:
-                ahead = put(source, target, plan, position, ahead, end, 0, mover)
-                prefetch_lines(ahead, end, end - ahead)
-                continue
-            if target != next_line + (staged_bytes - line_offset):
-                stream(next_line, stage + line_offset, staged_bytes - line_offset)
-                next_line = target
-                line_offset = staged_bytes = next_line & (LINE - 1)
-            ahead = put(source, stage + staged_bytes, plan, position, ahead, end, 0, mover)
-            prefetch_lines(ahead, end, end - ahead)
-            staged_bytes += size
-            if staged_bytes >= FULL:
-                next_line, staged_bytes = flush(next_line, stage, line_offset, staged_bytes)
-                line_offset = 0
+            staged = stage != 0 and size <= STAGED_WHOLE
+            if staged:
+                if target != next_line + (staged_bytes - line_offset):
+                    stream(next_line, stage + line_offset, staged_bytes - line_offset)
+                    next_line = target
+                    line_offset = staged_bytes = next_line & (LINE - 1)
+                target = stage + staged_bytes
+            put(source, target, plan, scratch, mover)
+            prefetch_lines(pointer(span[SPAN + AHEAD]), pointer(end), end - ahead)
+            if staged:
+                staged_bytes += size
+                if staged_bytes >= FULL:
+                    next_line, staged_bytes = flush(next_line, stage, line_offset, staged_bytes)
+                    line_offset = 0
         stream(next_line, stage + line_offset, staged_bytes - line_offset)

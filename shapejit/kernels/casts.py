@@ -20,11 +20,11 @@ from .bits import move_bits
 from .calls import call
 from .codes import fill
 from .jit import Address, Numbers, Table, kernel
-from .memory import address_of, pointer
+from .memory import address_of, number_of, pointer, store_word
 from .odometer import box_at, seek, step
 from .shares import bit_ends, take
-from .small import put
-from .small_plans import NEAR, NEAR_BYTES
+from .small import put, put_alone
+from .small_plans import AHEAD, END, NEAR, NEAR_BYTES
 
 
 @kernel
@@ -34,28 +34,26 @@ def reordered(
     to: Address,
     room: int,
     fetch: Numbers,
-    spans: Address,
+    scratch: Address,
     mover: int,
 ) -> Address:
     """Put the bytes of a box on the stage at `to` by the small plan `fetch`.
 
     Lines of the next box, which begins at `ahead`, are prefetched.
     """
-    spacing = ahead - source
-    ahead += fetch[NEAR]
-    end = ahead
-    if fetch[NEAR_BYTES] > 0 and spacing != 0:
-        end += room
-        spacing = 0
-    put(source, to, address_of(fetch), spans, ahead, end, spacing, mover)
+    near = ahead + fetch[NEAR]
+    store_word(scratch + 8 * AHEAD, number_of(near))
+    if fetch[NEAR_BYTES] > 0 and ahead != source:
+        near += room
+    store_word(scratch + 8 * END, number_of(near))
+    put(source, to, address_of(fetch), scratch, mover)
     return to
 
 
 @kernel
-def repeated(numbers: Address, to: Address, plan: Address, spans: Address, mover: int) -> Address:
+def repeated(numbers: Address, to: Address, plan: Address, scratch: Address, mover: int) -> Address:
     """Repeat the scales or zero points of a box, one per element, by a small plan."""
-    nowhere = pointer(0)
-    put(numbers, to, plan, spans, nowhere, nowhere, 0, mover)
+    put_alone(numbers, to, plan, scratch, mover)
     return to
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .array_structs import is_like, item
+from .array_structs import is_like, read_alike
 from .jit import Address, Numbers, Table, kernel
 from .memory import address_of, load_word as word
 from .object_layouts import CONTIGUOUS_WRITEABLE, DATA, TYPE
@@ -10,23 +10,16 @@ from .object_layouts import CONTIGUOUS_WRITEABLE, DATA, TYPE
 
 @kernel
 def sort(numbers: Numbers) -> None:
-    """Sort numbers in place, by heapsort."""
-    begin, end = len(numbers) // 2, len(numbers)
-    while end > 1:
-        if begin > 0:
-            begin -= 1
-        else:
-            end -= 1
-            numbers[0], numbers[end] = numbers[end], numbers[0]
-        at, child = begin, 2 * begin + 1
-        while child < end:
-            if child + 1 < end and numbers[child] < numbers[child + 1]:
-                child += 1
-            if numbers[at] < numbers[child]:
-                numbers[at], numbers[child] = numbers[child], numbers[at]
-                at, child = child, 2 * child + 1
-            else:
-                child = end
+    """Sort numbers in place, by Shell's method."""
+    gap = (len(numbers) + 1) // 3
+    while gap > 0:
+        for i in range(gap, len(numbers)):
+            number, at = numbers[i], i
+            while at >= gap and numbers[at - gap] > number:
+                numbers[at] = numbers[at - gap]
+                at -= gap
+            numbers[at] = number
+        gap = (gap + 1) // 3
 
 
 @kernel
@@ -47,24 +40,21 @@ def locate(
     written addresses are shifted by `span[3]`, plus `span[4]` (arrays) or `span[5]` (results). The
     results' addresses are sorted in `addresses[2]`.
     """
-    rows, nbytes = word(outs + TYPE) == kind[0], span[2]
-    ordered, ascending = addresses[2], True
-    if rows and not is_like(outs, address_of(made), CONTIGUOUS_WRITEABLE):
+    nbytes, begins, ordered = span[2], addresses[1], addresses[2]
+    if read_alike(items, count, kind, 0, addresses[0]) < count:
         return 0
-    for i in range(count):
-        x = item(items, i)
-        if not is_like(x, address_of(kind), 0):
+    if word(outs + TYPE) != kind[0]:
+        if read_alike(outs, count, made, CONTIGUOUS_WRITEABLE, begins) < count:
             return 0
-        addresses[0, i] = word(x + DATA)
-        if rows:
-            addresses[1, i] = word(outs + DATA) + i * nbytes
-        else:
-            out = item(outs, i)
-            if not is_like(out, address_of(made), CONTIGUOUS_WRITEABLE):
-                return 0
-            addresses[1, i] = word(out + DATA)
-        ordered[i] = addresses[1, i]
-        ascending = ascending and (i == 0 or ordered[i - 1] <= ordered[i])
+    elif is_like(outs, address_of(made), CONTIGUOUS_WRITEABLE):
+        for i in range(count):
+            begins[i] = word(outs + DATA) + i * nbytes
+    else:
+        return 0
+    ascending = True
+    for i in range(count):
+        ordered[i] = begins[i]
+        ascending = ascending and begins[max(i - 1, 0)] <= begins[i]
     if not ascending:
         sort(ordered)
     for i in range(count - 1):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 
 from .constants import MAX_RANK
-from .small_plans import HEAD
+from .small_plans import HEAD, SCRATCH_WORDS
 
 # Bytes from the start of an object to a field.
 TYPE, LENGTH, ITEMS = 8, 16, 24  # of any object; of a tuple (of a list ITEMS is a pointer)
@@ -22,8 +22,9 @@ DTYPE_FLAGS, ITEMSIZE = 32, 40  # of a dtype
 CONTIGUOUS_WRITEABLE = 0x0001 | 0x0400  # NPY_ARRAY_C_CONTIGUOUS and NPY_ARRAY_WRITEABLE
 HAS_OBJECTS = 0x01  # NPY_ITEM_REFCOUNT
 
-OTHER = -1  # the group of everything but exact ndarrays
-MAX_DTYPES = 32  # dtypes of one batch
+OTHER = -1  # what `read_shapes` returns if it finds another object
+BATCH_DIMS = 6  # merged dims of a tensor that a batch copies by a small plan, of so many words:
+BATCH_PLAN = HEAD + 3 * (BATCH_DIMS - 2)
 PLAN = 2 + 3 * MAX_RANK  # where `array_structs.plan_whole` writes the small plan
 WHOLE_WORDS = PLAN + HEAD + 3 * MAX_RANK
 # Where the words of the scratch of `small_joins.join` begin, after the kind of its result: the
@@ -32,7 +33,7 @@ WHOLE_WORDS = PLAN + HEAD + 3 * MAX_RANK
 JOIN_SIZES = 3 + 2 * MAX_RANK
 JOIN_STRIDES, JOIN_GAPS, JOIN_PLAN = (JOIN_SIZES + k * MAX_RANK for k in (1, 2, 3))
 JOIN_POSITIONS = JOIN_PLAN + HEAD + 3 * MAX_RANK
-JOIN_MOST = JOIN_POSITIONS + MAX_RANK + 8
+JOIN_MOST = JOIN_POSITIONS + SCRATCH_WORDS
 JOIN_MOVER, JOIN_WORDS = JOIN_MOST + 1, JOIN_MOST + 2
 # Bytes from the start of a Route, as `array_structs.run_route` reads it. The kinds of both arrays;
 # what is asked for: how many ints, and these, or -1 and an object; the dtype of a new result, or 0

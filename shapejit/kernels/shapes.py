@@ -5,18 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from ..shapes.arithmetic import OK, resolve_dims
-from .array_structs import item, read_dims
+from .array_structs import dims_of, item, read_dims, span_of
 from .constants import APART, COPY, MAX_RANK, REFUSED, VIEW
 from .jit import Address, Numbers, Table, kernel
-from .memory import load_address, load_half as half, load_word as word, prefetch
+from .memory import load_address, load_half as half, load_word as word, number_of, prefetch
 from .object_layouts import (
+    BATCH_DIMS,
     CONTIGUOUS_WRITEABLE,
     DATA,
     DESCR,
+    DTYPE_FLAGS,
     FLAGS,
-    OTHER,
+    HAS_OBJECTS,
+    ITEMSIZE,
+    LENGTH,
     PREFETCHED_OBJECTS,
-    RANK,
     SHAPE,
     TYPE,
 )
@@ -59,45 +62,43 @@ def has_view(sizes: Numbers, kept: int, target: Numbers) -> bool:
 
 
 @kernel
-def write_span(
-    span: Numbers, address: int, sizes: Numbers, strides: Numbers, kept: int, itemsize: int
-) -> None:
-    """Write the address of the first element, the size in bytes, and the range of bytes spanned.
+def fitting(x: Address, target: Numbers, out: Address) -> int:
+    """The data address of `out` if it is an ndarray that fits `x` reshaped to `target`; else 0.
 
-    Dims are merged; strides are in bytes.
+    It has the same dtype, and is contiguous and writable.
     """
-    nbytes, span[2], span[3] = itemsize, address, address + itemsize
-    for k in range(kept):
-        nbytes *= sizes[k]
-        reach = (sizes[k] - 1) * strides[k]
-        span[2] += min(reach, 0)
-        span[3] += max(reach, 0)
-    span[0], span[1] = address, nbytes
+    if word(out + TYPE) != word(x + TYPE) or word(out + DESCR) != word(x + DESCR):
+        return 0
+    rank, shape, _ = dims_of(out)
+    fits = rank == len(target) and half(out + FLAGS) & CONTIGUOUS_WRITEABLE == CONTIGUOUS_WRITEABLE
+    for k in range(len(target)):
+        fits = fits and word(shape + 8 * k) == target[k]
+    return int(word(out + DATA)) if fits else 0
 
 
 @kernel
 def resolve_all(
     items: Address,
-    groups: Numbers,
-    itemsizes: Numbers,
+    outs: Address,
+    ndarray: int,
     tokens: Numbers,
     starts: Numbers,
     targets: Numbers,
     copies: int,
     verdicts: Numbers,
     spans: Table,
-    plans: Numbers,
-    places: Numbers,
+    plans: Table,
     room: Table,
 ) -> int:
     """Resolve the shapes of all tensors (Array API), write a small plan for each that is copied.
 
-    `items` is a tuple's address; `groups` and `itemsizes` (0: skip) give the bytes of elements. The
-    request of tensor i is `tokens[starts[i] : starts[i + 1]]`; the resolved dims are written to
-    `targets` there. With `copies`, views are copied, too. `spans` gets for each: the address of the
-    first element, the bytes, the first byte spanned, the byte past the last. Returns the index of
-    the first tensor with an error, or their number. `room` has space for the sizes and the
-    strides of MAX_RANK dims on both sides.
+    `items` is a tuple; `outs` has as many, or no objects. The request of tensor i is
+    `tokens[starts[i] : starts[i + 1]]`; the resolved dims are written to `targets` there. With
+    `copies`, views are copied, too. `spans` gets for each: the address of the first element, the
+    bytes, the first byte spanned, the byte past the last, the address of the dtype, and that of
+    the first element of an output that is `fitting`. Returns the index of the first tensor with an
+    error, or their number. `room` has space for the sizes and the strides of MAX_RANK dims on both
+    sides.
     """
     end = len(verdicts)
     sizes, strides, gaps = room[0], room[1], room[2]
@@ -105,65 +106,40 @@ def resolve_all(
         low, high = starts[i], starts[i + 1]
         target = targets[low:high]
         spans[i, :] = 0
-        itemsize = 0 if groups[i] == OTHER else itemsizes[groups[i]]
-        if itemsize == 0 or high - low > MAX_RANK:
-            verdicts[i] = APART
-            continue
-        if i + PREFETCHED_OBJECTS < end and groups[i + PREFETCHED_OBJECTS] != OTHER:
-            prefetch(load_address(item(items, i + PREFETCHED_OBJECTS) + SHAPE))
+        verdicts[i] = APART
+        if i + 2 * PREFETCHED_OBJECTS < end:
+            prefetch(item(items, i + 2 * PREFETCHED_OBJECTS) + DESCR)
+            later = item(items, i + PREFETCHED_OBJECTS)
+            if word(later + TYPE) == ndarray:
+                prefetch(load_address(later + SHAPE))
         x = item(items, i)
-        rank, count = read_dims(x, sizes, strides), 1
+        if word(x + TYPE) != ndarray or high - low > MAX_RANK:
+            continue
+        dtype = load_address(x + DESCR)
+        itemsize = word(dtype + ITEMSIZE)
+        if word(dtype + DTYPE_FLAGS) & HAS_OBJECTS:
+            continue
+        rank, nbytes = read_dims(x, sizes, strides), itemsize
         for k in range(rank):
-            count *= sizes[k]
+            nbytes *= sizes[k]
         status, _ = resolved(sizes[:rank], tokens[low:high], False, target)
         if status != OK:
             verdicts[i] = REFUSED
             return i
-        if count == 0:
-            verdicts[i] = APART
+        if nbytes == 0:
             continue
+        first, past = span_of(x, itemsize)
         kept = merge_dims(sizes, (strides,), rank)
         if copies == 0 and has_view(sizes, kept, target):
             verdicts[i] = VIEW
             continue
-        verdicts[i] = COPY
-        write_span(spans[i], word(x + DATA), sizes, strides, kept, itemsize)
-        row_major(sizes, kept, itemsize, gaps)
-        write_plan(sizes, strides, gaps, kept, itemsize, plans, places[i])
-    return end
-
-
-@kernel
-def match(
-    items: Address,
-    outs: Address,
-    groups: Numbers,
-    targets: Numbers,
-    starts: Numbers,
-    fits: Numbers,
-    addresses: Numbers,
-) -> None:
-    """Mark each of `outs` that is an exact ndarray that fits the result of its tensor.
-
-    Both are addresses of tuples. An output has the dtype of its item and the dims found by
-    `resolve_all`; it is contiguous and writable.
-    """
-    for i in range(len(fits)):
-        low, rank = starts[i], starts[i + 1] - starts[i]
-        x, out = item(items, i), item(outs, i)
-        fits[i] = 0
-        if groups[i] == OTHER:
+        if kept > BATCH_DIMS:
             continue
-        if fits_type(x, out) and half(out + RANK) == rank:
-            shape, same = load_address(out + SHAPE), True
-            for k in range(rank):
-                same = same and word(shape + 8 * k) == targets[low + k]
-            if same and half(out + FLAGS) & CONTIGUOUS_WRITEABLE == CONTIGUOUS_WRITEABLE:
-                fits[i] = 1
-                addresses[i] = word(out + DATA)
-
-
-@kernel
-def fits_type(x: Address, out: Address) -> bool:
-    """Whether two objects, the first an ndarray, have the same type and dtype."""
-    return bool(word(x + TYPE) == word(out + TYPE) and word(x + DESCR) == word(out + DESCR))
+        verdicts[i] = COPY
+        spans[i, 0], spans[i, 1], spans[i, 2], spans[i, 3] = word(x + DATA), nbytes, first, past
+        spans[i, 4] = number_of(dtype)
+        if word(outs + LENGTH):
+            spans[i, 5] = fitting(x, target, item(outs, i))
+        row_major(sizes, kept, itemsize, gaps)
+        write_plan(sizes, strides, gaps, kept, itemsize, plans[i], 0)
+    return end

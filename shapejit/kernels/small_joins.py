@@ -15,6 +15,7 @@ from .array_structs import (
     owned,
     read_dims,
     small,
+    span_of,
 )
 from .constants import MAX_RANK
 from .jit import Address, Numbers, kernel
@@ -53,7 +54,7 @@ from .object_layouts import (
     TUPLE,
     TYPE,
 )
-from .small import merge_dims, put, write_plan
+from .small import merge_dims, put_alone, write_plan
 
 UNFIT = -1
 
@@ -115,17 +116,11 @@ def write_kind(items: Address, axis: Address, new: int, routes: Address, kind: N
 
 
 @kernel
-def is_disjoint(items: Address, begin: Address, nbytes: int) -> bool:
+def is_disjoint(items: Address, begin: int, nbytes: int) -> bool:
     """Whether none of a tuple's ndarrays spans any of `nbytes` bytes."""
     for i in range(word(items + LENGTH)):
         x = item(items, i)
-        rank, shape, strides = dims_of(x)
-        low = load_address(x + DATA)
-        high = low + word(load_address(x + DESCR) + ITEMSIZE)
-        for k in range(rank):
-            reach = (word(shape + 8 * k) - 1) * word(strides + 8 * k)
-            low += min(reach, 0)
-            high += max(reach, 0)
+        low, high = span_of(x, word(load_address(x + DESCR) + ITEMSIZE))
         if low < begin + nbytes and begin < high:
             return False
     return True
@@ -146,7 +141,7 @@ def plan_part(x: Address, at: int, new: int, scratch: Numbers) -> None:
 @kernel
 def copy_parts(items: Address, target: Address, at: int, new: int, scratch: Numbers) -> None:
     """Copy a tuple's ndarrays into the result, whose kind is known."""
-    gap, before, nowhere = scratch[3 + scratch[2] + at], pointer(0), pointer(0)
+    gap, before = scratch[3 + scratch[2] + at], pointer(0)
     plan, position = address_of(scratch) + 8 * JOIN_PLAN, address_of(scratch) + 8 * JOIN_POSITIONS
     for i in range(word(items + LENGTH)):
         x = item(items, i)
@@ -158,9 +153,7 @@ def copy_parts(items: Address, target: Address, at: int, new: int, scratch: Numb
         if not like or not dims_agree(strides, load_address(before + STRIDES), rank, UNFIT):
             plan_part(x, at, new, scratch)
             before = x
-        put(
-            load_address(x + DATA), target, plan, position, nowhere, nowhere, 0, scratch[JOIN_MOVER]
-        )
+        put_alone(load_address(x + DATA), target, plan, position, scratch[JOIN_MOVER])
         target += along * gap
 
 
@@ -185,7 +178,7 @@ def join(
     elif (
         nbytes > 0
         and is_like(out, address_of(scratch), CONTIGUOUS_WRITEABLE)
-        and is_disjoint(items, load_address(out + DATA), nbytes)
+        and is_disjoint(items, word(out + DATA), nbytes)
     ):
         owned(number_of(out), routes)
     else:

@@ -11,20 +11,22 @@ from __future__ import annotations
 from collections.abc import MutableSequence, Sequence
 
 from ..runtime.kernel_names import Function
-from .constants import PIECE
+from .constants import MAX_RANK, PIECE
 
-# A small plan, word by word. Strides and shifts are bytes. `NEAR`
-# is the offset of the `NEAR_BYTES` of the source that are prefetched; `MOVES` says how a plane is
-# moved.
+# A small plan, word by word. Strides and shifts are bytes. `NEAR` is the offset of the `NEAR_BYTES`
+# of the source that are prefetched; `BLOCKS` says whether planes are moved in registers.
 WIDTH, ROWS, ROW_STEP, COLUMNS, COLUMN_STEP, COLUMN_GAP = 0, 1, 2, 3, 4, 5
-SHIFT, TARGET_SHIFT, NEAR, NEAR_BYTES, COUNT, LOOPS, MOVES = 6, 7, 8, 9, 10, 11, 12
+SHIFT, TARGET_SHIFT, NEAR, NEAR_BYTES, COUNT, LOOPS, BLOCKS = 6, 7, 8, 9, 10, 11, 12
 HEAD = 13  # then one triple (size, source stride, target stride) per loop, outermost first
 
 PREFETCH_MAX_BYTES = 4096
 SHORT = 16  # steps of a loop
 
-RUNS, ELEMENTS, BLOCKS = 0, 1, 2  # of any number of bytes, of one of WIDTHS, and in registers
-PLANE_MOVER = Function("small.plane", 7)
+# The scratch of `small.put`, word by word: the lines [AHEAD, END) of the next tensor, which are
+# prefetched, and the positions of the loops.
+AHEAD, END, POSITIONS = 0, 1, 2
+SCRATCH_WORDS = POSITIONS + MAX_RANK
+PLANE_MOVER = Function("small.plane", 4)
 
 
 def row_major(sizes: Sequence[int], kept: int, itemsize: int, gaps: MutableSequence[int]) -> None:
@@ -93,8 +95,7 @@ def write_plan(
             table[word], table[word + 1], table[word + 2] = size, step, gap
             table[at + COUNT] *= size
             table[at + LOOPS] += 1
-    if single and kept > 0:
-        shorter = min(table[at + ROWS], table[at + COLUMNS]) * width
-        blocky = table[at + COLUMN_STEP] == width and shorter >= PIECE
-        table[at + MOVES] = BLOCKS if blocky else ELEMENTS
+    shorter = min(table[at + ROWS], table[at + COLUMNS]) * width
+    if single and table[at + COLUMN_STEP] == width and shorter >= PIECE:
+        table[at + BLOCKS] = 1
     return int(HEAD + 3 * table[at + LOOPS])

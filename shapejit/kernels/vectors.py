@@ -134,7 +134,7 @@ def _without_padding(builder: Builder, column: Any, size: int) -> list[tuple[int
 def interleave(
     builder: Builder,
     src: Address,
-    rows: Address,
+    pitch: Value,
     dst: Address,
     factor: Tag,
     width: Tag,
@@ -142,11 +142,11 @@ def interleave(
 ) -> None:
     """Interleave the elements of `factor` rows: a0 b0 c0 a1 b1 c1 and so on.
 
-    Row i is `pieces` * 16 bytes at `src` + rows[i]; all are written to `dst`.
+    Row i is `pieces` * 16 bytes at `src` + i * `pitch`; all are written to `dst`.
     """
     nbytes, size, parts = PIECE * llvm.size(pieces), llvm.size(width), factor.count
     digits = (size, 1), (parts, nbytes), (nbytes // size, size)
-    places = (moved(builder, src, llvm.entry(builder, rows, i)) for i in range(parts))
+    places = (llvm.at(builder, src, i, pitch) for i in range(parts))
     permute(builder, Network(8, nbytes, parts * nbytes, digits), places, [dst])
 
 

@@ -7,16 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ..kernels.constants import WIDTHS
 from ..kernels.small_plans import (
+    BLOCKS,
     COLUMN_STEP,
     COLUMNS,
-    ELEMENTS,
     HEAD,
-    MOVES,
     NEAR,
     ROW_STEP,
     ROWS,
-    RUNS,
     SHIFT,
     WIDTH,
     row_major,
@@ -59,7 +58,7 @@ def slower_whole(plan: Plan) -> bool:
     """Whether the Plan is faster, since the small plan would move elements one by one."""
     assert plan.seen is not None
     table = small_plan(plan.seen)
-    if table[MOVES] == RUNS:  # of elements that are padded in blocks
+    if table[WIDTH] not in WIDTHS:  # elements that are padded in blocks
         return not plan.by_numpy and plan.strategy is Strategy.BOXES and plan.step > 0
     vectors = not plan.by_numpy and plan.shuffle is not None
     plane = int(table[ROWS] * table[COLUMNS])
@@ -68,7 +67,7 @@ def slower_whole(plan: Plan) -> bool:
 
 def _one_by_one(table: Words) -> bool:
     """Whether a small plan moves one element at a time: see `kernels.small`."""
-    if table[MOVES] != ELEMENTS:
+    if table[BLOCKS]:
         return False
     width, rows, columns = (int(table[at]) for at in (WIDTH, ROWS, COLUMNS))
     if width > 4:

@@ -14,14 +14,12 @@ from ..arrays.foreign import Other, Out, Scalar
 from ..arrays.tensor import Tensor
 from ..engine import array_structs, execution, outputs
 from ..engine.addresses import bit_address_of, span_of
-from ..engine.copying import is_numpys
 from ..engine.patience import by_numpy
 from ..errors import DTypeError, ReshapeError, about
 from ..kernels.constants import APART, COPY, MAX_RANK, REFUSED, VIEW
-from ..kernels.object_layouts import MAX_DTYPES, OTHER
+from ..kernels.object_layouts import BATCH_PLAN
 from ..operations import views
 from ..planning import thresholds
-from ..runtime.kernels import called
 from ..runtime.launches import Addresses, address_of
 from ..runtime.ndarrays import check_possible, distinct, is_a, is_mapping, plain
 from ..shapes.arithmetic import INFER, INVALID
@@ -146,12 +144,9 @@ class _Batch:
         count = len(items)
         self.ranks = np.diff(shapes.starts)
         self.verdicts = np.full(count, APART)
-        self.groups = np.full(count, OTHER)  # of equal dtypes
-        self.dtypes: list[np.dtype[Any]] = []  # of each group
         self.targets = np.empty(len(shapes.tokens), np.int64)  # dims
-        self.spans = np.zeros((count, 4), np.int64)
-        self.plans = np.empty(0, np.int64)  # the words of all small plans
-        self.starts = np.empty(count, np.int64)  # where each begins
+        self.spans = np.zeros((count, 6), np.int64)
+        self.plans = np.empty((count, BATCH_PLAN), np.int64)
 
     def _check(self, i: int) -> None:
         """Raise the error of `reshape` for this tensor."""
@@ -172,19 +167,11 @@ class _Batch:
         """Resolve every shape; raises for the first one that is impossible."""
         fault = count = len(self.items)
         if resolve is not None:
-            firsts, descrs = np.empty((2, MAX_DTYPES), np.int64)
-            totals = np.empty(2, np.int64)
-            tables = self.groups, descrs, firsts, self.starts, totals
-            called(array_structs.SURVEY)(self.items, np.ndarray, count, *tables)
-            found, words = totals.tolist()
-            self.dtypes = [self.items[first].dtype for first in firsts[:found].tolist()]
-            self.plans = np.empty(words, np.int64)
-            itemsizes = [0 if is_numpys(dtype) else dtype.itemsize for dtype in self.dtypes]
             tokens = self.shapes.tokens
             fault = resolve(
                 self.items,
-                self.groups,
-                np.array([*itemsizes, 0], np.int64),
+                self.outs or (),
+                np.ndarray,
                 np.where(tokens < INFER, INVALID, tokens),  # sizes below -1 are invalid
                 self.shapes.starts,
                 self.targets,
@@ -192,7 +179,6 @@ class _Batch:
                 self.verdicts,
                 self.spans,
                 self.plans,
-                self.starts,
                 np.empty((3, MAX_RANK), np.int64),
             )  # the index of the first tensor that it refuses
         verdicts = self.verdicts[: fault + 1]
@@ -221,7 +207,9 @@ class _Batch:
                 self._allocate(small, results) if addresses is None else (addresses[small], False)
             )
             sources, nbytes = self.spans[small, 0], self.spans[small, 1]
-            execution.copy_each(sources, targets, nbytes, self.plans, self.starts[small], fresh)
+            execution.copy_each(
+                sources, targets, nbytes, self.plans.reshape(-1), small * BATCH_PLAN, fresh
+            )
         return results
 
     def _allocate(self, which: Addresses, results: list[Any]) -> tuple[Addresses, bool]:
@@ -247,11 +235,11 @@ class _Batch:
         self, which: Addresses, slab: NDArray[np.uint8], starts: Addresses, results: list[Any]
     ) -> None:
         """The results that begin at `starts` of a slab, in their own dtypes and shapes."""
-        groups = self.groups[which]
-        for group in distinct(groups).tolist():
-            dtype = self.dtypes[group]
-            own = groups == group
+        dtypes = self.spans[which, 4]
+        for address in distinct(dtypes).tolist():
+            own = dtypes == address
             indices, firsts = which[own], starts[own]
+            dtype = self.items[indices[0]].dtype
             rows: Any = self._alike(indices, firsts, dtype, slab)
             if rows is None and ALIGN % dtype.itemsize:
                 places = zip(map(self._dims, indices.tolist()), firsts.tolist(), strict=True)
@@ -289,16 +277,12 @@ class _Batch:
 
     def _check_outs(self) -> Addresses:
         """The addresses of `outs`; raises if one does not fit, or overlaps a source or another."""
-        items, outs, count = self.items, self.outs, len(self.items)
+        items, outs = self.items, self.outs
         assert outs is not None
-        fits, addresses = np.zeros((2, count), np.int64)
-        match = array_structs.kernel(array_structs.MATCH)
-        if match is not None:
-            match(items, outs, self.groups, self.targets, self.shapes.starts, fits, addresses)
-        sources = self.spans[:, 2:].T.copy()
+        sources, addresses = self.spans[:, 2:4].T.copy(), self.spans[:, 5].copy()
         targets = np.stack([addresses, addresses + self.spans[:, 1]])
         alone = self.verdicts == APART
-        for i in np.flatnonzero((fits == 0) | alone).tolist():
+        for i in np.flatnonzero((addresses == 0) | alone).tolist():
             if not alone[i]:
                 self._check(i)
                 addresses[i] = address_of(outs[i])
