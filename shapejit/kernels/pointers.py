@@ -12,29 +12,16 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core.datamodel.models import StructModel
 from numba.core.typing.templates import ConcreteTemplate, infer_global, signature
-from numba.extending import lower_builtin, register_model
+from numba.extending import lower_builtin
 
 I64 = ir.IntType(64)
 ADDRESS = types.Opaque("Address")
 
 
-class _Bits(types.Type):  # type: ignore[misc]  # numba is not type-checked
-    """The type of a bit's address."""
-
-
-BITS = _Bits("BitAddress")
+BITS = types.Tuple((ADDRESS, types.int64))  # the address of a byte, and a number of bits after it
 POINTER_TYPES: dict[str, Any] = {"Address": ADDRESS, "BitAddress": BITS}
 """Those of parameters with these annotations."""
-
-
-@register_model(_Bits)
-class _BitsModel(StructModel):  # type: ignore[misc]  # numba is not type-checked
-    """The address of a byte, and a number of bits after it."""
-
-    def __init__(self, manager: Any, kind: Any) -> None:
-        super().__init__(manager, kind, [("base", ADDRESS), ("bit", types.int64)])
 
 
 def moved(builder: Any, address: Any, by: Any) -> Any:
