@@ -31,11 +31,10 @@ from ..kernels.object_layouts import (
     SIGN_BITS,
     STRIDES,
     TYPE,
-    WHOLE_WORDS,
 )
 from ..kernels.small_plans import PLANE_MOVER
 from ..runtime.kernel_names import Call, Function
-from ..runtime.kernels import address, called, compiled
+from ..runtime.kernels import called, compiled
 from ..runtime.launches import Addresses
 from .patience import Kind, kind_named
 
@@ -44,14 +43,13 @@ READ_SHAPES = Call("array_structs.read_shapes", ("o", "i", "a", "a", "a"), "i", 
 RUN_ROUTE = Call("array_structs.run_route", (*"ooooo", "v"), "o", held=True)
 RUN_FOUND = Call("array_structs.run_found", ("o", "o", "o", "o"), "o", held=True)
 SLOT_OF = Call("array_structs.slot_of", ("o", "o", "o"), "i", held=True)
-PLAN_WHOLE = Call("array_structs.plan_whole", ("o", "o", "i", "a"), "", held=True)
-COPY_PLANNED = Call("array_structs.copy_planned", ("a", "i"), "", held=False)
+WHOLE_COPY = Call("array_structs.copy_whole", ("o", "o", "o", "a", "i"), "", held=True)
 LOCATE = Call("maps.locate", ("o", "o", "i", *"aaat"), "i", held=True)
 RESOLVE_ALL = Call("shapes.resolve_all", (*"ooo", *"aaai", *"attt"), "i", held=True)
 JOIN = Call("small_joins.join", ("o", "o", "o", "i", "a", "o"), "o", held=True)
 
 # Kernels that are used together are one kind of work.
-SMALL_NAMES = (PLAN_WHOLE, COPY_PLANNED, RUN_ROUTE, RUN_FOUND, SLOT_OF, PLANE_MOVER)
+SMALL_NAMES = (WHOLE_COPY, RUN_ROUTE, RUN_FOUND, SLOT_OF, PLANE_MOVER)
 _GROUPS: tuple[tuple[Call | Function, ...], ...] = (
     SMALL_NAMES,
     (JOIN, PLANE_MOVER),
@@ -67,7 +65,7 @@ def work_of(call: Call) -> Kind:
 
 
 # The work of the kernels of small calls; NumPy does it (`by_numpy`) until they are ready.
-SMALL_CALLS = work_of(PLAN_WHOLE)
+SMALL_CALLS = work_of(WHOLE_COPY)
 
 
 def kernel(call: Call) -> Callable[..., Any] | None:
@@ -77,16 +75,6 @@ def kernel(call: Call) -> Callable[..., Any] | None:
         verified() and kind.kernels_ready(lambda: _USED_TOGETHER.get(call, (call,)))
     )
     return called(call) if ready else None
-
-
-def copy_whole(x: NDArray[Any], out: NDArray[Any]) -> None:
-    """Copy an ndarray into a C-contiguous one of as many elements, on one thread.
-
-    The kernels of `SMALL_CALLS` are ready.
-    """
-    table = np.empty(WHOLE_WORDS, np.int64)
-    called(PLAN_WHOLE)(x, out, x.itemsize, table)
-    called(COPY_PLANNED)(table, address(PLANE_MOVER))
 
 
 def read_ints(rows: tuple[Any, ...]) -> tuple[Addresses, Addresses] | None:

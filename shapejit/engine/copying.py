@@ -16,16 +16,19 @@ from numpy.typing import NDArray
 
 from ..arrays.tensor import Tensor
 from ..kernels.constants import MAX_RANK
+from ..kernels.object_layouts import WHOLE_WORDS
+from ..kernels.small_plans import PLANE_MOVER
 from ..planning import planner, thresholds
 from ..planning.small_plans import small_plan
 from ..runtime.cpu_caches import LINE
+from ..runtime.kernels import address, called
 from ..runtime.launches import address_of
 from . import array_structs
 from .addresses import bit_address_of, byte_of, layout_of
 from .calls import keep
 from .patience import NEVER, forced
 from .routes import COPY_WHOLE, FOUND, NUMPY, Done, Route, compiled, copies, run
-from .small_calls import KNOWN, Routes, small_route
+from .small_calls import KNOWN, TABLE, Routes, small_route
 
 
 def copy(
@@ -67,7 +70,8 @@ def _copy_array(
     route = choose(x, met or forced())
     way = None
     if route is COPY_WHOLE and route.ready:
-        array_structs.copy_whole(x, target)
+        scratch, mover = np.empty(WHOLE_WORDS, np.int64), address(PLANE_MOVER)
+        called(array_structs.WHOLE_COPY)(x, target, TABLE, scratch, mover)
     else:
         addresses = [8 * address_of(x)], [8 * address_of(target)]
         way = run(route, *addresses, fresh, instead=partial(assign, x, target))

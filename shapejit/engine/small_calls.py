@@ -27,7 +27,6 @@ from ..kernels.object_layouts import (
     ADDRESSES_AT,
     ASKED,
     CONVERTED,
-    DEPTH,
     ENTRY,
     FIRST_ROUTE,
     INCREF,
@@ -53,13 +52,13 @@ from ..kernels.object_layouts import (
     TARGET_BEGIN,
     TUPLE,
     UNHELD,
-    UNITS_OF_WORK,
     VECTORCALL,
+    WORK_WORDS,
     X_KIND,
 )
 from ..kernels.small_plans import PLANE_MOVER, SCRATCH_WORDS
 from ..planning import thresholds
-from ..runtime.jobs import SPAN, WORK
+from ..runtime.jobs import OWNER, SHARES, SPAN, TOTAL, UNITS, WORK
 from ..runtime.kernels import WORDS, address, called, table_of
 from ..runtime.launches import Addresses, stage_memory
 from ..runtime.system import register_at_fork
@@ -201,7 +200,7 @@ def small_route(
         wanted = (len(asked), *asked) if type(asked) is tuple else (-1, id(asked))
         kept: tuple[object, ...] = (x.dtype, out.dtype, made, asked)
         if isinstance(work, Work):
-            plan, room = table_of(work.launch.arguments), 2 + WORK + SPAN + work.depth
+            plan, room = table_of(work.launch.arguments), 2 + 2 * (WORK + SPAN + work.depth)
             kept = *kept, work.launch
         else:
             plan, room = work, SCRATCH_WORDS
@@ -227,13 +226,15 @@ def small_route(
             kept = *kept, stage
             span = SPAN + work.depth
             words |= {
-                ENTRY: address(work.launch.entry), SHIFT: shift, UNITS_OF_WORK: work.units,
+                ENTRY: address(work.launch.entry), SHIFT: shift, WORK_WORDS: WORK + span,
                 SOURCE_BEGIN: source + work.source >> 3 - shift,
-                TARGET_BEGIN: work.target >> 3 - shift, DEPTH: span, UNHELD: int(unheld),
+                TARGET_BEGIN: work.target >> 3 - shift, UNHELD: int(unheld),
             }  # fmt: skip
             works_at = addresses_at + 16
             starts = addresses_at, 2, 1, works_at, WORK, works_at + 8 * WORK, span, stage_at
             memory[begins[3] : begins[3] + WORDS] = starts
+            first = memory[begins[4] + 2 + WORK + span :]  # as work and span are at first
+            first[[UNITS, TOTAL]], first[[SHARES, WORK + OWNER]] = work.units, 1
             if work.converts is not None:
                 function, count = work.converts
                 words |= {

@@ -6,7 +6,6 @@ verified that objects have the layout of `object_layouts`. Objects are passed by
 
 from __future__ import annotations
 
-from ..runtime.jobs import OWNER, SHARES, TOTAL, UNITS, WORK
 from .calls import call
 from .constants import MAX_RANK
 from .jit import Address, Numbers, inlined, kernel
@@ -27,7 +26,6 @@ from .object_layouts import (
     CONTIGUOUS_WRITEABLE,
     CONVERTED,
     DATA,
-    DEPTH,
     DESCR,
     DIGITS,
     ENTRY,
@@ -36,6 +34,7 @@ from .object_layouts import (
     INCREF,
     INT,
     ITEMS,
+    ITEMSIZE,
     LENGTH,
     MOVER,
     NBYTES,
@@ -65,11 +64,12 @@ from .object_layouts import (
     TUPLE,
     TYPE,
     UNHELD,
-    UNITS_OF_WORK,
     VECTORCALL,
+    WORK_WORDS,
     X_KIND,
 )
 from .small import merge_dims, put_alone, row_major, write_plan
+from .small_plans import SCRATCH_WORDS
 
 
 @kernel
@@ -251,11 +251,11 @@ def no_result(routes: Address) -> int:
 
 
 @kernel
-def new_array(kind: Address, strides: Address, data: Address, flags: int, routes: Address) -> int:
-    """A new ndarray of a kind; 0 if memory ran out."""
+def new_array(kind: Address, routes: Address) -> Address:
+    """A new ndarray of a kind, row-major; 0 if memory ran out."""
     dtype = owned(word(kind + 8), routes)
-    made = word(routes + NDARRAY), dtype, word(kind + 16), kind + 24, strides, data, flags, 0
-    return call(word(routes + NEW_ARRAY), made)  # type: ignore[no-any-return]
+    made = word(routes + NDARRAY), dtype, word(kind + 16), kind + 24, 0, 0, 0, 0
+    return pointer(call(word(routes + NEW_ARRAY), made))  # type: ignore[no-any-return]
 
 
 @kernel
@@ -267,8 +267,7 @@ def follow(x: Address, out: Address, route: Address, routes: Address) -> int:
     if number_of(out) == word(routes + NONE):
         if word(route + RESULT_DTYPE) == 0:
             return int(word(routes + NONE))
-        nowhere = pointer(0)
-        target = pointer(new_array(load_address(route + OUT_KIND), nowhere, nowhere, 0, routes))
+        target = new_array(load_address(route + OUT_KIND), routes)
         if target == 0:
             return 0
         # Packed elements may leave bits of the last byte, which are to be 0.
@@ -283,57 +282,47 @@ def follow(x: Address, out: Address, route: Address, routes: Address) -> int:
             return int(word(routes + NONE))
         owned(number_of(out), routes)
     begin, addresses = load_address(target + DATA), load_address(route + ADDRESSES_AT)
-    if word(route + ENTRY) == 0:
-        plan = load_address(route + PLAN_AT)
-        put_alone(source, begin, plan, addresses, word(route + MOVER))
-        return int(number_of(target))
-    count = word(route + CONVERTED)
-    if count != 0:
+    entry, count = word(route + ENTRY), word(route + CONVERTED)
+    if entry == 0:
+        put_alone(source, begin, load_address(route + PLAN_AT), addresses, word(route + MOVER))
+    elif count != 0:
         first, to = source + word(route + SOURCE_BEGIN), begin + word(route + TARGET_BEGIN)
-        call(word(route + ENTRY), (first, to, count, count, 0, 0, 0, 0))
-        return int(number_of(target))
-    # The addresses of one tensor, then work and span, as for threads that run the entry.
-    shift = word(route + SHIFT)
-    store(addresses, (number_of(source) << shift) + word(route + SOURCE_BEGIN))
-    store(addresses + 8, (number_of(begin) << shift) + word(route + TARGET_BEGIN))
-    work = addresses + 16
-    span = work + 8 * WORK
-    for k in range(WORK + word(route + DEPTH)):
-        store(work + 8 * k, 0)
-    store(work + 8 * UNITS, word(route + UNITS_OF_WORK))
-    store(work + 8 * TOTAL, word(route + UNITS_OF_WORK))
-    store(work + 8 * SHARES, 1)
-    store(span + 8 * OWNER, 1)
-    if word(route + UNHELD) == 0:
-        call(word(route + ENTRY), (word(route + PLAN_AT),))
-        return int(number_of(target))
-    store(route + RUNNING, 1)
-    state = call(word(routes + SAVE_THREAD), (0,))
-    call(word(route + ENTRY), (word(route + PLAN_AT),))
-    call(word(routes + RESTORE_THREAD), (state,))
-    store(route + RUNNING, 0)
+        call(entry, (first, to, count, count, 0, 0, 0, 0))
+    else:
+        # The addresses of one tensor, then work and span, as for threads that run the entry.
+        shift, words = word(route + SHIFT), word(route + WORK_WORDS)
+        store(addresses, (number_of(source) << shift) + word(route + SOURCE_BEGIN))
+        store(addresses + 8, (number_of(begin) << shift) + word(route + TARGET_BEGIN))
+        for k in range(words):
+            store(addresses + 8 * (2 + k), word(addresses + 8 * (2 + words + k)))
+        state, unheld = 0, word(route + UNHELD)
+        if unheld != 0:
+            store(route + RUNNING, 1)
+            state = call(word(routes + SAVE_THREAD), (0,))
+        call(entry, (word(route + PLAN_AT),))
+        if unheld != 0:
+            call(word(routes + RESTORE_THREAD), (state,))
+            store(route + RUNNING, 0)
     return int(number_of(target))
 
 
 @kernel
-def plan_whole(x: Address, out: Address, itemsize: int, table: Numbers) -> None:
-    """Write the small plan of a copy of ndarray `x` (any strides) to `out`, for `copy_planned`.
+def copy_whole(x: Address, out: Address, table: Address, scratch: Numbers, mover: int) -> None:
+    """Copy ndarray `x` (any strides) to the contiguous `out` on one thread; release the GIL.
 
-    Nothing is cached, so shapes that never repeat cost no more than others.
+    The small plan is not cached, so shapes that never repeat cost no more than others. `table` is
+    that of Routes, `scratch` has WHOLE_WORDS.
     """
-    # The positions of the loops, which begin at 0.
-    sizes, strides, gaps = table[2:], table[2 + MAX_RANK :], table[2 + 2 * MAX_RANK :]
+    sizes, strides = scratch[SCRATCH_WORDS:], scratch[SCRATCH_WORDS + MAX_RANK :]
+    gaps = scratch[SCRATCH_WORDS + 2 * MAX_RANK :]
+    routes, itemsize = load_address(table + DATA), word(load_address(x + DESCR) + ITEMSIZE)
     kept = merge_dims(sizes, (strides,), read_dims(x, sizes, strides))
-    table[0], table[1] = word(x + DATA), word(out + DATA)
     row_major(sizes, kept, itemsize, gaps)
-    write_plan(sizes, strides, gaps, kept, itemsize, table, PLAN)
-
-
-@kernel
-def copy_planned(table: Numbers, mover: int) -> None:
-    """Copy an array on one thread, by the plan of `plan_whole`."""
-    begin = address_of(table)
-    put_alone(pointer(table[0]), pointer(table[1]), begin + 8 * PLAN, begin + 8 * 2, mover)
+    write_plan(sizes, strides, gaps, kept, itemsize, scratch, PLAN)
+    source, target, begin = load_address(x + DATA), load_address(out + DATA), address_of(scratch)
+    state = call(word(routes + SAVE_THREAD), (0,))
+    put_alone(source, target, begin + 8 * PLAN, begin, mover)
+    call(word(routes + RESTORE_THREAD), (state,))
 
 
 @kernel

@@ -25,7 +25,7 @@ HAS_OBJECTS = 0x01  # NPY_ITEM_REFCOUNT
 OTHER = -1  # what `read_shapes` returns if it finds another object
 BATCH_DIMS = 6  # merged dims of a tensor that a batch copies by a small plan, of so many words:
 BATCH_PLAN = HEAD + 3 * (BATCH_DIMS - 2)
-PLAN = 2 + 3 * MAX_RANK  # where `array_structs.plan_whole` writes the small plan
+PLAN = SCRATCH_WORDS + 3 * MAX_RANK  # where `array_structs.copy_whole` writes the small plan
 WHOLE_WORDS = PLAN + HEAD + 3 * MAX_RANK
 # Where the words of the scratch of `small_joins.join` begin, after the kind of its result: the
 # sizes, strides and target strides of a part, its small plan, and the positions of loops. What the
@@ -39,16 +39,15 @@ JOIN_MOVER, JOIN_WORDS = JOIN_MOST + 1, JOIN_MOST + 2
 # what is asked for: how many ints, and these, or -1 and an object; the dtype of a new result, or 0
 # if none is made; the bytes that the source reaches around its first element, those of the result;
 # a kernel's address, or 0 for a small plan; the kernel's table, or the plan, and the plane mover;
-# the addresses of both and what else a kernel needs, or the positions of loops; what is added to
-# shifted addresses; units of work, words of `span`; whether others may have the GIL while the
-# kernel runs, and whether it runs; how many elements the function at ENTRY converts in one run, or
-# 0.
+# the addresses of both, `work`, `span` and what these are at first, or scratch of a small plan;
+# what is added to shifted addresses; the words of `work` and `span`; whether others may have the
+# GIL while the kernel runs, and whether it runs; how many elements the function at ENTRY converts
+# in one run, or 0.
 (
     X_KIND, OUT_KIND, ASKED, RESULT_DTYPE, REACH_LOW, REACH_HIGH, NBYTES, ENTRY, PLAN_AT, MOVER,
-    ADDRESSES_AT, SHIFT, SOURCE_BEGIN, TARGET_BEGIN, UNITS_OF_WORK, DEPTH, UNHELD, RUNNING,
-    CONVERTED,
-) = range(0, 152, 8)  # fmt: skip
-ROUTE_WORDS = 19
+    ADDRESSES_AT, SHIFT, SOURCE_BEGIN, TARGET_BEGIN, WORK_WORDS, UNHELD, RUNNING, CONVERTED,
+) = range(0, 144, 8)  # fmt: skip
+ROUTE_WORDS = 18
 # The same of a table of Routes: not 0 at this address switches all off; Python's None, the types of
 # ndarrays, tuples and ints; Py_IncRef, PyObject_Vectorcall, PyArray_NewFromDescr, PyEval_SaveThread
 # and RestoreThread; how many slots there are, each of which has a Route's address or 0.

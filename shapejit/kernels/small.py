@@ -122,17 +122,19 @@ def channels(
     of the other `rows`, which begin `spacing` further in the source.
     """
     size, each = size_of(width), VECTOR // size_of(width)
-    picked = gap == size and step == 3 * size
-    if count < each or not (picked or (step == size and gap == 3 * size and rows == 3)):
+    if count < each:
         return False
-    for i in range(0, count, each):
-        p = min(i, count - each)
-        src, dst = source + p * step, target + p * gap
-        if picked:
-            pick(src, dst, THREE, width, WHOLE)
-        else:
-            interleave(src, spacing, dst, THREE, width, WHOLE)
-    return True
+    if gap == size and step == 3 * size:
+        for i in range(0, count, each):
+            p = min(i, count - each)
+            pick(source + p * step, target + p * size, THREE, width, WHOLE)
+        return True
+    if step == size and gap == 3 * size and rows == 3:
+        for i in range(0, count, each):
+            p = min(i, count - each)
+            interleave(source + p * size, spacing, target + p * gap, THREE, width, WHOLE)
+        return True
+    return False
 
 
 @kernel

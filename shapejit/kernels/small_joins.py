@@ -168,11 +168,11 @@ def join(
     and `table` is the ndarray of a table of Routes, whose first words are read.
     """
     routes = load_address(table + DATA)
-    target, nbytes, nowhere = out, UNFIT, pointer(0)
+    target, nbytes = out, UNFIT
     if word(load_address(routes + SWITCH)) == 0:
         nbytes = write_kind(items, axis, new, routes, scratch)
     if nbytes > 0 and number_of(out) == word(routes + NONE):
-        target = pointer(new_array(address_of(scratch), nowhere, nowhere, 0, routes))
+        target = new_array(address_of(scratch), routes)
         if target == 0:
             return 0
     elif (
