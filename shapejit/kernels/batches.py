@@ -11,7 +11,7 @@ from ..runtime.jobs import HIGH, LOW, SPAN
 from .constants import FULL, STAGED_WHOLE
 from .copies import flush, stream
 from .jit import Address, Numbers, Table, kernel
-from .memory import address_of, pointer
+from .memory import address_of, load_address, pointer, store_address
 from .shares import take
 from .small import prefetch_lines, put
 from .small_plans import AHEAD, END, NEAR, NEAR_BYTES
@@ -42,12 +42,13 @@ def copy_each(
         next_line, line_offset, staged_bytes = pointer(0), 0, 0
         for k in range(bounds[span[LOW]], high):
             at = starts[0] if alike else starts[k]
-            ahead = end = 0
+            ahead, room = pointer(0), 0
             if k + 1 < high:
                 following = at if alike else starts[k + 1]
-                ahead = addresses[0, k + 1] + plans[following + NEAR]
-                end = ahead + plans[following + NEAR_BYTES]
-            span[SPAN + AHEAD], span[SPAN + END] = ahead, end
+                ahead = pointer(addresses[0, k + 1]) + plans[following + NEAR]
+                room = plans[following + NEAR_BYTES]
+            store_address(scratch + 8 * AHEAD, ahead)
+            store_address(scratch + 8 * END, ahead + room)
             plan = address_of(plans) + 8 * at
             size = nbytes[0] if alike else nbytes[k]
             source, target = pointer(addresses[0, k]), pointer(addresses[1, k])
@@ -59,7 +60,7 @@ def copy_each(
                     line_offset = staged_bytes = next_line & (LINE - 1)
                 target = stage + staged_bytes
             put(source, target, plan, scratch, mover)
-            prefetch_lines(pointer(span[SPAN + AHEAD]), pointer(end), end - ahead)
+            prefetch_lines(load_address(scratch + 8 * AHEAD), ahead + room, room)
             if staged:
                 staged_bytes += size
                 if staged_bytes >= FULL:

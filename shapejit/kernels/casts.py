@@ -20,7 +20,7 @@ from .bits import move_bits
 from .calls import call
 from .codes import fill
 from .jit import Address, Numbers, Table, kernel
-from .memory import address_of, number_of, pointer, store_word
+from .memory import address_of, pointer, store_address
 from .odometer import box_at, seek, step
 from .shares import bit_ends, take
 from .small import put, put_alone
@@ -42,10 +42,10 @@ def reordered(
     Lines of the next box, which begins at `ahead`, are prefetched.
     """
     near = ahead + fetch[NEAR]
-    store_word(scratch + 8 * AHEAD, number_of(near))
+    store_address(scratch + 8 * AHEAD, near)
     if fetch[NEAR_BYTES] > 0 and ahead != source:
         near += room
-    store_word(scratch + 8 * END, number_of(near))
+    store_address(scratch + 8 * END, near)
     put(source, to, address_of(fetch), scratch, mover)
     return to
 

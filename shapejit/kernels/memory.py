@@ -154,3 +154,9 @@ def store_byte(builder: Builder, address: Address, value: Byte) -> None:
 def store_word(builder: Builder, address: Address, word: Value) -> None:
     """Write 8 bytes."""
     llvm.store(builder, word, address)
+
+
+@emits()
+def store_address(builder: Builder, address: Address, value: Address) -> None:
+    """Write an address: `load_address` finds a pointer that was never an int."""
+    llvm.store(builder, value, address)

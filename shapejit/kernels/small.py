@@ -11,7 +11,16 @@ from .calls import call
 from .constants import COUNTS, PIECE, WIDTHS
 from .copies import move_run
 from .jit import Address, inlined, kernel
-from .memory import VECTOR, load_word, move, number_of, pointer, prefetch, size_of, store_word
+from .memory import (
+    VECTOR,
+    load_address,
+    load_word,
+    move,
+    prefetch,
+    size_of,
+    store_address,
+    store_word,
+)
 from .small_plans import (
     AHEAD,
     BLOCKS,
@@ -82,7 +91,7 @@ def blocks(width: Any, source: Address, target: Address, plan: Address, scratch:
     size, step_q = size_of(width), PIECE // size_of(width)
     rows, row_step = word(plan, ROWS), word(plan, ROW_STEP)
     columns, gap = word(plan, COLUMNS), word(plan, COLUMN_GAP)
-    ahead, end = pointer(word(scratch, AHEAD)), pointer(word(scratch, END))
+    ahead, end = load_address(scratch + 8 * AHEAD), load_address(scratch + 8 * END)
     whole = rows * size >= VECTOR
     step_p = VECTOR // size if whole else step_q
     for i in range(0, rows, step_p):
@@ -95,7 +104,7 @@ def blocks(width: Any, source: Address, target: Address, plan: Address, scratch:
                 transpose_even(src, row_step, dst, gap, width, WHOLE)
             else:
                 transpose_even(src, row_step, dst, gap, width, ONE)
-    store_word(scratch + 8 * AHEAD, number_of(ahead))
+    store_address(scratch + 8 * AHEAD, ahead)
 
 
 @kernel
@@ -165,7 +174,7 @@ def elements(source: Address, target: Address, plan: Address, scratch: Address) 
     if short > long and (long < PIECE or short <= 2 * LINE):
         long, short, step, around, gap, over = short, long, around, step, over, gap
     rows = short if over == size else 0
-    ahead, end = pointer(word(scratch, AHEAD)), pointer(word(scratch, END))
+    ahead, end = load_address(scratch + 8 * AHEAD), load_address(scratch + 8 * END)
     for k in range(short):
         src, dst = source + k * around, target + k * over
         ahead = prefetch_lines(ahead, end, long * size)
@@ -174,7 +183,7 @@ def elements(source: Address, target: Address, plan: Address, scratch: Address) 
                 break  # all rows were interleaved
         else:
             strip(size, src, step, dst, gap, long)
-    store_word(scratch + 8 * AHEAD, number_of(ahead))
+    store_address(scratch + 8 * AHEAD, ahead)
 
 
 @kernel
