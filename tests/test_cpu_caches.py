@@ -71,21 +71,21 @@ def box(made):
 
 
 def test_plans_follow_the_cache(l2):
-    """Boxes fill the same part of each cache, and have long runs on both sides from there on."""
-    boxes, firsts, tiles = {}, {}, {}
+    """Boxes fill the same part of each cache, and replace long tiles from twice a cache on."""
+    boxes, late, tiles = {}, {}, {}
     for size in SIZES:
         l2(size)
         boxes[size] = box(transposed((512, 31, 17, 33, 15), (4, 2, 0, 3, 1), 8))
-        firsts[size] = [
-            bool(transposed((rows, 15), (1, 0), 8).columns) for rows in (20_000, 40_000, 80_000)
+        late[size] = [
+            transposed((rows, 64), (1, 0), 8).strategy.name for rows in (10_000, 20_000, 40_000)
         ]
         tiles[size] = int(transposed((4096, 4096), (1, 0), 8).sides.tile[1][4])
     assert boxes[SIZES[0]] <= 128 * KIB < boxes[SIZES[1]] <= 256 * KIB
     assert boxes[SIZES[2]] == boxes[SIZES[1]]
-    assert firsts == {
-        SIZES[0]: [True, True, True],
-        SIZES[1]: [False, True, True],
-        SIZES[2]: [False, False, True],
+    assert late == {
+        SIZES[0]: ["TILES", "BOXES", "BOXES"],
+        SIZES[1]: ["TILES", "TILES", "BOXES"],
+        SIZES[2]: ["TILES", "TILES", "TILES"],
     }
     assert tiles == {SIZES[0]: 256, SIZES[1]: 512, SIZES[2]: 512}
 
