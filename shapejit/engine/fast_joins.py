@@ -6,12 +6,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
 from itertools import repeat
-from operator import attrgetter
 from time import perf_counter
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..dtypes.promotion import AnyDtype, beyond_numpy, promoted
 from ..errors import DTypeError
@@ -27,7 +25,6 @@ from .small_calls import TABLE
 
 KIND = array_structs.work_of(JOIN)
 
-_DTYPE = attrgetter("dtype")
 SCRATCH = np.zeros(JOIN_WORDS, np.int64)  # the last arguments of `run` are this and TABLE
 # Bytes that one thread joins, holding the GIL: a Plan joins more.
 SCRATCH[JOIN_MOST] = thresholds.PLAN_ON_FIRST_USE_FROM - 1
@@ -41,28 +38,27 @@ def by_numpy(parts: Any, out: Any, axis: Any, new: bool, *_: Any) -> Any:
     ready = KIND.ready
     if run is by_numpy and (ready or KIND.taken >= KIND.next_look) and _becomes_ready():
         return run(parts, out, axis, new, SCRATCH, TABLE)
-    count = len(parts) if type(parts) is tuple else 0
-    if not count or type(axis) is not int or [*map(type, parts)].count(np.ndarray) < count:
+    if type(parts) is not tuple or type(axis) is not int:
         return None
-    if (parts[0].nbytes + parts[-1].nbytes) * count >= 2 * thresholds.RUNS_STREAM_FROM:
+    kinds: Any = [x.dtype for x in parts if type(x) is np.ndarray]
+    count = len(kinds)
+    if not count == len(parts) > 0 or parts[0].nbytes * count >= thresholds.RUNS_STREAM_FROM:
         return None
-    join, start = stack if new else concatenate, perf_counter()
-    kind = parts[0].dtype
-    alike = not ready and out is None and kind is parts[count // 2].dtype is parts[-1].dtype
+    kind = kinds[0]
+    if kinds.count(kind) < count:
+        kind = _numpy_dtype(frozenset(kinds))
+    elif ready and not is_numpys(kind):
+        return None
+    if kind is None or not (out is None or _may_fill(out, kind, parts)):
+        return None
+    asked, start = kind if out is None else None, perf_counter()
     try:
-        try:  # NumPy compares dtypes in a tenth of the time, but fills some of an `out` before
-            made = join(parts, axis, None, dtype=kind, casting="no") if alike else None
-        except TypeError:  # another one between them
-            made = None
-        if made is None:
-            common = _kind_of(parts, ready)
-            if common is None or not (out is None or _may_fill(out, common, parts)):
-                return None
-            asked = common if out is None else None
-            made = join(parts, axis, out, dtype=asked, casting="unsafe")
+        join = stack if new else concatenate
+        made = join(parts, axis, out, dtype=asked, casting="unsafe")
     except (ValueError, IndexError, OverflowError):  # other shapes, or too many dims
         return None
-    KIND.taken += perf_counter() - start
+    if not ready:
+        KIND.taken += perf_counter() - start
     return made if out is not None or made.flags.c_contiguous else made.copy()
 
 
@@ -82,17 +78,6 @@ def _becomes_ready() -> bool:
     return True
 
 
-def _kind_of(parts: tuple[NDArray[Any], ...], ready: bool) -> np.dtype[Any] | None:
-    """The dtype of the join; None if NumPy does not make it, or the kernel would, were it small."""
-    given = [*map(_DTYPE, parts)]
-    alike = given.count(given[0]) == len(given)  # half the time of a dict
-    kinds = (given[0],) if alike else tuple(dict.fromkeys(given))
-    kind = kinds[0] if len(kinds) == 1 else _numpy_dtype(kinds)
-    if ready and len(kinds) == 1 and not is_numpys(kinds[0]):
-        return None
-    return kind
-
-
 def _may_fill(out: Any, kind: np.dtype[Any], parts: tuple[Any, ...]) -> bool:
     """Whether NumPy may join ndarrays into `out`: it writes parts before it checks later ones."""
     if type(out) is not np.ndarray or out.dtype is not kind or not out.flags.carray:
@@ -101,10 +86,10 @@ def _may_fill(out: Any, kind: np.dtype[Any], parts: tuple[Any, ...]) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _numpy_dtype(kinds: tuple[np.dtype[Any], ...]) -> np.dtype[Any] | None:
+def _numpy_dtype(kinds: frozenset[np.dtype[Any]]) -> np.dtype[Any] | None:
     """The dtype to which NumPy casts several as `cast` does; None if there is none."""
     with suppress(DTypeError):
-        kind: Any = promoted(kinds, "concat")
+        kind: Any = promoted((*kinds,), "concat")
         if isinstance(kind, np.dtype) and all(numpy_casts(x, kind) for x in kinds):
             return kind
     return None

@@ -9,7 +9,7 @@ from ..shapes.arithmetic import merge
 from . import small_plans
 from .calls import call
 from .constants import COUNTS, PIECE, WIDTHS
-from .copies import move_run
+from .copies import move_ends, move_run
 from .jit import Address, inlined, kernel
 from .memory import (
     VECTOR,
@@ -42,6 +42,7 @@ from .vectors import interleave, pick, transpose_even
 
 ONE, WHOLE = WIDTHS[1], WIDTHS[VECTOR // PIECE]  # pieces of a row in a block
 THREE = COUNTS[3]
+TWO, FOUR, SIXTEEN = WIDTHS[2], WIDTHS[4], WIDTHS[16]
 
 
 # Of arrays, where they say sequences.
@@ -147,12 +148,31 @@ def channels(
 
 
 @kernel
+def move_short(
+    width: Any, nbytes: int, source: Address, step: int, target: Address, gap: int, count: int
+) -> None:
+    """Copy runs of one to four elements of this width that are evenly spaced on both sides."""
+    for k in range(count):
+        move_ends(target + k * gap, source + k * step, nbytes, width)
+
+
+@kernel
 def move_runs(
     nbytes: int, source: Address, step: int, target: Address, gap: int, count: int
 ) -> None:
-    """Copy runs of any length that are evenly spaced on both sides."""
-    for k in range(count):
-        move_run(target + k * gap, source + k * step, nbytes)
+    """Copy runs of 3 bytes or more that are evenly spaced on both sides.
+
+    Their length is looked at once if they are short: colours of 3 bytes took 4 times as long.
+    """
+    if nbytes < 4:
+        move_short(TWO, nbytes, source, step, target, gap, count)
+    elif nbytes < PIECE:
+        move_short(FOUR, nbytes, source, step, target, gap, count)
+    elif nbytes < LINE:
+        move_short(SIXTEEN, nbytes, source, step, target, gap, count)
+    else:
+        for k in range(count):
+            move_run(target + k * gap, source + k * step, nbytes)
 
 
 transpose = by_width(blocks, *WIDTHS)

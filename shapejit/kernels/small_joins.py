@@ -57,6 +57,7 @@ from .object_layouts import (
 from .small import merge_dims, put_alone, write_plan
 
 UNFIT = -1
+RUN_COST = 3  # bytes: shorter runs take as long
 
 
 @kernel
@@ -73,7 +74,8 @@ def write_kind(items: Address, axis: Address, new: int, routes: Address, kind: N
     """Write the kind of the result of joining a tuple's ndarrays; return its bytes.
 
     `kind` is the scratch of `join`. Returns UNFIT for other arguments, if the arrays cannot be
-    joined, if elements have references, and if there are more bytes than JOIN_MOST.
+    joined, if elements have references, and if there are more bytes than JOIN_MOST; there a run
+    counts as at least RUN_COST bytes.
     """
     if word(items + TYPE) != word(routes + TUPLE) or word(axis + TYPE) != word(routes + INT):
         return UNFIT
@@ -88,23 +90,27 @@ def write_kind(items: Address, axis: Address, new: int, routes: Address, kind: N
     at += after if at < 0 else 0
     if word(pointer(descr) + DTYPE_FLAGS) & HAS_OBJECTS or not 0 <= at < after <= MAX_RANK:
         return UNFIT
-    itemsize, along, nbytes = word(pointer(descr) + ITEMSIZE), 0, 0
+    itemsize, along, nbytes, cost = word(pointer(descr) + ITEMSIZE), 0, 0, 0
     for i in range(count):
         if i + PREFETCHED_OBJECTS < count:
             prefetch(item(items, i + PREFETCHED_OBJECTS) + DESCR)
-        x, own = item(items, i), itemsize
+        x, own, runs = item(items, i), itemsize, RUN_COST
         if word(x + TYPE) != ndarray or word(x + DESCR) != descr or half(x + RANK) != rank:
             return UNFIT
         shape = load_address(x + SHAPE)
         if not dims_agree(shape, model, rank, UNFIT if new else at):
             return UNFIT
         for k in range(rank):
-            own *= word(shape + 8 * k)
-        if own > kind[JOIN_MOST]:
+            size = word(shape + 8 * k)
+            own *= size
+            runs *= size if k < at else 1
+        most = max(own, runs)
+        if most > kind[JOIN_MOST]:
             return UNFIT
         nbytes += own
+        cost += most
         along += 1 if new else word(shape + 8 * at)
-    if not 0 < nbytes <= kind[JOIN_MOST]:
+    if nbytes == 0 or cost > kind[JOIN_MOST]:
         return UNFIT
     kind[0], kind[1], kind[2] = ndarray, descr, after
     stride = itemsize

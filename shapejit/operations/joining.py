@@ -63,12 +63,15 @@ def stack(tensors: Sequence[Array], axis: int = 0, *, out: Array | None = None) 
     return _joined(parts, axis, True, out) if made is None else made  # type: ignore[no-any-return]  # like tensors
 
 
-@sees_native_arrays
 def _joined(tensors: Any, axis: int | None, new: bool, out: Any) -> Any:
-    """Any arrays, joined along a `new` dim or one of theirs."""
+    """Arrays that no kernel joins in one call, joined along a `new` dim or one of theirs."""
     made = fast_joins.by_numpy(tensors, out, axis, new)
-    if made is not None:
-        return made
+    return _any_joined(tensors, axis, new, out) if made is None else made
+
+
+@sees_native_arrays
+def _any_joined(tensors: Any, axis: int | None, new: bool, out: Any) -> Any:
+    """Any arrays joined."""
     key = tensor_joins.key_of(tensors, axis, new)
     made = follow(key, tensors, out)
     if made is not None:
