@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
+from itertools import pairwise
 from operator import or_
 from typing import Any
 
@@ -92,8 +93,9 @@ class _Run:
             self.beside = self.count.of(builder.bitcast(room, POINTER))
         self.blocks = conversion.scales == "blocks"
         self.tabled = self.blocks and has_tables(conversion)
-        # The block of the next element, how many of its elements are left, its table.
-        self.at, self.left = builder.alloca(I64), builder.alloca(I64)
+        # The operands of the next element's block, how many of its elements are left, its table.
+        self.places = [builder.alloca(POINTER) for _ in self.operands]
+        self.left = builder.alloca(I64)
         self.table = builder.alloca(type_of(TABLE, 2 * CODES // TABLE.itemsize))
 
     def write(self) -> None:
@@ -187,21 +189,21 @@ class _Run:
             each = [load(begin + index * size, self.floats, lanes) for begin, _ in self.operands]
             self._converted(index, lanes, each)
             return
-        at, left = self._block()
+        places, left = self._block()
         if lanes <= LANES:
-            operands = self._one(at, 1) if lanes == 1 else self._several(lanes)
+            operands = self._one(places, 1) if lanes == 1 else self._several(lanes)
             self._converted(index, lanes, operands)
             return
         with self.builder.if_else((left >= lanes).value) as (one_block, blocks):
             with one_block:
-                self._converted(index, lanes, self._one(at, lanes))
+                self._converted(index, lanes, self._one(places, lanes))
                 self._advance(lanes)
             with blocks:
-                aligned = (left | self.block) & LANES - 1 == 0
-                with self.builder.if_else(aligned.value) as (whole, cut):
-                    with whole:
-                        self._converted(index, lanes, self._several(lanes, whole=True))
-                    with cut:
+                alike = self.block & LANES - 1 == 0
+                with self.builder.if_else(alike.value) as (same, different):
+                    with same:
+                        self._converted(index, lanes, self._several(lanes, self.own))
+                    with different:
                         self._converted(index, lanes, self._several(lanes))
 
     # Blocks: the one of the next element is known, so that none is found by division
@@ -209,45 +211,55 @@ class _Run:
     def _seek(self, index: Values) -> None:
         """Begin at an element."""
         at = index // self.block
-        self._keep(at, (at + 1) * self.block - index)
+        left = (at + 1) * self.block - index
+        self._keep([begin + at * step for begin, step in self.operands], left)
+        self.own = first_of((left - 1 & LANES - 1) + 1, LANES, self.floats.itemsize)
 
-    def _block(self) -> list[Values]:
-        """The block of the next element, and how many of its elements are left."""
-        return [self.zero.of(self.builder.load(place)) for place in (self.at, self.left)]
+    def _block(self) -> tuple[list[Values], Values]:
+        """The operands of the next element's block, and how many of its elements are left."""
+        *places, left = (self.zero.of(self.builder.load(at)) for at in (*self.places, self.left))
+        return places, left
 
-    def _keep(self, at: Values, left: Values) -> None:
-        self.builder.store(at.value, self.at)
-        self.builder.store(left.value, self.left)
+    def _keep(self, places: Sequence[Values], left: Values) -> None:
+        for value, at in zip((*places, left), (*self.places, self.left), strict=True):
+            self.builder.store(value.value, at)
 
     def _advance(self, lanes: int) -> None:
         """Go on by a vector, which ends in this block or in the next one."""
-        at, left = self._block()
+        places, left = self._block()
         ended = left <= lanes
-        self._keep(at + ended.astype("i8"), left - lanes + np.where(ended, self.block, 0))
+        self._keep(self._next(places, ended), left - lanes + np.where(ended, self.block, 0))
 
-    def _one(self, block: Values, lanes: int) -> list[Values]:
+    def _next(self, places: Sequence[Values], ended: Values) -> list[Values]:
+        """The operands of the next block, if one has ended."""
+        pairs = zip(places, self.operands, strict=True)
+        return [place + np.where(ended, step, 0) for place, (_, step) in pairs]
+
+    def _one(self, places: Sequence[Values], lanes: int) -> list[Values]:
         """The operands of the elements of one block."""
-        places = (begin + block * step for begin, step in self.operands)
         return [load(place, self.floats).spread(lanes) for place in places]
 
-    def _several(self, lanes: int, whole: bool = False) -> list[Values]:
+    def _several(self, lanes: int, own: Values | None = None) -> list[Values]:
         """The operands of elements of several blocks, each of `LANES` elements or more.
 
-        `whole`: no block ends within `LANES` of them, which takes a fifth less time.
+        `own`: of each `LANES` elements, those in the block of the first one. Unless given, it is
+        found each time, which takes up to a tenth longer.
         """
-        parts = []
+        firsts, operands = list[Values](), list[list[Values]]()
         for _ in range(0, lanes, LANES):
-            at, left = self._block()
-            operands = self._one(at, LANES)
-            if not whole:
-                first = first_of(np.minimum(left, LANES), LANES, self.floats.itemsize)
-                after = self._one(at + (left < LANES).astype("i8"), LANES)
-                pairs = zip(operands, after, strict=True)
-                operands = [np.where(first, *both) for both in pairs]
-            parts.append([each.value for each in operands])
+            places, left = self._block()
+            size = self.floats.itemsize
+            firsts.append(first_of(np.minimum(left, LANES), LANES, size) if own is None else own)
+            operands.append(self._one(places, LANES))
+            last = self._next(places, left < LANES)
             self._advance(LANES)
-        many = (llvm.joined(self.builder, [*found]) for found in zip(*parts, strict=True))
-        return [self.zero.of(value, self.floats) for value in many]
+        operands.append(self._one(last, LANES))
+        many = []
+        for each in zip(*operands, strict=True):
+            pairs = zip(firsts, pairwise(each), strict=True)
+            parts = [np.where(first, *both).value for first, both in pairs]
+            many.append(self.zero.of(llvm.joined(self.builder, parts), self.floats))
+        return many
 
     # Tables of the results of all codes in a block
 
@@ -268,9 +280,9 @@ class _Run:
 
     def _tabulate(self) -> None:
         """Make the table of a block."""
-        at, _ = self._block()
-        codes = at.constant([*range(CODES)], "u1")
-        table = planes_of(self._result(codes, self._one(at, CODES)))
+        places, left = self._block()
+        codes = left.constant([*range(CODES)], "u1")
+        table = planes_of(self._result(codes, self._one(places, CODES)))
         self.builder.store(table.value, self.table)
 
     def _found(self, codes: Values) -> Values:
