@@ -57,7 +57,7 @@ from .memory import (
 from .odometer import seek, step
 from .shares import bit_ends, take
 from .tiles import tile_at
-from .vectors import transpose_even, transpose_words
+from .vectors import transpose_even
 
 PREFETCHED_BITS = 16 * LINE_BITS  # of rows: the distance of prefetching
 PIECE_BITS = 8 * PIECE
@@ -223,12 +223,12 @@ def transpose(
 
     Vectors hold a part of one column, or several short columns that follow one another.
     """
-    vector, each = PIECE * size_of(pieces), PIECE * together
+    vector, each, spacing = PIECE * size_of(pieces), PIECE * together, together * pitch
     if between < PIECE:
         for row in range(0, (rows + together - 1) // together, vector):
             for k in range(0, together, 2):
                 src, dst = buffer + (row * together + k) * 8, stage + (k * pitch + row)
-                transpose_words(src, 8 * together, dst, together * pitch, pitch, _BYTE_TAG, pieces)
+                transpose_even(src, 8 * together, dst, spacing, pitch, _BYTE_TAG, pieces)
         return
     for begin in range(0, together * groups, vector):
         row = begin % groups
@@ -237,7 +237,7 @@ def transpose(
                 q = min(piece * together, count - each)
                 src = buffer + begin * between + (piece if together > 1 else q)
                 dst = stage + ((q + begin // groups) * pitch + row)
-                transpose_even(src, between, dst, together * pitch, _BYTE_TAG, pieces)
+                transpose_even(src, between, dst, spacing, 8 * spacing, _BYTE_TAG, pieces)
 
 
 @kernel

@@ -94,7 +94,7 @@ def blocks(width: Any, source: Address, target: Address, plan: Address, scratch:
     columns, gap = word(plan, COLUMNS), word(plan, COLUMN_GAP)
     ahead, end = load_address(scratch + 8 * AHEAD), load_address(scratch + 8 * END)
     whole = rows * size >= VECTOR
-    step_p = VECTOR // size if whole else step_q
+    step_p, half = VECTOR // size if whole else step_q, step_q // 2 * gap
     for i in range(0, rows, step_p):
         p = min(i, rows - step_p)
         for j in range(0, columns, step_q):
@@ -102,9 +102,9 @@ def blocks(width: Any, source: Address, target: Address, plan: Address, scratch:
             ahead = prefetch_lines(ahead, end, step_p * PIECE)
             src, dst = source + p * row_step + q * size, target + p * size + q * gap
             if whole:
-                transpose_even(src, row_step, dst, gap, width, WHOLE)
+                transpose_even(src, row_step, dst, gap, half, width, WHOLE)
             else:
-                transpose_even(src, row_step, dst, gap, width, ONE)
+                transpose_even(src, row_step, dst, gap, half, width, ONE)
     store_address(scratch + 8 * AHEAD, ahead)
 
 

@@ -59,38 +59,22 @@ def transpose_even(
     pitch: Value,
     dst: Address,
     spacing: Value,
-    width: Tag,
-    pieces: Tag,
-) -> None:
-    """`transpose_block` of rows at multiples of `pitch`, to columns at multiples of `spacing`."""
-
-    def place(i: int) -> Address:
-        return llvm.at(builder, src, i, pitch)
-
-    for k, column in enumerate(_columns(builder, place, width, pieces)):
-        llvm.store(builder, column, llvm.at(builder, dst, k, spacing))
-
-
-@emits()
-def transpose_words(
-    builder: Builder,
-    src: Address,
-    pitch: Value,
-    dst: Address,
-    spacing: Value,
     half: Value,
     width: Tag,
     pieces: Tag,
 ) -> None:
-    """`transpose_even`, but columns of the second words are `half` bytes after the others."""
+    """`transpose_block` of rows at multiples of `pitch`.
+
+    Columns go to multiples of `spacing`, those of the second half of the rows `half` bytes further.
+    """
 
     def place(i: int) -> Address:
         return llvm.at(builder, src, i, pitch)
 
     columns = _columns(builder, place, width, pieces)
     for k, column in enumerate(columns):
-        second, at = divmod(k, len(columns) // 2)
-        into = llvm.at(builder, llvm.at(builder, dst, at, spacing), second, half)
+        second, at = divmod(k, -(-len(columns) // 2))
+        into = llvm.at(builder, llvm.at(builder, dst, second, half), at, spacing)
         llvm.store(builder, column, into)
 
 
