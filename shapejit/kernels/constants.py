@@ -70,7 +70,6 @@ UNIT = STEP  # of ROWS: the bytes of an element in the target
 DENSE, _, PITCH, LINE_ALIGNED, BUFFER_AT, MADE_AT = range(6)
 WORDS = LINE_ALIGNED  # in tiles of bits: rows at even distances, if a word holds one; or 0
 ONE_VECTOR, ANY_VECTORS = 1, 2  # LINE_ALIGNED: lines that are stored straight to the target
-KEPT = 3  # lines of the stage of SCATTER, for each column
 DENSE_PIECES = 2  # as DENSE: and rows are whole pieces
 COLUMN_GROUP = START  # of STAGED, in tiles of bits: how many columns follow one another, if DENSE
 

@@ -8,50 +8,33 @@ from __future__ import annotations
 
 from ..runtime.cpu_caches import LINE
 from ..runtime.jobs import HIGH, LOW, SPAN
-from .constants import BLOCK, COLUMNS, COUNT, KEPT, ROWS, START, STEP
+from .constants import BLOCK, COLUMNS, COUNT, ROWS, START, STEP
 from .copies import move_run, stream_whole
 from .jit import Address, Numbers, Table, kernel
-from .memory import copy, move_line, prefetch, stream_joined, stream_line
+from .memory import copy, prefetch, stream_joined
 from .odometer import offset_at, seek, step
 from .shares import ends, take
 
 
 @kernel
 def scatter_run(
-    target: Address,
-    source: Address,
-    nbytes: int,
-    previous: Address,
-    line: Address,
-    begins: bool,
-    ends: bool,
-    joined: bool,
+    target: Address, source: Address, nbytes: int, previous: Address, begins: bool, ends: bool
 ) -> None:
-    """Stream a run after the previous one, which ends at `previous` in the source.
+    """Stream a run after the previous one of its target, which ends at `previous` in the source.
 
-    Both have a line or more. The line of both is `joined` in a register, if a line before and after
-    each may be read, or else at `line`: a load from there waits for all stores before it. The lines
-    beside `line` take the rest of those that are moved. The first and the last run of a row write
+    Both have a line or more, and so much may be read before the run and after the previous one.
+    The line of both is joined in a register. The first and the last run that are adjacent write
     their ends by plain stores.
     """
-    line_offset = target & (LINE - 1)
-    done = 0
-    if line_offset > 0:
-        done = LINE - line_offset
-        if begins:
-            copy(target, source, done)
-        elif joined:
-            lines = previous - line_offset, source - line_offset
-            stream_joined(target - line_offset, *lines, line_offset)
-        else:
-            move_line(line + line_offset, source)
-            stream_line(target - line_offset, line)
+    done, line_offset = -target & (LINE - 1), target & (LINE - 1)
+    if begins:
+        copy(target, source, done)
+    elif done > 0:
+        lines = previous - line_offset, source - line_offset
+        stream_joined(target - line_offset, *lines, line_offset)
     done = stream_whole(target, source, done, nbytes)
-    if done < nbytes:
-        if ends:
-            copy(target + done, source + done, nbytes - done)
-        else:
-            move_line(line + (nbytes - done - LINE), source + nbytes - LINE)
+    if ends:
+        copy(target + done, source + done, nbytes - done)
 
 
 @kernel
@@ -64,11 +47,10 @@ def scatter(
     tile: Table,
     offsets: Numbers,
     nbytes: int,
-    reach: int,
 ) -> None:
     """Copy blocks of rows of runs of `nbytes` (at least a line), all columns of each row.
 
-    With a stage, `KEPT` lines of it for each column, only whole lines are streamed.
+    Rows ascend in the source, by a line or more. With a stage whole lines are streamed.
     """
     gap, columns = tile[COLUMNS, STEP], tile[COLUMNS, START]
     at = span[SPAN:]
@@ -86,9 +68,6 @@ def scatter(
                 # The hardware prefetcher finds the next row too late: 1.4 -> 1.0 x memcpy.
                 ahead = source + (s + src + offsets[first + p - p_low + 1])
                 is_first, is_last = p == p_low, p == p_high - 1
-                # The last column's end: columns are adjacent in the source, in its order.
-                end = previous + ((tile[COLUMNS, COUNT] - 1) * gap + nbytes)
-                joined = source + LINE <= row and end + LINE <= source + reach
                 for q in range(tile[COLUMNS, COUNT]):
                     dst, run = place + offsets[columns + q], row + q * gap
                     for at_line in range(0, nbytes, LINE):
@@ -96,6 +75,6 @@ def scatter(
                     if stage == 0:
                         move_run(dst, run, nbytes)
                     else:
-                        last, line = previous + (q * gap + nbytes), stage + (KEPT * q + 1) * LINE
-                        scatter_run(dst, run, nbytes, last, line, is_first, is_last, joined)
+                        last = previous + (q * gap + nbytes)
+                        scatter_run(dst, run, nbytes, last, is_first, is_last)
             s, t = step(loops, at, s, t)

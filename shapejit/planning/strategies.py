@@ -248,7 +248,7 @@ class Strategy(Enum):
     SCATTER = StrategyRow(
         "scatter: runs in the source's order, to a few places",
         "scatters.scatter",
-        lambda plan, vector: (plan.width, plan.reach),
+        lambda plan, vector: (plan.width,),
         sides=lambda plan: scattered_sides(plan.rows, plan.columns, plan.width),
         streams_gaps=True,
         loops=_tile_loops,

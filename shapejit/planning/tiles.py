@@ -58,7 +58,11 @@ def _tile_of_runs(loops: list[Loop], chain: list[Loop], width: int) -> Tile:
     nearest = abs(chain[0].source) if chain else 0
     if not 0 < nearest < abs(last.source) or width > PAGE:  # in the source's order as well
         return Tile(Strategy.ROWS, width, tuple(loops))
-    if chain[0].source == width >= LINE and last.size * width >= thresholds.LONG_RUN:
+    if (
+        chain[0].source == width >= LINE
+        and last.source > 0
+        and last.size * width >= thresholds.LONG_RUN
+    ):
         parts, column = split(chain[0], STREAMS)
         nbytes = column.size * width  # side by side in the source
         if nbytes == last.source or (nbytes > thresholds.LONG_RUN and column.size > 1):
