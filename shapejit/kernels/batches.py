@@ -9,7 +9,7 @@ from __future__ import annotations
 from ..runtime.cpu_caches import LINE
 from ..runtime.jobs import HIGH, LOW, SPAN
 from .constants import FULL, STAGED_WHOLE
-from .copies import flush, stream
+from .copies import stream
 from .jit import Address, Numbers, Table, kernel
 from .memory import address_of, load_address, pointer, store_address
 from .shares import take
@@ -39,7 +39,7 @@ def copy_each(
     scratch = address_of(span) + 8 * SPAN
     while take(work, span):
         high = bounds[span[HIGH]]
-        next_line, line_offset, staged_bytes = pointer(0), 0, 0
+        first, held = pointer(0), 0  # where the bytes on the stage go, and their number
         for k in range(bounds[span[LOW]], high):
             at = starts[0] if alike else starts[k]
             ahead, room = pointer(0), 0
@@ -54,16 +54,12 @@ def copy_each(
             source, target = pointer(addresses[0, k]), pointer(addresses[1, k])
             staged = stage != 0 and size <= STAGED_WHOLE
             if staged:
-                if target != next_line + (staged_bytes - line_offset):
-                    stream(next_line, stage + line_offset, staged_bytes - line_offset)
-                    next_line = target
-                    line_offset = staged_bytes = next_line & (LINE - 1)
-                target = stage + staged_bytes
+                if target != first + held or held >= FULL:
+                    stream(first, stage + (first & (LINE - 1)), held)
+                    first, held = target, 0
+                target = stage + ((first & (LINE - 1)) + held)
             put(source, target, plan, scratch, mover)
             prefetch_lines(load_address(scratch + 8 * AHEAD), ahead + room, room)
             if staged:
-                staged_bytes += size
-                if staged_bytes >= FULL:
-                    next_line, staged_bytes = flush(next_line, stage, line_offset, staged_bytes)
-                    line_offset = 0
-        stream(next_line, stage + line_offset, staged_bytes - line_offset)
+                held += size
+        stream(first, stage + (first & (LINE - 1)), held)

@@ -137,33 +137,6 @@ def write_run(target: Address, source: Address, nbytes: int, streamed: bool) -> 
 
 
 @kernel
-def run(addresses: Table, work: Numbers, span: Numbers, stage: Address, nbytes: int) -> None:
-    """memcpy of pages [low, high) of `nbytes`; streamed if there is a stage."""
-    while take(work, span):
-        source, target = ends(addresses, span)
-        first, end = span[LOW] * PAGE, min(span[HIGH] * PAGE, nbytes)
-        if stage == 0:
-            move_run(target + first, source + first, end - first)
-        else:
-            stream(target + first, source + first, end - first)
-
-
-@kernel
-def flush(
-    target: Address, stage: Address, line_offset: int, staged_bytes: int
-) -> tuple[Address, int]:
-    """Stream the whole lines in bytes [line_offset, staged_bytes) of a stage, from `target` on.
-
-    Stage and target are congruent modulo a line. Returns the position of the next line, and the
-    number of its bytes that are staged already.
-    """
-    whole = staged_bytes & -LINE
-    stream(target, stage + line_offset, whole - line_offset)
-    move_line(stage, stage + whole)
-    return target + whole - line_offset, staged_bytes - whole
-
-
-@kernel
 def rows(
     addresses: Table,
     work: Numbers,
@@ -189,9 +162,7 @@ def rows(
     while take(work, span):
         s, t = seek(loops, at, span[LOW])
         begin, target = ends(addresses, span)
-        next_line = target + t
-        line_offset = next_line & (LINE - 1)
-        staged_bytes = line_offset
+        first, held = target + t, 0  # where the bytes on the stage go, and their number
         for _ in range(span[LOW], span[HIGH]):
             # Whole pieces: stores run over the end of a short row; the next one overwrites that.
             whole = nbytes < PIECE and s + PIECE <= reach
@@ -202,18 +173,19 @@ def rows(
                 if staged:
                     for line in range(0, prefetched, LINE):
                         prefetch(source + far + line)
+                    if held + nbytes > STAGE:
+                        stream(first, stage + (first & (LINE - 1)), held)
+                        first, held = first + held, 0
+                    into = stage + ((first & (LINE - 1)) + held)
                     if whole:
-                        move_piece(stage + staged_bytes, source)
+                        move_piece(into, source)
                     else:
-                        move_run(stage + staged_bytes, source, nbytes, called)
-                    staged_bytes += nbytes
-                    if staged_bytes + nbytes > STAGE:
-                        next_line, staged_bytes = flush(next_line, stage, line_offset, staged_bytes)
-                        line_offset = 0
+                        move_run(into, source, nbytes, called)
+                    held += nbytes
                 elif stage != 0:
                     stream(place, source, nbytes)
                 else:
                     move_run(place, source, nbytes)
             s, t = step(loops, at, s, t)
         if staged:
-            stream(next_line, stage + line_offset, staged_bytes - line_offset)
+            stream(first, stage + (first & (LINE - 1)), held)

@@ -50,11 +50,6 @@ Takes = Callable[[Plan, int], Arguments]
 Tables = Callable[[Plan, int], tuple[Arguments, int]]
 
 
-def _no_tables(plan: Plan, vector: int) -> tuple[Arguments, int]:
-    """No tables; the stage is one page."""
-    return (), 1
-
-
 def _loops(plan: Plan, vector: int) -> tuple[Arguments, int]:
     return (plan.table,), STAGE_BYTES
 
@@ -211,10 +206,11 @@ class Strategy(Enum):
     SMALL = StrategyRow("small: whole tensors, each by one thread")
     ONE_RUN = StrategyRow(
         "one run: the elements are contiguous",
-        "copies.run",
-        lambda plan, vector: (plan.nbytes,),
-        tables=_no_tables,
-        loops=lambda plan: [(-(-plan.nbytes // PAGE), 0, 0)],
+        "bits.bit_run",
+        lambda plan, vector: (plan.width,),
+        tables=lambda plan, vector: ((), 1),
+        loops=lambda plan: [(plan.nbytes // PAGE + 2, 0, 0)],  # the pages that it may touch
+        **_BIT_STREAMS,
     )
     ROWS = StrategyRow(
         "rows: runs that are contiguous in source and target",
@@ -278,14 +274,6 @@ class Strategy(Enum):
         tables=_code_box,
         staged=True,
         weight=lambda plan: LARGE_WEIGHT + _code_box_bytes(plan),
-        **_BIT_STREAMS,
-    )
-    BIT_RUN = StrategyRow(
-        "one run of bits: the elements are contiguous, off byte boundaries",
-        "bits.bit_run",
-        lambda plan, vector: (plan.width,),
-        tables=_no_tables,
-        loops=lambda plan: [(plan.nbytes // PAGE + 2, 0, 0)],  # the pages that it may touch
         **_BIT_STREAMS,
     )
     BIT_ROWS = StrategyRow(

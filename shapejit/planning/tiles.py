@@ -39,7 +39,7 @@ class Tile(NamedTuple):
 def tile_of(loops: list[Loop], width: int) -> Tile:
     """The first strategy that fits; the loops of BOXES are not yet cut, see `boxes.box_of`."""
     if not loops:
-        return Tile(Strategy.ONE_RUN, width, ())
+        return Tile(Strategy.ONE_RUN, 8 * width, ())
     if loops[-1].target != width:  # a target with gaps between single runs
         return Tile(Strategy.ROWS, width, tuple(loops))
     chain = by_source(loops[:-1])
@@ -79,7 +79,7 @@ def _tile_of_runs(loops: list[Loop], chain: list[Loop], width: int) -> Tile:
 def bit_tile_of(loops: list[Loop], run: int, width: int, unit: int) -> Tile:
     """The tile for loops in bits, with elements of `width` bits and `unit` bits in the target."""
     if not loops and unit == width:
-        return Tile(Strategy.BIT_RUN, run, ())
+        return Tile(Strategy.ONE_RUN, run, ())
     if run > width:
         return Tile(Strategy.BIT_ROWS, run, tuple(loops))
     chain = by_source(loops[:-1])
