@@ -81,7 +81,7 @@ def prefetch_lines(ahead: Address, end: Address, nbytes: int) -> Address:
     """Prefetch as many lines as `nbytes` has, up to `end`; return the next address."""
     while nbytes > 0 and ahead < end:
         prefetch(ahead)
-        ahead += LINE
+        ahead += min(nbytes, LINE)
         nbytes -= LINE
     return ahead
 
