@@ -208,15 +208,11 @@ def _written(name: Code, symbol: str) -> Any:
 
 
 def _alone(module: Any, symbol: str) -> Any:
-    """A module in which all but `symbol` is internal, and unused code is dropped.
-
-    Variables of generated functions become registers.
-    """
+    """A module in which all but `symbol` is internal, and unused code is dropped."""
     for one in (*module.functions, *module.global_variables):
         if not one.is_declaration and one.name != symbol:
             one.linkage = "internal"
     passes = binding.create_new_module_pass_manager()
-    passes.add_sroa_pass()
     passes.add_global_dead_code_eliminate_pass()
     options = binding.create_pipeline_tuning_options()
     passes.run(module, binding.create_pass_builder(MACHINE, options))
