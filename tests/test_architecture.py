@@ -193,7 +193,7 @@ def test_constants_are_defined_once():
 SIZES = {
     "engine/addresses": {"RUNS"},
     "engine/patience": {"LOOKED_FOR", "_forced"},
-    "planning/box_tables": {"MOST_STEP", "SHORT_RUN"},
+    "planning/box_tables": {"SHORT_RUN"},
     "planning/boxes": {"LEAST_CODES"},
     "planning/casts": {"MAX_RUN_ELEMENTS", "MIN_VECTOR_RUN", "SHUFFLED_RUNS"},
     "planning/decode_plans": {"MOST_RUN"},

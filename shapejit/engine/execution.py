@@ -13,7 +13,7 @@ from ..kernels.small_plans import PLANE_MOVER, SCRATCH_WORDS
 from ..planning import thresholds
 from ..planning.cast_plans import CastPlan
 from ..planning.plans import Plan
-from ..planning.small_plans import small_plan_of, small_plan_of_dims
+from ..planning.small_plans import small_plan_of
 from ..planning.tables import interleaved_offsets
 from ..runtime import kernels
 from ..runtime.cpu_caches import LINE
@@ -223,19 +223,9 @@ def _tiles(plan: Plan, entry: Code) -> Launch:
 
 def _boxes(plan: CastPlan, entry: Code) -> Launch:
     """The kernel that fetches boxes and converts their runs."""
-    fetch = repeated = np.zeros(0, np.int64)
-    if plan.fetch == "bytes":
-        fetch = small_plan_of_dims(plan.fetched, plan.source_bits // 8)
-    if plan.scales == "repeated":
-        scale = small_plan_of_dims([(d.size, d.scale) for d in plan.inner], plan.float_bytes)
-        zero = small_plan_of_dims([(d.size, d.zero) for d in plan.inner], plan.float_bytes)
-        begin = 1 + len(scale) if plan.has_zero else 0
-        repeated = np.array([begin, *scale, *(zero if plan.has_zero else ())], np.int64)
-    mover = PLANE_MOVER if len(fetch) or len(repeated) else None
-    network = None
-    if plan.shuffle:
-        network = Code("network_generator", plan.shuffle.network)
-        fetch = np.array(plan.shuffle.sources + plan.shuffle.targets, np.int64)
+    fetch, repeated = plan.fetched, plan.repeated
+    network = Code("network_generator", plan.shuffle.network) if plan.shuffle else None
+    mover = PLANE_MOVER if len(repeated) or (len(fetch) and not network) else None
     functions: tuple[Code | Function | None, ...] = entry, network, *plan.coders, mover
     numbers = plan.numbers([kernels.address(f) if f else 0 for f in functions])
     others: tuple[Name, ...] = tuple(f for f in functions if f)

@@ -5,12 +5,13 @@ of `odometer.box_at`. `runs` has a row per run of a box: where it begins on the 
 source, in the target, in the scales and in the zero points. Source and target count bits,
 everything else bytes.
 
-`cast` has all other numbers: the first scale and zero point; the places on the stage of fetched
-elements, of permuted ones that are still packed, of repeated scales and zero points, of converted
-elements, and of packed ones; the functions that convert, permute, unpack and pack (0: none), and
-move planes of small plans; the calls that permute a box, the blocks of each, and the steps between
-these; elements of a run, and with one scale; the steps between scales and zero points; bytes that
-elements reach, bits of one in the source, bits of a run in the target.
+`cast` has all other numbers: the first scale and zero point; the places on the stage of elements in
+order, of those that were permuted or unpacked before, of repeated scales and zero points, of
+converted elements, and of packed ones; the functions that convert, permute, unpack boxes and runs,
+pack (0: none), and move planes of small plans; the calls that permute a box, the blocks of each,
+and the steps between these; elements of a run, and with one scale; the steps between scales and
+zero points; bytes that elements reach; the first one's place among unpacked ones; bits of a run in
+the target.
 """
 
 from __future__ import annotations
@@ -18,43 +19,11 @@ from __future__ import annotations
 from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED
 from .bits import move_bits
 from .calls import call
-from .codes import fill
 from .jit import Address, Numbers, Table, kernel
-from .memory import address_of, pointer, store_address
+from .memory import address_of, pointer
 from .odometer import box_at, seek, step
 from .shares import bit_ends, take
-from .small import put, put_alone
-from .small_plans import AHEAD, END, NEAR, NEAR_BYTES
-
-
-@kernel
-def reordered(
-    source: Address,
-    ahead: Address,
-    to: Address,
-    room: int,
-    fetch: Numbers,
-    scratch: Address,
-    mover: int,
-) -> Address:
-    """Put the bytes of a box on the stage at `to` by the small plan `fetch`.
-
-    Lines of the next box, which begins at `ahead`, are prefetched.
-    """
-    near = ahead + fetch[NEAR]
-    store_address(scratch + 8 * AHEAD, near)
-    if fetch[NEAR_BYTES] > 0 and ahead != source:
-        near += room
-    store_address(scratch + 8 * END, near)
-    put(source, to, address_of(fetch), scratch, mover)
-    return to
-
-
-@kernel
-def repeated(numbers: Address, to: Address, plan: Address, scratch: Address, mover: int) -> Address:
-    """Repeat the scales or zero points of a box, one per element, by a small plan."""
-    put_alone(numbers, to, plan, scratch, mover)
-    return to
+from .small import put_alone
 
 
 @kernel
@@ -72,16 +41,19 @@ def cast_boxes(
 ) -> None:
     """Convert elements run by run; packed ones are unpacked before, or packed afterwards.
 
-    Packed elements are unpacked run by run, or along the `inner` loops. The function of a network
-    may permute runs first: then these are loops over its calls, and `fetch` has the offsets of its
-    pieces. All others are fetched as bytes. The function that converts writes results that are not
-    packed into the target, and streams them.
+    The function of a network may permute a box of packed elements: then `inner` are the loops over
+    its calls, and `fetch` has the offsets of its pieces. Otherwise `fetch` is the small plan that
+    puts a box in order, if any. Packed elements are unpacked in the source's order before: `inner`
+    has runs of them, with their places in bits, those of their codes, and their numbers. All others
+    are unpacked run by run. The function that converts writes results that are not packed into the
+    target, and streams them.
     """
-    (first_scale, first_zero, fetched_at, permuted_at, scales_at, zeros_at, made_at, packed_at,
-     converts, permutes, fills, unpacks, packs, mover, calls, blocks, from_step, to_step,
-     count, block, scale_step, zero_step, reach, width, run_bits) = cast  # fmt: skip
+    (first_scale, first_zero, fetched_at, before_at, scales_at, zeros_at, made_at, packed_at,
+     converts, permutes, opens, unpacks, packs, mover, calls, blocks, from_step, to_step,
+     count, block, scale_step, zero_step, reach, first, run_bits) = cast  # fmt: skip
     position, place = span[SPAN:], address_of(span) + 8 * SPAN
-    spot, made, packed = stage + fetched_at, stage + made_at, stage + packed_at
+    spot, before = stage + fetched_at, stage + before_at
+    made, packed = stage + made_at, stage + packed_at
     while take(work, span):
         source, target = bit_ends(addresses, span)
         end = (source >> 3) + reach
@@ -92,28 +64,30 @@ def cast_boxes(
             codes, last = source + s, end
             if permutes != 0:
                 from_call, to_call = seek(inner, position, 0)
-                permuted, last = stage + permuted_at, stage + scales_at
+                last = stage + scales_at
                 for _ in range(calls):
                     call(
                         permutes,
-                        (begin + from_call, permuted + to_call, address_of(fetch),
+                        (begin + from_call, before + to_call, address_of(fetch),
                          blocks, from_step, to_step, inner[-1, 1], 0),
                     )  # fmt: skip
                     from_call, to_call = step(inner, position, from_call, to_call)
-                codes = 8 * permuted
-            elif fills != 0:
-                some = count * len(runs)
-                fill(spot, codes, inner, position, 0, some, end, width, 0, fills, 0, place)
-                begin = spot
+                codes = 8 * before
             elif len(fetch) > 0:
-                ahead = source + box_at(loops, min(unit + 1, span[HIGH] - 1))[0] >> 3
-                room = permuted_at - fetched_at
-                begin = reordered(begin, ahead, spot, room, fetch, place, mover)
+                if opens != 0:
+                    for r in range(len(inner)):
+                        at, to, some = inner[r]
+                        call(opens, (before + to, codes + at, some, end))
+                    begin = before + first
+                put_alone(begin, spot, address_of(fetch), place, mover)
+                begin = spot
             if len(scale_plans) > 0:
                 plans, half = address_of(scale_plans), scale_plans[0]
-                scales = repeated(scales, stage + scales_at, plans + 8, place, mover)
+                put_alone(scales, stage + scales_at, plans + 8, place, mover)
+                scales = stage + scales_at
                 if half > 0:
-                    zeros = repeated(zeros, stage + zeros_at, plans + 8 * half, place, mover)
+                    put_alone(zeros, stage + zeros_at, plans + 8 * half, place, mover)
+                    zeros = stage + zeros_at
             for r in range(len(runs)):
                 run_source, run_target, run_scale, run_zero = runs[r]
                 into = target + t + run_target

@@ -120,21 +120,22 @@ class Codes(NamedTuple):
     nbytes: int
 
 
-def codes_of(inner: Sequence[Loop], width: int, unit: int) -> Codes:
+def codes_of(inner: Sequence[Loop], width: int, unit: int, most: int = MOST_STEP) -> Codes:
     """The codes of a box of these loops (in bits), in the order of the source.
 
-    Gaps of a few elements between elements are read, too.
+    Gaps between elements are read, too, if that is at most `most` times as much.
     """
     order = sorted(
         (k for k, loop in enumerate(inner) if loop.source), key=lambda k: abs(inner[k].source)
     )
-    strides, run, rest = [0] * len(inner), 1, list[int]()
+    strides, run, taken, rest = [0] * len(inner), 1, 1, list[int]()
     for k in order:
         spacing = abs(inner[k].source) // width
-        if rest or spacing < run or spacing > MOST_STEP * run:
+        if rest or inner[k].source % width or spacing < run or spacing > most * taken:
             rest.append(k)
         else:
             strides[k], run = spacing, run + (inner[k].size - 1) * spacing
+            taken *= inner[k].size
     # An odd number of lines, so that long runs use all sets of a cache.
     step = run if run < SHORT_RUN else (run // LINE + 2 | 1) * LINE
     for k in rest:

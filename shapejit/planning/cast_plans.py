@@ -14,12 +14,15 @@ from ..kernels.constants import coders
 from ..runtime.cpu_caches import LINE
 from ..runtime.kernel_names import Function
 from ..runtime.lazy import cached_property
-from ..shapes.dims import merged
 from ..shapes.layout import Layout
+from .box_tables import Codes, codes_of
 from .loops import BoxLoop, Loop
 from .plans import Plan
 from .shuffles import Shuffle
+from .small_plans import small_plan_of_dims
 from .tables import offsets_of
+
+MOST_APART = 32  # of packed elements that are unpacked as a run: each alone takes 3 to 8 x the time
 
 
 class Dim(NamedTuple):
@@ -120,9 +123,9 @@ class CastPlan:
         `functions` are the addresses of those that convert, permute, unpack boxes and runs, pack,
         and move small planes.
         """
-        bits = self.source_bits, self.run_length * self.unit
+        first = self.codes.first if self.fetch == "bits" else 0
         steps = self.block, self.scale_step, self.zero_step
-        run = self.run_length, *steps, self.reach, *bits
+        run = self.run_length, *steps, self.reach, first, self.run_length * self.unit
         loops = self.shuffle.loops if self.shuffle else (Loop(0, 0, 0),)
         calls = prod(loop.size for loop in loops[:-1]), *loops[-1]
         return np.array([0, 0, *self.spots[:-1], *functions, *calls, *run], np.int64)
@@ -139,9 +142,14 @@ class CastPlan:
         floats = self.elements * self.float_bytes if self.scales == "repeated" else 0
         packed = self.run_length if self.unit < 8 else 0
         by_run = self.run_length if self.source_bits < 8 else 0
+        before = 0
+        if self.shuffle:
+            before = self.staged[0] * self.inner[0].size // 8
+        elif self.fetch == "bits":
+            before = self.codes.nbytes
         needed = (
             self.elements * width if self.fetch in ("bytes", "bits") else by_run,
-            self.staged[0] * self.inner[0].size // 8 if self.shuffle else 0,
+            before,
             floats,
             floats if self.has_zero else 0,
             packed,
@@ -151,9 +159,34 @@ class CastPlan:
         return np.cumsum([0, *((n + 3 * LINE) // LINE * LINE for n in needed)])
 
     @cached_property
-    def fetched(self) -> list[tuple[int, int]]:
-        """The dims of the part that is reordered on the stage, as sizes and strides in bytes."""
-        return [(dim.size, dim.source // 8) for dim in self.inner]
+    def codes(self) -> Codes:
+        """The box as codes in the source's order, if it is unpacked."""
+        loops = [Loop(dim.size, dim.source, dim.target) for dim in self.inner]
+        return codes_of(loops, self.source_bits, self.unit, MOST_APART)
+
+    @property
+    def fetched(self) -> NDArray[np.int64]:
+        """What puts a box in order: a small plan, or the offsets of a network's pieces."""
+        if self.shuffle:
+            return np.array(self.shuffle.sources + self.shuffle.targets, np.int64)
+        match self.fetch:
+            case "bytes":
+                dims = [(dim.size, dim.source // 8) for dim in self.inner]
+                return small_plan_of_dims(dims, self.source_bits // 8)
+            case "bits":
+                return small_plan_of_dims([loop[:2] for loop in self.codes.loops], 1)
+        return np.zeros(0, np.int64)
+
+    @property
+    def repeated(self) -> NDArray[np.int64]:
+        """The small plans that repeat scales and zero points, after where the latter begins."""
+        if self.scales != "repeated":
+            return np.zeros(0, np.int64)
+        scale, zero = (
+            small_plan_of_dims([(dim.size, dim[side]) for dim in self.inner], self.float_bytes)
+            for side in (3, 4)
+        )
+        return np.array([1 + len(scale), *scale, *zero] if self.has_zero else [0, *scale], np.int64)
 
     @cached_property
     def runs(self) -> NDArray[np.int64]:
@@ -176,15 +209,11 @@ class CastPlan:
 
     @property
     def within(self) -> NDArray[np.int64]:
-        """The merged loops over the source within a box, as in `kernels.codes`.
-
-        If a network permutes a box, the loops over its calls.
-        """
-        if self.shuffle:
-            return np.array(self.shuffle.loops[:-1] or [(1, 0, 0)], np.int64)
-        sizes, steps = [dim.size for dim in self.inner], [dim.source for dim in self.inner]
-        loops = merged(sizes, steps) or [(1, self.source_bits)]
-        return np.array([(size, step, 0) for size, step in loops], np.int64)
+        """The runs of a box that is unpacked, or the loops over the calls of a network."""
+        if self.fetch == "bits":
+            return self.codes.reads
+        loops = self.shuffle.loops[:-1] if self.shuffle else ()
+        return np.array(loops or [(1, 0, 0)], np.int64)
 
     def __str__(self) -> str:
         how = {
