@@ -7,7 +7,7 @@ the result's order, unless the source has this order already, and converted in r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from math import ceil, prod
 
 from ..kernels.constants import PIECE
 from ..runtime.cpu_caches import LINE
@@ -27,6 +27,7 @@ from .tiles import Tile, tile_of
 MAX_RUN_ELEMENTS = 1 << 14  # elements of a run at most: their codes stay in an L1 cache
 MIN_VECTOR_RUN = 16  # elements with one scale that are worth a loop of their own
 BOX_ELEMENTS = 1 << 16
+SOURCE, TARGET = 1, 2  # the strides of a Dim
 # Elements of a box of packed ones along target and source: few pages are used at a time, of which
 # several lines are read.
 SHUFFLED_RUNS = 2048, 512
@@ -124,52 +125,50 @@ def _normal_form(source: Layout, target: Layout, scales: Scales | None) -> list[
 
 
 def _parts(dims: Sequence[Dim], bits: int, unit: int) -> list[int]:
-    """The size of a box along each dim."""
-    if not dims:
-        return []
+    """The size of a box along each dim: one run if the source is in order."""
     width = max(bits, unit, 8) // 8
     loops = [Loop(dim.size, dim.source * width // bits, dim.target * width // unit) for dim in dims]
-    parts = parts_of(loops, width)
-    last = len(dims) - 1
-    # Runs are as long as possible without cost, and whole bytes of packed elements.
-    if dims[last].source == bits and all(part == 1 for part in parts[:-1]):
-        parts[last] = dims[last].size
-    else:
-        longest = min(dims[last].size, BOX_ELEMENTS // prod(parts[:-1]))
-        parts[last] = max(parts[last], longest)
-    if parts[last] > MAX_RUN_ELEMENTS:
-        steps = -(-dims[last].size // MAX_RUN_ELEMENTS)
-        parts[last] = min(MAX_RUN_ELEMENTS, -(-dims[last].size // steps // LINE) * LINE)
-    # Dims that are contiguous with the last one, such as blocks with a scale each, belong to a run;
-    # but scales of a few elements are repeated on the stage, where a long run of them has no room.
-    length = parts[last]
-    for k in range(last - 1, -1, -1):
-        dense = dims[k].source == bits * length and dims[k].target == unit * length
-        if not dense or parts[k + 1] < dims[k + 1].size or length < MIN_VECTOR_RUN:
-            break
-        room = min(MAX_RUN_ELEMENTS // length, BOX_ELEMENTS // (length * prod(parts[:k])))
-        parts[k] = max(parts[k], min(dims[k].size, room))
-        length *= parts[k]
+    goals = (MAX_RUN_ELEMENTS * width, width) if _in_order(dims) else None
+    *parts, last = parts_of(loops, width, goals) or [1]
+    # Runs are as long as possible, even, and whole bytes of packed elements.
+    last = max(last, min(MAX_RUN_ELEMENTS, BOX_ELEMENTS // prod(parts)))
+    for dim in dims[-1:]:
+        even = dim.size / -(-dim.size // last)
+        parts.append(min(dim.size, ceil(even / LINE) * LINE))
     return parts
+
+
+def _in_order(dims: Sequence[Dim]) -> bool:
+    """Whether the target's order is that of the source."""
+    strides = [abs(dim.source) for dim in dims]
+    return strides == sorted(strides, reverse=True)
+
+
+def _dense(dims: Sequence[Dim], side: int, width: int, most: int) -> tuple[int, int]:
+    """How many of the last dims are contiguous on a side, and their elements.
+
+    These are `most`, or those of one dim.
+    """
+    dense, length = 0, 1
+    for dim in reversed(dims):
+        if dim[side] != width * length or (dense and length * dim.size > most):
+            break
+        dense, length = dense + 1, length * dim.size
+    return dense, length
 
 
 def _fetch(inner: Sequence[Dim], bits: int) -> tuple[str, int]:
     """How a box is fetched, and how many of its last dims are then contiguous."""
-    dense, length = 0, 1
-    for dim in reversed(inner):
-        if dim.source != bits * length:
-            break
-        dense, length = dense + 1, length * dim.size
-    long = length >= min(thresholds.SHORT, prod(dim.size for dim in inner))
-    if long:
+    size = prod(dim.size for dim in inner)
+    dense, length = _dense(inner, SOURCE, bits, size)
+    if length >= min(thresholds.SHORT, size):
         return "direct", dense
     return "bytes" if bits >= 8 else "bits", len(inner)
 
 
 def _shuffled(dims: Sequence[Dim], bits: int, unit: int, offset: int) -> _Shuffled | None:
     """Boxes of packed elements that a network puts in order; None if they are, or there is none."""
-    strides = [abs(dim.source) for dim in dims]
-    if bits >= 8 or strides == sorted(strides, reverse=True):
+    if bits >= 8 or _in_order(dims):
         return None
     loops = [Loop(dim.size, dim.source // bits, dim.target // unit) for dim in dims]
     parts = parts_of(loops, 1, SHUFFLED_RUNS)
@@ -204,43 +203,26 @@ def _rows(inner: Sequence[Dim], bits: int, unit: int) -> tuple[list[int], int]:
 
 def _run(
     inner: Sequence[Dim], unit: int, scales: Scales | None, dense: int
-) -> tuple[str, list[Dim], int, tuple[int, int]]:
+) -> tuple[str, Sequence[Dim], int, tuple[int, int]]:
     """How scales are read; the dims of a run; elements per scale; the steps between scales."""
-    most, length = 0, 1
-    for dim in reversed(inner[len(inner) - dense :]):
-        if dim.target != unit * length or length * dim.size > max(MAX_RUN_ELEMENTS, inner[-1].size):
-            break
-        most, length = most + 1, length * dim.size
-    longest = list(inner[len(inner) - most :])
+    dims = inner[len(inner) - dense :]
+    most, length = _dense(dims, TARGET, unit, MAX_RUN_ELEMENTS)
+    longest = dims[len(dims) - most :]
     if scales is None:
         return "", longest, length, (0, 0)
+    size = scales.bits // 8
     for first in range(most):
         run = longest[first:]
-        count = prod(dim.size for dim in run)
-        if count < thresholds.SHORT and first:
+        if first and prod(dim.size for dim in run) < thresholds.SHORT:
             break
-        found = _pattern(run, scales)
-        if found is not None:
-            kind, block, steps = found
-            return kind, run, block, steps
+        # Dims along which scales move evenly are one: then a loop follows them.
+        rows, same = merged(*([dim[side] for dim in run] for side in (0, 3, 4))), 1
+        if rows and not any(rows[-1][1:]):
+            same = rows.pop()[0]
+        _, *steps = rows[0] if rows else (0, 0, 0)
+        step = steps[0], steps[1]
+        if len(rows) < 2 and (same >= MIN_VECTOR_RUN or not rows):
+            return "blocks", run, same, step
+        if len(rows) == 1 and same == 1 and step == (size, size if scales.zero else 0):
+            return "each", run, 1, step
     return "repeated", longest, 1, (0, 0)
-
-
-def _pattern(run: Sequence[Dim], scales: Scales) -> tuple[str, int, tuple[int, int]] | None:
-    """The pattern of the scales of a run, if a loop can follow it: see `_run`."""
-    size, same, rest = scales.bits // 8, 1, list(run)
-    while rest and rest[-1].scale == 0 and rest[-1].zero == 0:
-        same *= rest.pop().size
-    if not rest:
-        return "blocks", same, (0, 0)
-    step = rest[-1].scale, rest[-1].zero
-    length = 1
-    for dim in reversed(rest):
-        if (dim.scale, dim.zero) != (step[0] * length, step[1] * length):
-            return None
-        length *= dim.size
-    if same >= MIN_VECTOR_RUN:
-        return "blocks", same, step
-    if same == 1 and step == (size, size if scales.zero else 0):
-        return "each", 1, step
-    return None
