@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf, prod
 
-from ..kernels.constants import BIT_COLUMNS, PIECE, per_byte, per_piece
+from ..kernels.constants import BIT_COLUMNS, PIECE, WORD_BITS, per_byte, per_piece
 from ..runtime.cpu_caches import LINE, l2
 from . import thresholds
-from .box_tables import MOST_LANES, box_at, codes_of, firsts, windows
+from .box_tables import MOST_LANES, SHORT_RUN, box_at, codes_of, firsts, windows
 from .loops import BoxLoop, Loop, in_boxes, length_of
 from .strategies import Strategy
+from .tables import by_words
 from .tiles import Tile
 
 # A box has at most so many bytes of the target, and this part of an L2 cache, which also holds its
@@ -55,10 +56,10 @@ def codes_pay(tile: Tile, loops: Sequence[Loop], width: int) -> bool:
     match tile.strategy:
         case Strategy.CODES:
             run = tile.rows[-1] if tile.rows[-1].size != tile.step else tile.rows[-2]
-            short = tile.step == 0 or run.size < thresholds.SHORT
+            short = tile.step == 0 or run.size < thresholds.RUN
             return short and not _in_order(loops)
         case Strategy.BIT_ROWS:
-            return tile.width < thresholds.RUN * width
+            return tile.width < SHORT_RUN * width
         case Strategy.BIT_TILES:
             return _few_bits(tile, width)
     return False
@@ -67,19 +68,18 @@ def codes_pay(tile: Tile, loops: Sequence[Loop], width: int) -> bool:
 def _few_bits(tile: Tile, width: int) -> bool:
     """Whether a tile of bits reads or writes few of them at a time.
 
-    Adjacent rows of several columns are written together. Without `far`, transpositions of int2
-    take up to 1.7 x the time, of uint1 3.9 x; without `small`, those of int4 up to 2.3 x.
+    Adjacent rows of several columns are written together. A word holds few elements of 4 bits: then
+    boxes are faster unless rows are many, and those of one loop, which follow one another in the
+    source. Otherwise tiles take 1.4 x the time, at most 6.
     """
     row, column = length_of(tile.rows, 1), length_of(tile.columns, 1)
-    factor = per_byte(width)
-    if factor == 1:
+    if per_byte(width) == 1:
         return min(row, column) < thresholds.SHORT
     last = tile.columns[-1]
     run = row * last.size if last.target == row * width else row
-    inner = next((loop for loop in reversed(tile.rows) if loop.size >= PIECE), tile.rows[0])
-    far = column * width < PIECE and abs(inner.source) >= 8 * LINE
-    small = PIECE * factor <= column < thresholds.SHORT and row < BIT_COLUMNS
-    return run < thresholds.RUN or far or small
+    if by_words(column, width) and width * PIECE > WORD_BITS:
+        return row < BIT_COLUMNS or len(tile.rows) > 1
+    return run < thresholds.RUN
 
 
 def _in_order(loops: Sequence[Loop]) -> bool:

@@ -135,7 +135,7 @@ def bit_sides(rows: Dims, columns: Dims, width: int) -> Sides:
     count = length_of(rows, 1)
     row_block = _even(count, BIT_ROW * factor, factor * LINE)
     by_row, came = _side([(n, s) for n, s, _ in rows], row_block, margin, 0)
-    words = _by_words(count, length_of(columns, 1), width)
+    words = by_words(length_of(columns, 1), width)
     column_block = BIT_COLUMNS
     if words:
         nbits = length_of(columns, width)
@@ -160,10 +160,9 @@ def bit_sides(rows: Dims, columns: Dims, width: int) -> Sides:
     return Sides(tile, np.concatenate([came, to]), packed + 8 * PAGE + LINE)
 
 
-def _by_words(rows: int, columns: int, width: int) -> bool:
+def by_words(columns: int, width: int) -> bool:
     """Whether rows have so few columns that a word holds one, or a part of it."""
-    few = columns < PIECE * per_byte(width) or rows >= BIT_COLUMNS
-    return 8 % width == 0 and few and columns * width < NARROW_BITS
+    return 8 % width == 0 and columns * width < NARROW_BITS
 
 
 def _even(count: int, most: int, step: int) -> int:
