@@ -13,7 +13,15 @@ from typing import Any
 
 from ..runtime.cpu_caches import LINE
 from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED
-from .bit_vectors import exchange, exchange_neighbours, join_eight, shift_words, split_eight
+from .bit_vectors import (
+    append_words,
+    exchange,
+    exchange_neighbours,
+    join_eight,
+    join_few,
+    shift_words,
+    split_eight,
+)
 from .bits import LINE_BITS, flush_bits, load_bits, merge_ends, move_bits, move_whole
 from .calls import call
 from .constants import (
@@ -178,6 +186,15 @@ def buffer_pitch(count: int, width: int) -> int:
     return (nbits + PIECE_BITS - 1) // PIECE_BITS * PIECE
 
 
+@inlined
+def lane_of(nbits: int) -> int:
+    """The bytes of a word, a power of two, that so many bits of a row take."""
+    lane = 1
+    while 8 * lane < nbits:
+        lane *= 2
+    return lane
+
+
 @kernel
 def exchange_rows(buffer: Address, apart: int, nbytes: int, width: int) -> None:
     """Transpose elements between rows: element c of row r of a group becomes element r of row c.
@@ -193,6 +210,15 @@ def exchange_rows(buffer: Address, apart: int, nbytes: int, width: int) -> None:
                 for done in range(0, nbytes, LINE):
                     exchange(first + done, second + done, far)
         far, distance = 2 * far, 2 * distance
+
+
+@kernel
+def stack_words(buffer: Address, rows: int, apart: int, lane: int) -> None:
+    """Put words that are `apart` rows from one another in one, `lane` bytes of each."""
+    for first in range(apart, rows, apart):
+        place = first // apart * lane * 8
+        for done in range(0, 8 * min(apart, rows - first), LINE):
+            append_words(buffer + done, buffer + 8 * first + done, place, (1 << place) - 1)
 
 
 @kernel
@@ -241,6 +267,21 @@ def transpose(
 
 
 @kernel
+def unstack_columns(
+    stage: Address, pitch: int, columns: int, lanes: int, apart: int, nbytes: int
+) -> None:
+    """Append the columns of further rows of a word, `apart` columns after those of the first.
+
+    Each has `nbytes` bytes; up to half a line after them may change.
+    """
+    for k in range(1, lanes):
+        for q in range(columns):
+            column = stage + (q + k * apart) * pitch
+            for at in range(0, nbytes, LINE // 2):
+                move_half(stage + (q * pitch + k * nbytes + at), column + at)
+
+
+@kernel
 def join_words(
     packed: Address, done: int, row: Address, pitch: int, count: int, nbits: int
 ) -> None:
@@ -255,12 +296,14 @@ def join_words(
             into = done + k * nbits
             join_eight(packed + (into >> 3), into & 7, row + 8 * k, nbits, mask)
         return
-    for _ in range(count):
-        kept |= (load_word(row) & mask) << (done & 7)
+    some = 8 if pitch == 8 else 1
+    for _ in range(0, count, some):
+        word = join_few(row, nbits, mask) if some == 8 else load_word(row) & mask
+        kept |= word << (done & 7)
         store_word(packed + (done >> 3), kept)
-        kept >>= (done & 7) + nbits & -8
-        done += nbits
-        row += pitch
+        kept >>= (done & 7) + some * nbits & -8
+        done += some * nbits
+        row += some * pitch
 
 
 @kernel
@@ -455,16 +498,22 @@ def bit_tiles(
             then = tile_at(at, tile, loops, over, steps, width, -1)
             ahead, rows_ahead = source + (s + then[4]), table + 8 * then[5]
             prefetch_ends(dst, tile, offsets, columns, q_count, own, p_count)
-            between = 8 if words > 0 else buffer_pitch(q_count, width)
+            between, lane = buffer_pitch(q_count, width), 8
+            if words > 0:
+                between, lane = 8, lane_of(q_count * width)
             for p in range(0, p_count, step_p):
                 count, first = min(step_p, p_count - p), rows + 8 * p
-                # The next block of rows, which may belong to the next tile.
-                near, near_rows = ahead, rows_ahead
-                if p + step_p < p_count:
-                    near, near_rows = src, first + 8 * step_p
+                # Words have several short rows, so many rows apart.
+                apart = -(-count * lane // step_p) * (step_p // 8)
                 if words > 0:
                     read_words(buffer, src, first, count, low + p, words, end)
+                    stack_words(buffer, count, apart, lane)
+                    exchange_words(buffer, min(count, apart), width)
                 else:
+                    # The next block of rows, which may belong to the next tile.
+                    near, near_rows = ahead, rows_ahead
+                    if p + step_p < p_count:
+                        near, near_rows = src, first + 8 * step_p
                     read_rows(
                         buffer,
                         src,
@@ -479,16 +528,18 @@ def bit_tiles(
                         unpacks,
                         end,
                     )
-                if words > 0:
-                    exchange_words(buffer, count, width)
-                elif together > 1:
-                    used = (count + together - 1) // together * between
-                    exchange_rows(buffer, groups * between, used, width)
+                    if together > 1:
+                        used = (count + together - 1) // together * between
+                        exchange_rows(buffer, groups * between, used, width)
                 place = stage + p // together
+                some = min(count, apart)
                 call(
                     transposes,
-                    (buffer, between, place, pitch, count, q_count, groups, together),
+                    (buffer, between, place, pitch, some, q_count, groups, together),
                 )
+                if some < count:
+                    lanes, each = -(-count // apart), apart // together
+                    unstack_columns(place, pitch, q_count, lanes, lane * together, each)
             drain_bits(
                 dst, stage, tile, offsets, columns, q_count, own, p_count, pitch, streamed, packs
             )

@@ -132,6 +132,15 @@ def split_eight(builder: Builder, dst: Address, src: Address, first: Value, spac
 
 
 @emits()
+def append_words(builder: Builder, dst: Address, src: Address, place: Value, kept: Value) -> None:
+    """Replace the bits from `place` on of the words of a line, all but those of a mask."""
+    value, first = (llvm.load(builder, line, _WORDS) for line in (src, dst))
+    value = builder.shl(value, llvm.splat(builder, place, _WORDS.count))
+    first = builder.and_(first, llvm.splat(builder, kept, _WORDS.count))
+    llvm.store(builder, builder.or_(first, value), dst)
+
+
+@emits()
 def join_eight(
     builder: Builder, dst: Address, first: Value, src: Address, nbits: Value, mask: Value
 ) -> None:
@@ -149,6 +158,19 @@ def join_eight(
     for k, place in enumerate(places):
         word = builder.extract_element(value, llvm.number(k))
         llvm.store(builder, word, moved(builder, dst, place))
+
+
+@emits(types.int64)
+def join_few(builder: Builder, src: Address, nbits: Value, mask: Value) -> Value:
+    """The first `nbits` bits, at most 7 with this mask, of each of 8 words, as one word."""
+    value = builder.and_(llvm.load(builder, src, _WORDS), llvm.splat(builder, mask, 8))
+    steps = builder.mul(llvm.splat(builder, nbits, 8), ir.Constant(_WORDS, list(range(8))))
+    value, apart = builder.shl(value, steps), 4
+    while apart:
+        order = [k % apart + apart for k in range(8)]
+        value = builder.or_(value, llvm.shuffle(builder, value, value, order))
+        apart //= 2
+    return builder.extract_element(value, llvm.number(0))
 
 
 @emits()

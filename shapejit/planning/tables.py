@@ -142,9 +142,10 @@ def bit_sides(rows: Dims, columns: Dims, width: int) -> Sides:
         column_block = -(-length_of(columns, 1) // -(-nbits // WORD_BITS))
     by_column, to = _side([(n, t) for n, _, t in columns], column_block, margin, width)
     by_column[START] = len(came)
-    # The bytes of a block of rows on the stage, in whole vectors, and a line between columns.
+    # The bytes of a block of rows on the stage, in whole vectors: of each row that a word may have.
+    # A line between columns.
     steps = -(-min(by_row[BLOCK] + over, count) // (factor * LINE))
-    pitch = steps * LINE + LINE
+    pitch = (steps + (8 if words else 1)) * LINE
     # If rows are whole, the columns of the last dim may be adjacent in the target.
     row = count * width
     dense = int(by_row[BLOCK] == count and columns[-1].target == row)
