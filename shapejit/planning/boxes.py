@@ -59,7 +59,7 @@ def codes_pay(tile: Tile, loops: Sequence[Loop], width: int) -> bool:
             short = tile.step == 0 or run.size < thresholds.RUN
             return short and not _in_order(loops)
         case Strategy.BIT_ROWS:
-            return tile.width < SHORT_RUN * width
+            return tile.width < width * (SHORT_RUN if per_byte(width) > 1 else thresholds.SHORT)
         case Strategy.BIT_TILES:
             return _few_bits(tile, width)
     return False
@@ -74,7 +74,7 @@ def _few_bits(tile: Tile, width: int) -> bool:
     """
     row, column = length_of(tile.rows, 1), length_of(tile.columns, 1)
     if per_byte(width) == 1:
-        return min(row, column) < thresholds.SHORT
+        return row < thresholds.SHORT or column < thresholds.RUN
     last = tile.columns[-1]
     run = row * last.size if last.target == row * width else row
     if by_words(column, width) and width * PIECE > WORD_BITS:
