@@ -30,7 +30,7 @@ from .patience import Kind, kind_named, unready
 
 Where = Sequence[int] | Addresses
 
-WORK_BYTES = 2048  # of a Work, beside the tables of its plan
+WORK_BYTES = 4096  # of a Work and its plan, beside their tables
 COPY_EACH = kind_named("copy_each")
 EACH = 256  # the cost of a tensor of a batch beside its bytes, in bytes
 
@@ -52,10 +52,15 @@ class Work:
     units: int
     nbytes: int
     depth: int
-    weight: int
     kind: Kind
     together: bool = False  # the units are those of all tensors
     converts: tuple[Code, int] | None = None
+
+    @property
+    def weight(self) -> int:
+        """The bytes that it needs, about."""
+        tables = (x.nbytes for x in self.launch.arguments if isinstance(x, np.ndarray))
+        return WORK_BYTES + sum(tables)
 
     def run(self, addresses: Addresses, tensors: int, fresh: bool) -> None:
         """Run the kernel for as many tensors, at these addresses of sources and targets."""
@@ -95,7 +100,6 @@ def work_of(plan: Plan) -> Work:
         plan.count,
         plan.nbytes if plan.parallel else 0,
         len(plan.table) + len(plan.rows),
-        plan.weight + WORK_BYTES,
         kind_of(plan),
     )
 
@@ -173,8 +177,7 @@ def _each(
     bounds[-1] = tensors
     arguments = nbytes, plans, starts, bounds, PLANE_MOVER
     launch = launch_of("batches.copy_each", arguments, BATCH_STAGE_BYTES)
-    rest = SCRATCH_WORDS, WORK_BYTES, COPY_EACH
-    return Work(launch, streamed, 0, 0, units, 0, *rest, together=True)
+    return Work(launch, streamed, 0, 0, units, 0, SCRATCH_WORDS, COPY_EACH, together=True)
 
 
 def cast_work(plan: CastPlan, conversion: Conversion, fresh: bool) -> Work:
@@ -191,7 +194,6 @@ def cast_work(plan: CastPlan, conversion: Conversion, fresh: bool) -> Work:
         by.count,
         moved if plan.parallel else 0,
         SCRATCH_WORDS,
-        plan.weight + WORK_BYTES,
         cast_kind(plan, conversion, fresh),
         converts=(entry, plan.run_length) if plan.one_run and not plan.tiles else None,
     )

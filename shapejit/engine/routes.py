@@ -40,6 +40,7 @@ from .patience import NEVER, Kind, Unplanned, by_numpy
 
 REMEMBERED = 16 * 1024 * 1024  # bytes of the cache
 ENTRY = 2048  # bytes assumed for an entry without `weight`
+LARGE_TABLES = 128 * 1024  # bytes; those of most plans have a tenth
 
 Finder = TypeVar("Finder", bound=Callable[..., Any])
 
@@ -103,8 +104,11 @@ class Route:
 
     @property
     def weight(self) -> int:
-        """A bound on the bytes of the Route and its tables."""
-        return (self.plan.weight if self.plan else 0) + WORK_BYTES
+        """The bytes of the Route and its tables; until they are made, those of large ones."""
+        if "work" in vars(self):
+            return self.work.weight
+        small = isinstance(self.plan, Plan) and self.plan.small
+        return WORK_BYTES if self.make is None or self.kind is NEVER or small else LARGE_TABLES
 
     def work_for(self, tensors: int, fresh: bool) -> Work:
         """The Work for `count` tensors."""

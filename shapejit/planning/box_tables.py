@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..kernels.constants import PIECE, per_piece
 from ..runtime.cpu_caches import LINE
 from ..runtime.ndarrays import distinct
-from .loops import Loop, length_of
+from .loops import Loop
 from .tables import Offsets, Sides, offsets_of
 
 MOST_STEP = 4  # of elements in a run of codes, or of runs
@@ -96,15 +96,6 @@ def firsts(box: Box, lanes: int, width: int) -> Offsets | None:
         for k in range(1, step // count + 1)
     )
     return np.zeros(1, np.int64) if all(later) else None
-
-
-def most_bytes(rows: Sequence[Loop], columns: Sequence[Loop], width: int) -> int:
-    """A bound on the bytes of the tables of `box_sides`, whatever the vectors."""
-    count, other = length_of(rows, 1), length_of(columns, 1)
-    reach = sum((loop.size - 1) * abs(loop.source) for loop in columns)
-    lines = count * min(other, reach // LINE + 2)
-    blocks = count + 2 * MOST_LANES * PIECE
-    return 8 * (lines + 2 * blocks + (5 + per_piece(width)) * other)
 
 
 class Codes(NamedTuple):

@@ -130,11 +130,6 @@ class CastPlan:
         calls = prod(loop.size for loop in loops[:-1]), *loops[-1]
         return np.array([0, 0, *self.spots[:-1], *functions, *calls, *run], np.int64)
 
-    @property
-    def weight(self) -> int:
-        """A bound on the bytes of the plan and its tables."""
-        return 4096 + 40 * (self.elements // self.run_length)
-
     @cached_property
     def spots(self) -> NDArray[np.int64]:
         """The offsets of buffers on the stage, and its size in bytes: see `kernels.casts`."""

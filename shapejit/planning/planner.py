@@ -143,8 +143,8 @@ def _of_wider(
 ) -> tuple[Layout, Layout] | None:
     """Layouts of the same bits as fewer elements, each of several; None if there are none.
 
-    Runs (bits) consist of them, and begin at multiples of their width. Pairs of elements of 1 and 2
-    bits, flipped or sliced, below 64 KiB: as rows they take 20 to 60 x the time.
+    Runs (bits) consist of them, and begin at multiples of their width. Slices and flips of pairs of
+    1 and 2 bits take 1.2 to 4.0 x the time as boxes of codes.
     """
     sizes, *sides = zip(*normal[:-1], strict=True)
     common = gcd(run, layout.offset, target.offset, *sides[0], *sides[1])

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..runtime.lazy import cached_property
 from ..shapes.layout import Layout
-from .loops import Loop, length_of
+from .loops import Loop
 from .tables import Sides
 
 
@@ -82,12 +82,6 @@ class Plan:
     def count(self) -> int:
         """Units of work: pages, boxes, or iterations of the loops around rows and tiles."""
         return int(self.table[:, 0].prod())
-
-    @cached_property
-    def weight(self) -> int:
-        """A bound on the bytes of the plan and its tables."""
-        anywhere = 32 * length_of(self.rows, 1) if self.array_stride else 0  # offsets of rows
-        return int(self.row.weight(self)) + anywhere
 
     @cached_property
     def sides(self) -> Sides:

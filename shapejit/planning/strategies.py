@@ -29,7 +29,7 @@ from ..kernels.constants import (
 from ..kernels.networks import Network
 from ..runtime.cpu_caches import LINE, PAGE
 from ..runtime.kernel_names import Code, Function, count_tag, widest, width_tag
-from .box_tables import box_sides, codes_of, lines_of, most_bytes
+from .box_tables import box_sides, codes_of, lines_of
 from .plans import Plan
 from .shuffle_tables import shuffle_loops, shuffle_table, shuffled
 from .tables import (
@@ -39,11 +39,6 @@ from .tables import (
     byte_sides,
     scattered_sides,
 )
-
-# Bytes of a plan with its tables.
-LARGEST_TILE_OF_BITS = 128 * 1024
-LARGE_WEIGHT = 40 * 1024  # of all others, but for boxes
-
 
 Arguments = tuple[Any, ...]
 Takes = Callable[[Plan, int], Arguments]
@@ -86,12 +81,6 @@ def _code_box(plan: Plan, vector: int) -> tuple[Arguments, int]:
     sizes = plan.reach, plan.unit, piece, begin, codes.first, packed
     tables = plan.table, tile, offsets, codes.reads, np.array(sizes, np.int64)
     return tables, packed + int(tile[RUN, NBYTES]) + 2 * LINE
-
-
-def _code_box_bytes(plan: Plan) -> int:
-    """A bound on the bytes of the tables of CODE_BOXES."""
-    codes, at = codes_of([*plan.columns, *plan.rows], plan.width, plan.unit), len(plan.columns)
-    return most_bytes(codes.loops[at:], codes.loops[:at], 1) + codes.reads.nbytes
 
 
 def _lanes(plan: Plan, vector: int) -> int:
@@ -173,7 +162,7 @@ class StrategyRow(NamedTuple):
     `staged`, it gets a stage only if lines are streamed.
 
     Functions of a plan: `loops` returns the rows of its table, whose iterations are its units of
-    work, `sides` those of its tile, `weight` a bound on the bytes of the plan and its tables.
+    work, `sides` those of its tile.
     Flags: `bits`: strides and width count bits; `streams_gaps`: whole lines are streamed even into
     a target with gaps.
     """
@@ -187,7 +176,6 @@ class StrategyRow(NamedTuple):
     sides: Callable[[Plan], Sides] = lambda plan: byte_sides(
         plan.rows, plan.columns, plan.width, plan.step
     )
-    weight: Callable[[Plan], int] = lambda plan: LARGE_WEIGHT
     bits: bool = False
     streams_gaps: bool = False
 
@@ -260,7 +248,6 @@ class Strategy(Enum):
         ),
         tables=_box,
         staged=True,
-        weight=lambda plan: LARGE_WEIGHT + most_bytes(plan.rows, plan.columns, plan.width),
         streams_gaps=True,
     )
     CODE_BOXES = StrategyRow(
@@ -273,7 +260,6 @@ class Strategy(Enum):
         ),
         tables=_code_box,
         staged=True,
-        weight=lambda plan: LARGE_WEIGHT + _code_box_bytes(plan),
         **_BIT_STREAMS,
     )
     BIT_ROWS = StrategyRow(
@@ -290,7 +276,6 @@ class Strategy(Enum):
         lambda plan, vector: (plan.reach, *_bit_transposes(plan, vector)),
         staged=True,
         sides=lambda plan: bit_sides(plan.rows, plan.columns, plan.width),
-        weight=lambda plan: LARGEST_TILE_OF_BITS,
         **_BIT_STREAMS,
         loops=_tile_loops,
     )
