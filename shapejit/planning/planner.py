@@ -179,7 +179,7 @@ def by_tile(
     gaps = not target.contiguous
     # Few strategies stream into an output with gaps: all others use the stage.
     streams = not gaps or row.streams_gaps or tile.width > PAGE
-    runs = tile.strategy in (Strategy.ONE_RUN, Strategy.INTERLEAVED_ROWS)
+    runs = tile.strategy in (Strategy.ONE_RUN, Strategy.INTERLEAVED_ROWS, Strategy.SHUFFLE)
     return Plan(
         tile.strategy,
         (layout.size * unit + 7) // 8,

@@ -97,8 +97,9 @@ RUNS_STREAM_FROM: Annotated[
     int,
     Threshold(
         "bytes",
-        "single runs do",
-        "3 MiB, runs of 4 to 10 MiB, both threads: 1.2 to 1.8; Zen 4: 0.9 to 1.3",
+        "single runs and permuted blocks do",
+        "3 MiB, runs of 4 to 10 MiB, both threads: 1.2 to 1.8; Zen 4: 0.9 to 1.3; "
+        "blocks of 4 to 11 MiB, both threads: 1.1 to 1.3, at most 2.8",
     ),
 ] = 12 * MIB
 # Which strategy.
