@@ -116,11 +116,12 @@ def _planned(layout: Layout, unit: int, target: Layout, copies: int) -> Plan:
             # Otherwise boxes that are moved one by one take 1.3 x the time (slices of float32), and
             # those of interleaved rows 1.2 to 1.4 x (nchw-to-nhwc, nhwc-to-nchw of float32).
             alone = tile.strategy is Strategy.BOXES and not tile.columns
-            found, least = shuffled.shuffle, width // 8 * least
+            found, size = shuffled.shuffle, width // 8
+            fits = shuffled.width >= size * least
             if found.in_sequence:
-                fits = found.long or shuffled.width >= least
-            else:  # pieces of 16 bytes here and there: up to 19 x the time of boxes
-                fits = shuffled.width > least
+                fits = fits or found.long
+            else:  # pieces of 16 elements here and there: up to 19 x the time of boxes
+                fits = fits and shuffled.width > size * PIECE
             if alone or fits:
                 return shuffled
     if in_bits:
@@ -179,7 +180,7 @@ def by_tile(
     gaps = not target.contiguous
     # Few strategies stream into an output with gaps: all others use the stage.
     streams = not gaps or row.streams_gaps or tile.width > PAGE
-    runs = tile.strategy in (Strategy.ONE_RUN, Strategy.INTERLEAVED_ROWS, Strategy.SHUFFLE)
+    runs = tile.strategy in (Strategy.ONE_RUN, Strategy.INTERLEAVED_ROWS)
     return Plan(
         tile.strategy,
         (layout.size * unit + 7) // 8,
@@ -275,7 +276,9 @@ def _in_blocks(layout: Layout, target: Layout, found: Shuffle | None, total: int
     if found is None or (layout.offset + found.shift | target.offset) % 8:
         return None
     tile = Tile(Strategy.SHUFFLE, found.network.nbytes, found.loops, shift=found.shift)
-    return replace(by_tile(tile, layout, target, layout.bits, total, 1), shuffle=found)
+    made = by_tile(tile, layout, target, layout.bits, total, 1)
+    run = found.in_sequence and len(found.targets) == 1 and total < thresholds.RUNS_STREAM_FROM
+    return replace(made, shuffle=found, streaming=made.streaming and not run)
 
 
 def numpy_below(width: int, gaps: bool = False) -> int:

@@ -97,7 +97,7 @@ RUNS_STREAM_FROM: Annotated[
     int,
     Threshold(
         "bytes",
-        "single runs and permuted blocks do",
+        "single runs do, also of permuted blocks",
         "3 MiB, runs of 4 to 10 MiB, both threads: 1.2 to 1.8; Zen 4: 0.9 to 1.3; "
         "blocks of 4 to 11 MiB, both threads: 1.1 to 1.3, at most 2.8",
     ),
