@@ -106,18 +106,16 @@ class _Run:
         vectors of their own, casts on two threads took 1.6 times as long (Zen 3).
         """
         count, zero, nbytes = self.count, self.zero, self.conversion.target.nbytes
-        before = -self.target & LINE - 1
-        least = before // nbytes + WIDEST if self.streamed else 2 * WIDEST
-        begins = (before % nbytes == 0) & (count >= least)  # some element begins a line
-        head = np.where(begins, before // nbytes, count if self.streamed else 0)
-        whole = count - head & -WIDEST
         if not self.streamed:
-            with self.builder.if_then((head != 0).value):
-                self._alone(zero, WIDEST)
+            whole = count & -WIDEST
             with self.builder.if_then((whole != 0).value):
-                self._wide(head, whole)
-            by_vectors(head + whole, count, zero, LANES, self._alone)
+                self._wide(zero, whole)
+            by_vectors(whole, count, zero, LANES, self._alone)
             return
+        before = -self.target & LINE - 1
+        begins = (before % nbytes == 0) & (count >= before // nbytes + WIDEST)
+        head = np.where(begins, before // nbytes, count)  # some element begins a line
+        whole = count - head & -WIDEST
         for edge in (self.target, self.target + count * nbytes):
             with self.builder.if_then((-edge & LINE - 1 != 0).value):
                 llvm.prefetch(self.builder, edge.value, True)
@@ -174,26 +172,29 @@ class _Run:
                 with loop(count, TABLED) as index:
                     self._looked_up(begin + index)
         with loop(rest, WIDEST) as index:
-            self._elements(begin + index, WIDEST)
+            self._next(begin + index, WIDEST)
 
     def _alone(self, index: Values, lanes: int) -> None:
         """Convert a vector of elements anywhere."""
         if self.blocks:
             self._seek(index)
-        self._elements(index, lanes)
+            several = lanes > 1
+            operands = self._several(lanes) if several else self._one(self._block()[0], lanes)
+            self._converted(index, lanes, operands)
+        else:
+            self._converted(index, lanes, self._each(index, lanes))
 
-    def _elements(self, index: Values, lanes: int) -> None:
+    def _each(self, index: Values, lanes: int) -> list[Values]:
+        """The operands of elements that have their own."""
+        at = index * self.floats.itemsize
+        return [load(begin + at, self.floats, lanes) for begin, _ in self.operands]
+
+    def _next(self, index: Values, lanes: int) -> None:
         """Convert the next vector of elements."""
         if not self.blocks:
-            size = self.floats.itemsize
-            each = [load(begin + index * size, self.floats, lanes) for begin, _ in self.operands]
-            self._converted(index, lanes, each)
+            self._converted(index, lanes, self._each(index, lanes))
             return
         places, left = self._block()
-        if lanes <= LANES:
-            operands = self._one(places, 1) if lanes == 1 else self._several(lanes)
-            self._converted(index, lanes, operands)
-            return
         with self.builder.if_else((left >= lanes).value) as (one_block, blocks):
             with one_block:
                 self._converted(index, lanes, self._one(places, lanes))
@@ -228,9 +229,9 @@ class _Run:
         """Go on by a vector, which ends in this block or in the next one."""
         places, left = self._block()
         ended = left <= lanes
-        self._keep(self._next(places, ended), left - lanes + np.where(ended, self.block, 0))
+        self._keep(self._after(places, ended), left - lanes + np.where(ended, self.block, 0))
 
-    def _next(self, places: Sequence[Values], ended: Values) -> list[Values]:
+    def _after(self, places: Sequence[Values], ended: Values) -> list[Values]:
         """The operands of the next block, if one has ended."""
         pairs = zip(places, self.operands, strict=True)
         return [place + np.where(ended, step, 0) for place, (_, step) in pairs]
@@ -251,7 +252,7 @@ class _Run:
             size = self.floats.itemsize
             firsts.append(first_of(np.minimum(left, LANES), LANES, size) if own is None else own)
             operands.append(self._one(places, LANES))
-            last = self._next(places, left < LANES)
+            last = self._after(places, left < LANES)
             self._advance(LANES)
         operands.append(self._one(last, LANES))
         many = []
