@@ -116,9 +116,6 @@ class _Run:
         begins = (before % nbytes == 0) & (count >= before // nbytes + WIDEST)
         head = np.where(begins, before // nbytes, count)  # some element begins a line
         whole = count - head & -WIDEST
-        for edge in (self.target, self.target + count * nbytes):
-            with self.builder.if_then((-edge & LINE - 1 != 0).value):
-                llvm.prefetch(self.builder, edge.value, True)
         with self.builder.if_else((whole != 0).value) as (long, short):
             with short:
                 by_vectors(zero, count, zero, LANES, self._alone)

@@ -8,12 +8,11 @@ both are on the stage; where on the stage codes go, and results, those of the la
 
 from __future__ import annotations
 
-from ..runtime.cpu_caches import LINE
 from ..runtime.jobs import HIGH, LOW, TENSOR
 from .calls import call
 from .constants import SCALE_STAGED, ZERO_STAGED
 from .jit import Address, Numbers, Table, kernel
-from .memory import pointer, prefetch
+from .memory import pointer
 from .shares import take
 
 
@@ -39,15 +38,6 @@ def decode_step(row: Numbers, begin: int, count: int, stage: Address, into: Addr
 
 
 @kernel
-def prefetch_step(row: Numbers, begin: int, count: int) -> None:
-    """Prefetch the codes of the next elements, [begin, begin + count)."""
-    _, place, spacing, unit, per = row[:5]
-    source = pointer(place) + begin // per // unit * spacing
-    for line in range(0, max(1, count // per) // unit * spacing, LINE):
-        prefetch(source + line)
-
-
-@kernel
 def decode_runs(
     addresses: Table,
     work: Numbers,
@@ -65,7 +55,6 @@ def decode_runs(
         for unit in range(span[LOW], span[HIGH]):
             begin = unit * length
             count = min(length, total - begin)
-            prefetch_step(steps[last], begin + count, count)
             for k in range(last):
                 decode_step(steps[k], begin, count, stage, stage + steps[k, -1])
             decode_step(steps[last], begin, count, stage, target + begin * nbytes)
