@@ -182,10 +182,8 @@ def rows(
                     else:
                         move_run(into, source, nbytes, called)
                     held += nbytes
-                elif stage != 0:
-                    stream(place, source, nbytes)
                 else:
-                    move_run(place, source, nbytes)
+                    write_run(place, source, nbytes, stage != 0)
             s, t = step(loops, at, s, t)
         if staged:
             stream(first, stage + (first & (LINE - 1)), held)

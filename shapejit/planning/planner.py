@@ -178,8 +178,7 @@ def by_tile(
     row = tile.strategy.row
     offset = layout.offset + scale * tile.shift
     gaps = not target.contiguous
-    # Few strategies stream into an output with gaps: all others use the stage.
-    streams = not gaps or row.streams_gaps or tile.width > PAGE
+    streams = not (gaps and row.collects) or tile.width > PAGE
     runs = tile.strategy in (Strategy.ONE_RUN, Strategy.INTERLEAVED_ROWS)
     return Plan(
         tile.strategy,

@@ -163,8 +163,8 @@ class StrategyRow(NamedTuple):
 
     Functions of a plan: `loops` returns the rows of its table, whose iterations are its units of
     work, `sides` those of its tile.
-    Flags: `bits`: strides and width count bits; `streams_gaps`: whole lines are streamed even into
-    a target with gaps.
+    Flags: `bits`: strides and width count bits; `collects`: what is streamed is adjacent in the
+    target.
     """
 
     words: str
@@ -177,10 +177,7 @@ class StrategyRow(NamedTuple):
         plan.rows, plan.columns, plan.width, plan.step
     )
     bits: bool = False
-    streams_gaps: bool = False
-
-
-_BIT_STREAMS: dict[str, Any] = {"bits": True, "streams_gaps": True}
+    collects: bool = False
 
 
 class Strategy(Enum):
@@ -198,13 +195,14 @@ class Strategy(Enum):
         lambda plan, vector: (plan.width,),
         tables=lambda plan, vector: ((), 1),
         loops=lambda plan: [(plan.nbytes // PAGE + 2, 0, 0)],  # the pages that it may touch
-        **_BIT_STREAMS,
+        bits=True,
     )
     ROWS = StrategyRow(
         "rows: runs that are contiguous in source and target",
         "copies.rows",
         lambda plan, vector: (plan.width, plan.reach, width_tag(1)),
         tables=_loops,
+        collects=True,
     )
     # Array by array: 1.2, at most 2.6 (joined points of three float32).
     INTERLEAVED_ROWS = StrategyRow(
@@ -212,12 +210,12 @@ class Strategy(Enum):
         "copies.rows",
         lambda plan, vector: (plan.width, plan.reach, width_tag(2)),
         tables=_loops,
+        collects=True,
     )
     TILES = StrategyRow(
         "tiles: blocks transposed in registers",
         "tiles.tiles",
         lambda plan, vector: (0, *_transposes(plan, vector), plan.reach),
-        streams_gaps=True,
         loops=_tile_loops,
     )
     # BOXES: 1.3, at most 1.6 (ttc-30, 43, 45; heads of int4); ROWS: 1.8, at most 4.6.
@@ -225,7 +223,6 @@ class Strategy(Enum):
         "tiles of runs: short runs in another order",
         "tiles.tiles",
         lambda plan, vector: (0, 0, plan.width, plan.width, plan.reach),
-        streams_gaps=True,
         loops=_tile_loops,
     )
     # ROWS: 1.9, at most 3.4; RUN_TILES: 1.4, at most 1.6; BOXES: 1.9, at most 2.5 (split heads).
@@ -234,7 +231,6 @@ class Strategy(Enum):
         "scatters.scatter",
         lambda plan, vector: (plan.width,),
         sides=lambda plan: scattered_sides(plan.rows, plan.columns, plan.width),
-        streams_gaps=True,
         loops=_tile_loops,
     )
     BOXES = StrategyRow(
@@ -248,7 +244,6 @@ class Strategy(Enum):
         ),
         tables=_box,
         staged=True,
-        streams_gaps=True,
     )
     CODE_BOXES = StrategyRow(
         "boxes of codes: a byte per element within a cache",
@@ -260,7 +255,7 @@ class Strategy(Enum):
         ),
         tables=_code_box,
         staged=True,
-        **_BIT_STREAMS,
+        bits=True,
     )
     BIT_ROWS = StrategyRow(
         "rows of bits: runs that begin off byte boundaries",
@@ -268,7 +263,7 @@ class Strategy(Enum):
         lambda plan, vector: (plan.width, plan.reach, int(plan.gaps)),
         tables=_loops,
         staged=True,
-        **_BIT_STREAMS,
+        bits=True,
     )
     BIT_TILES = StrategyRow(
         "tiles of bits: packed blocks transposed in registers",
@@ -276,7 +271,7 @@ class Strategy(Enum):
         lambda plan, vector: (plan.reach, *_bit_transposes(plan, vector)),
         staged=True,
         sides=lambda plan: bit_sides(plan.rows, plan.columns, plan.width),
-        **_BIT_STREAMS,
+        bits=True,
         loops=_tile_loops,
     )
     # CODE_BOXES: 2.2, at most 13 (slices and flips below 64 KiB); 3 x n of float6 3.2. Without the
@@ -288,7 +283,7 @@ class Strategy(Enum):
         _code_tables,
         staged=True,
         loops=_code_loops,
-        **_BIT_STREAMS,
+        bits=True,
     )
     SHUFFLE = StrategyRow(
         "shuffle: blocks of elements permuted in registers",
@@ -296,7 +291,6 @@ class Strategy(Enum):
         shuffled,
         tables=shuffle_table,
         loops=shuffle_loops,
-        streams_gaps=True,
     )
 
     @property
