@@ -145,25 +145,22 @@ def move_runs(
     lines: stores run over the end of a run, and the next row overwrites that.
     """
     most = PIECE if nbytes < PIECE else LINE
-    close = gap <= nbytes + LINE
+    close = gap < LINE // 2  # several runs of a line: it is prefetched once
     for p in range(high):
         row, ahead = src + load_word(rows + 8 * p), src + load_word(rows + 8 * (p + 1))
-        if close:
-            for line in range(0, count * gap, LINE):
-                prefetch(ahead + line)
-        if nbytes < LINE and row + ((count - 1) * gap + most) <= end:
-            for q in range(count):
-                place = dst + load_word(columns + 8 * q) + p * nbytes
-                if most == PIECE:
-                    move_piece(place, row + q * gap)
-                else:
-                    move_line(place, row + q * gap)
-            continue
+        whole = nbytes < LINE and row + ((count - 1) * gap + most) <= end
+        for line in range(0, count * gap if close else 0, LINE):
+            prefetch(ahead + line)
         for q in range(count):
-            if not close:
-                for line in range(0, nbytes, LINE):
-                    prefetch(ahead + q * gap + line)
-            move_run(dst + load_word(columns + 8 * q) + p * nbytes, row + q * gap, nbytes)
+            place = dst + load_word(columns + 8 * q) + p * nbytes
+            for line in range(0, 0 if close else nbytes, LINE):
+                prefetch(ahead + q * gap + line)
+            if not whole:
+                move_run(place, row + q * gap, nbytes)
+            elif most == PIECE:
+                move_piece(place, row + q * gap)
+            else:
+                move_line(place, row + q * gap)
 
 
 @kernel
