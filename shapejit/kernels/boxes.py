@@ -71,7 +71,7 @@ def singles(
             while asked < (j * count + last) * each >> SHIFT:
                 prefetch(ahead + offsets[lines + asked])
                 asked += 1
-            if nbytes == size_of(width):
+            if nbytes == size_of(width):  # by pieces: bytes 1.3 to 1.5, 16 bits 1.05
                 for i in range(first, last):
                     move(place + i * size_of(width), begin + offsets[i], width)
                 continue

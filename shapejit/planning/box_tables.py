@@ -84,7 +84,7 @@ def firsts(box: Box, lanes: int, width: int) -> Offsets | None:
     """The first row of each block; blocks reach back.
 
     If there are fewer rows than in a block, it extends beyond the last one, and overwrites the
-    stage there; None if that is in use by then.
+    stage there; None if that is in use by then. Without that: 1.01, at most 5.9 (24 rows of bytes).
     """
     count, step = len(box.rows), lanes * per_piece(width)
     if count >= step:
