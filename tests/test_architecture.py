@@ -195,7 +195,7 @@ SIZES = {
     "engine/patience": {"LOOKED_FOR", "_forced"},
     "planning/box_tables": {"SHORT_RUN"},
     "planning/boxes": {"LEAST_CODES"},
-    "planning/casts": {"MIN_VECTOR_RUN", "SHUFFLED_RUNS"},
+    "planning/casts": {"MIN_VECTOR_RUN"},
     "planning/decode_plans": {"MOST_RUN"},
     "planning/encode_plans": {"MAX_BLOCK"},
     "planning/planner": {"MOST_INTERLEAVED"},

@@ -8,10 +8,10 @@ everything else bytes.
 `cast` has all other numbers: the first scale and zero point; the places on the stage of elements in
 order, of those that were permuted or unpacked before, of repeated scales and zero points, of
 converted elements, and of packed ones; the functions that convert, permute, unpack boxes and runs,
-pack (0: none), and move planes of small plans; the calls that permute a box, the blocks of each,
-and the steps between these; elements of a run, and with one scale; the steps between scales and
-zero points; bytes that elements reach; the first one's place among unpacked ones; bits of a run in
-the target.
+pack (0: none), and move planes of small plans; the steps between the blocks that a call permutes,
+and to those whose lines it prefetches; elements of a run, and with one scale; the steps between
+scales and zero points; bytes that elements reach; the place of the first one among unpacked ones;
+bits of a run in the target.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .bits import move_bits
 from .calls import call
 from .jit import Address, Numbers, Table, kernel
 from .memory import address_of, pointer
-from .odometer import box_at, seek, step
+from .odometer import box_at
 from .shares import bit_ends, take
 from .small import put_alone
 
@@ -41,17 +41,17 @@ def cast_boxes(
 ) -> None:
     """Convert elements run by run; packed ones are unpacked before, or packed afterwards.
 
-    The function of a network may permute a box of packed elements: then `inner` are the loops over
-    its calls, and `fetch` has the offsets of its pieces. Otherwise `fetch` is the small plan that
-    puts a box in order, if any. Packed elements are unpacked in the source's order before: `inner`
-    has runs of them, with their places in bits, those of their codes, and their numbers. All others
-    are unpacked run by run. The function that converts writes results that are not packed into the
-    target, and streams them.
+    The function of a network may permute a box of packed elements: then `fetch` has the offsets of
+    its pieces, `inner` a row for each call: its offsets on both sides, and the number of blocks.
+    Otherwise `fetch` is the small plan that puts a box in order, if any. Packed elements are
+    unpacked in the source's order before: `inner` has runs of them, with their offsets in bits,
+    those of their codes, and their numbers. All others are unpacked run by run. The function that
+    converts writes results that are not packed into the target, and streams them.
     """
     (first_scale, first_zero, fetched_at, before_at, scales_at, zeros_at, made_at, packed_at,
-     converts, permutes, opens, unpacks, packs, mover, calls, blocks, from_step, to_step,
+     converts, permutes, opens, unpacks, packs, mover, from_step, to_step, ahead,
      count, block, scale_step, zero_step, reach, first, run_bits) = cast  # fmt: skip
-    position, place = span[SPAN:], address_of(span) + 8 * SPAN
+    place = address_of(span) + 8 * SPAN
     spot, before = stage + fetched_at, stage + before_at
     made, packed = stage + made_at, stage + packed_at
     while take(work, span):
@@ -63,16 +63,14 @@ def cast_boxes(
             scales, zeros = pointer(first_scale) + scale, pointer(first_zero) + zero
             codes, last = source + s, end
             if permutes != 0:
-                from_call, to_call = seek(inner, position, 0)
-                last = stage + scales_at
-                for _ in range(calls):
+                for r in range(len(inner)):
+                    at, to, some = inner[r]
                     call(
                         permutes,
-                        (begin + from_call, before + to_call, address_of(fetch),
-                         blocks, from_step, to_step, inner[-1, 1], 0),
+                        (begin + at, before + to, address_of(fetch),
+                         some, from_step, to_step, ahead, 0),
                     )  # fmt: skip
-                    from_call, to_call = step(inner, position, from_call, to_call)
-                codes = 8 * before
+                codes, last = 8 * before, stage + scales_at
             elif len(fetch) > 0:
                 if opens != 0:
                     for r in range(len(inner)):

@@ -15,7 +15,7 @@ from ..kernels.constants import BIT_COLUMNS, PIECE, WORD_BITS, per_byte, per_pie
 from ..runtime.cpu_caches import LINE, l2
 from . import thresholds
 from .box_tables import MOST_LANES, SHORT_RUN, box_at, codes_of, firsts, windows
-from .loops import BoxLoop, Loop, in_boxes, length_of
+from .loops import BoxLoop, Loop, in_boxes, in_order, length_of
 from .strategies import Strategy
 from .tables import by_words
 from .tiles import Tile
@@ -57,7 +57,7 @@ def codes_pay(tile: Tile, loops: Sequence[Loop], width: int) -> bool:
         case Strategy.CODES:
             run = tile.rows[-1] if tile.rows[-1].size != tile.step else tile.rows[-2]
             short = tile.step == 0 or run.size < thresholds.RUN
-            return short and not _in_order(loops)
+            return short and not in_order([loop for loop in loops if loop.source])
         case Strategy.BIT_ROWS:
             return tile.width < width * (SHORT_RUN if per_byte(width) > 1 else thresholds.SHORT)
         case Strategy.BIT_TILES:
@@ -83,12 +83,6 @@ def _few_bits(tile: Tile, width: int) -> bool:
     inner = next((loop for loop in reversed(tile.rows) if loop.size >= PIECE), tile.rows[0])
     far = column * width < PIECE and abs(inner.source) >= 8 * LINE
     return run < thresholds.RUN or far
-
-
-def _in_order(loops: Sequence[Loop]) -> bool:
-    """Whether the source is read in its own order."""
-    moving = [loop for loop in loops if loop.source]
-    return moving == sorted(moving, key=lambda loop: -abs(loop.source))
 
 
 def box_of(loops: Sequence[Loop], width: int) -> Tile:

@@ -126,9 +126,9 @@ class CastPlan:
         first = self.codes.first if self.fetch == "bits" else 0
         steps = self.block, self.scale_step, self.zero_step
         run = self.run_length, *steps, self.reach, first, self.run_length * self.unit
-        loops = self.shuffle.loops if self.shuffle else (Loop(0, 0, 0),)
-        calls = prod(loop.size for loop in loops[:-1]), *loops[-1]
-        return np.array([0, 0, *self.spots[:-1], *functions, *calls, *run], np.int64)
+        *calls, blocks = self.shuffle.loops if self.shuffle else (Loop(0, 0, 0),)
+        permuted = blocks.source, blocks.target, calls[-1].source if calls else 0
+        return np.array([0, 0, *self.spots[:-1], *functions, *permuted, *run], np.int64)
 
     @cached_property
     def spots(self) -> NDArray[np.int64]:
@@ -204,11 +204,12 @@ class CastPlan:
 
     @property
     def within(self) -> NDArray[np.int64]:
-        """The runs of a box that is unpacked, or the loops over the calls of a network."""
+        """The runs of a box that is unpacked, or the calls of a network: see `kernels.casts`."""
         if self.fetch == "bits":
             return self.codes.reads
-        loops = self.shuffle.loops[:-1] if self.shuffle else ()
-        return np.array(loops or [(1, 0, 0)], np.int64)
+        *calls, blocks = self.shuffle.loops if self.shuffle else (Loop(0, 0, 0),)
+        sides = [offsets_of([(loop[0], loop[k]) for loop in calls]) for k in (1, 2)]
+        return np.stack([*sides, np.full(len(sides[0]), blocks.size)], axis=1)
 
     def __str__(self) -> str:
         how = {

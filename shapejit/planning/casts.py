@@ -16,7 +16,7 @@ from ..shapes.layout import Layout
 from . import thresholds
 from .boxes import parts_of
 from .cast_plans import CastPlan, Dim, Scales
-from .loops import BoxLoop, Loop, in_boxes, length_of
+from .loops import BoxLoop, Loop, in_boxes, in_order, length_of
 from .planner import by_tile
 from .plans import Plan
 from .shuffles import Shuffle, shuffle_of
@@ -128,7 +128,7 @@ def _parts(dims: Sequence[Dim], bits: int, unit: int) -> list[int]:
     """The size of a box along each dim: one run if the source is in order."""
     width = max(bits, unit, 8) // 8
     loops = [Loop(dim.size, dim.source * width // bits, dim.target * width // unit) for dim in dims]
-    goals = (MAX_RUN_ELEMENTS * width, width) if _in_order(dims) else None
+    goals = (MAX_RUN_ELEMENTS * width, width) if in_order(dims) else None
     *parts, last = parts_of(loops, width, goals) or [1]
     # Runs are as long as possible, even, and whole bytes of packed elements.
     last = max(last, min(MAX_RUN_ELEMENTS, BOX_ELEMENTS // prod(parts)))
@@ -136,12 +136,6 @@ def _parts(dims: Sequence[Dim], bits: int, unit: int) -> list[int]:
         even = dim.size / -(-dim.size // last)
         parts.append(min(dim.size, ceil(even / LINE) * LINE))
     return parts
-
-
-def _in_order(dims: Sequence[Dim]) -> bool:
-    """Whether the target's order is that of the source."""
-    strides = [abs(dim.source) for dim in dims]
-    return strides == sorted(strides, reverse=True)
 
 
 def _dense(dims: Sequence[Dim], side: int, width: int, most: int) -> tuple[int, int]:
@@ -168,7 +162,7 @@ def _fetch(inner: Sequence[Dim], bits: int) -> tuple[str, int]:
 
 def _shuffled(dims: Sequence[Dim], bits: int, unit: int, offset: int) -> _Shuffled | None:
     """Boxes of packed elements that a network puts in order; None if they are, or there is none."""
-    if bits >= 8 or _in_order(dims):
+    if bits >= 8 or in_order(dims):
         return None
     loops = [Loop(dim.size, dim.source // bits, dim.target // unit) for dim in dims]
     parts = parts_of(loops, 1, SHUFFLED_RUNS)
@@ -176,7 +170,14 @@ def _shuffled(dims: Sequence[Dim], bits: int, unit: int, offset: int) -> _Shuffl
     powers = (1 << (max(n, 8 // bits) - 1).bit_length() for n in parts)
     parts = [min(dim.size, n) for n, dim in zip(powers, dims, strict=True)]
     boxes, inner = in_boxes(dims, parts)
-    staged, dense = _rows(inner, bits, unit)
+    # There are gaps after rows, so that they use all sets of a cache.
+    dense, length = _dense(inner, TARGET, unit, SHUFFLED_RUNS[0])
+    rows, row = inner[: len(inner) - dense], inner[len(inner) - dense :]
+    apart = *(dim.size for dim in rows), length + 8 * LINE // bits
+    staged = [
+        *Layout.row_major(apart, bits).strides[:-1],
+        *Layout.row_major([dim.size for dim in row], bits).strides,
+    ]
     sides = zip(inner, staged, strict=True)
     found = shuffle_of([Loop(dim.size, dim.source, at) for dim, at in sides], bits, cached=True)
     begins = (n * box.source for box in boxes for n in (box.part, box.most))
@@ -184,21 +185,6 @@ def _shuffled(dims: Sequence[Dim], bits: int, unit: int, offset: int) -> _Shuffl
         return None
     calls = sorted(found.loops, key=lambda loop: -abs(loop.source))  # along the source
     return boxes, inner, staged, dense, found._replace(loops=tuple(calls))
-
-
-def _rows(inner: Sequence[Dim], bits: int, unit: int) -> tuple[list[int], int]:
-    """The strides of permuted elements on the stage, and how many of the last dims make a row.
-
-    There are gaps after rows, so that they use all sets of a cache.
-    """
-    staged, step, length, dense = list[int](), bits, unit, 0
-    for k, dim in enumerate(reversed(inner)):
-        long = step >= SHUFFLED_RUNS[0] * bits
-        if k and not dense and (long or dim.target != length):
-            step, dense = step + 8 * LINE, k
-        staged.insert(0, step)
-        step, length = step * dim.size, length * dim.size
-    return staged, dense or len(inner)
 
 
 def _run(

@@ -86,6 +86,12 @@ def by_source(loops: Sequence[Loop]) -> list[Loop]:
     return sorted((loop for loop in loops if loop.source), key=lambda loop: abs(loop.source))
 
 
+def in_order(dims: Sequence[Any]) -> bool:
+    """Whether the source is read in its own order."""
+    strides = [abs(dim.source) for dim in dims]
+    return strides == sorted(strides, reverse=True)
+
+
 def split(loop: Loop, most: int) -> tuple[Loop, Loop]:
     """A loop as two with equal parts, the inner one of at most `most` steps."""
     few = max(n for n in range(1, max(1, most) + 1) if loop.size % n == 0)
