@@ -9,7 +9,7 @@ from ..shapes.arithmetic import merge
 from . import small_plans
 from .calls import call
 from .constants import COUNTS, PIECE, WIDTHS
-from .copies import move_ends, move_run
+from .copies import move_run
 from .jit import Address, inlined, kernel
 from .memory import (
     VECTOR,
@@ -42,7 +42,6 @@ from .vectors import interleave, pick, transpose_even
 
 ONE, WHOLE = WIDTHS[1], WIDTHS[VECTOR // PIECE]  # pieces of a row in a block
 THREE = COUNTS[3]
-TWO, FOUR, SIXTEEN = WIDTHS[2], WIDTHS[4], WIDTHS[16]
 
 
 # Of arrays, where they say sequences.
@@ -58,20 +57,21 @@ def word(table: Address, index: int) -> int:
 
 
 def by_width(function: Any, *widths: int, otherwise: Any = None) -> Any:
-    """The kernel that calls `function` with the tag of one of some widths, its first argument.
+    """The kernel that calls `function` with a tag: of the widest of some widths that a run holds.
 
-    For any other number of bytes it calls `otherwise`, with that number, if there are others.
+    The second argument is the run's length. Runs of twice the last width and more are given to
+    `otherwise`, if there is one.
     """
     width, *others = widths
     tag, rest = WIDTHS[width], otherwise
     if others:
         rest = by_width(function, *others, otherwise=otherwise)
     if rest is None:
-        return inlined(lambda _, *given: function(tag, *given))
+        return inlined(lambda *given: function(tag, *given))
 
     @inlined  # else there is a call for each width before it
     def chosen(nbytes: int, *given: Any) -> Any:
-        return function(tag, *given) if nbytes == width else rest(nbytes, *given)
+        return function(tag, nbytes, *given) if nbytes < 2 * width else rest(nbytes, *given)
 
     return chosen
 
@@ -87,7 +87,9 @@ def prefetch_lines(ahead: Address, end: Address, nbytes: int) -> Address:
 
 
 @kernel
-def blocks(width: Any, source: Address, target: Address, plan: Address, scratch: Address) -> None:
+def blocks(
+    width: Any, _: int, source: Address, target: Address, plan: Address, scratch: Address
+) -> None:
     """Transpose a plane in registers, with last blocks that reach back; prefetch lines ahead."""
     size, step_q = size_of(width), PIECE // size_of(width)
     rows, row_step = word(plan, ROWS), word(plan, ROW_STEP)
@@ -109,15 +111,28 @@ def blocks(width: Any, source: Address, target: Address, plan: Address, scratch:
 
 
 @kernel
-def move_all(width: Any, source: Address, step: int, target: Address, gap: int, count: int) -> None:
-    """Copy elements of this width that are evenly spaced on both sides."""
-    for k in range(count):
-        move(target + k * gap, source + k * step, width)
+def move_all(
+    width: Any, nbytes: int, source: Address, step: int, target: Address, gap: int, count: int
+) -> None:
+    """Copy runs of one to two elements of this width that are evenly spaced on both sides.
+
+    Their length is looked at once: colours of 3 bytes took 4 times as long.
+    """
+    last = nbytes - size_of(width)
+    if last == 0:
+        for k in range(count):
+            move(target + k * gap, source + k * step, width)
+    else:
+        for k in range(count):
+            src, dst = source + k * step, target + k * gap
+            move(dst, src, width)
+            move(dst + last, src + last, width)
 
 
 @kernel
 def channels(
     width: Any,
+    nbytes: int,
     source: Address,
     step: int,
     target: Address,
@@ -132,7 +147,7 @@ def channels(
     of the other `rows`, which begin `spacing` further in the source.
     """
     size, each = size_of(width), VECTOR // size_of(width)
-    if count < each:
+    if nbytes != size or count < each:
         return False
     if gap == size and step == 3 * size:
         for i in range(0, count, each):
@@ -148,31 +163,12 @@ def channels(
 
 
 @kernel
-def move_short(
-    width: Any, nbytes: int, source: Address, step: int, target: Address, gap: int, count: int
-) -> None:
-    """Copy runs of one to four elements of this width that are evenly spaced on both sides."""
-    for k in range(count):
-        move_ends(target + k * gap, source + k * step, nbytes, width)
-
-
-@kernel
 def move_runs(
     nbytes: int, source: Address, step: int, target: Address, gap: int, count: int
 ) -> None:
-    """Copy runs of 3 bytes or more that are evenly spaced on both sides.
-
-    Their length is looked at once if they are short: colours of 3 bytes took 4 times as long.
-    """
-    if nbytes < 4:
-        move_short(TWO, nbytes, source, step, target, gap, count)
-    elif nbytes < PIECE:
-        move_short(FOUR, nbytes, source, step, target, gap, count)
-    elif nbytes < LINE:
-        move_short(SIXTEEN, nbytes, source, step, target, gap, count)
-    else:
-        for k in range(count):
-            move_run(target + k * gap, source + k * step, nbytes)
+    """Copy longer runs that are evenly spaced on both sides."""
+    for k in range(count):
+        move_run(target + k * gap, source + k * step, nbytes)
 
 
 transpose = by_width(blocks, *WIDTHS)
