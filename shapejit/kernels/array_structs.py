@@ -141,6 +141,16 @@ def is_like(x: Address, kind: Address, flags: int) -> bool:
 
 
 @kernel
+def complete_kind(kind: Numbers, like: Address, rank: int) -> None:
+    """Complete the kind of row-major ndarrays with the dtype of `like`, where the sizes are.
+
+    See `is_like`.
+    """
+    kind[0], kind[1], kind[2] = word(like + TYPE), word(like + DESCR), rank
+    row_major(kind[3:], rank, word(load_address(like + DESCR) + ITEMSIZE), kind[3 + rank :])
+
+
+@kernel
 def read_alike(items: Address, count: int, kind: Numbers, flags: int, addresses: Numbers) -> int:
     """Write the data addresses of a tuple's ndarrays of one kind; return how many there are.
 

@@ -25,6 +25,7 @@ HAS_OBJECTS = 0x01  # NPY_ITEM_REFCOUNT
 OTHER = -1  # what `read_shapes` returns if it finds another object
 BATCH_DIMS = 6  # merged dims of a tensor that a batch copies by a small plan, of so many words:
 BATCH_PLAN = HEAD + 3 * (BATCH_DIMS - 2)
+BATCH_ROOM = 3 + 5 * MAX_RANK  # words of scratch of `shapes.resolve_all`
 PLAN = SCRATCH_WORDS + 3 * MAX_RANK  # where `array_structs.copy_whole` writes the small plan
 WHOLE_WORDS = PLAN + HEAD + 3 * MAX_RANK
 # Where the words of the scratch of `small_joins.join` begin, after the kind of its result: the

@@ -5,17 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from ..shapes.arithmetic import OK, resolve_dims
-from .array_structs import dims_of, item, read_dims, span_of
+from .array_structs import complete_kind, is_like, item, read_dims, span_of
 from .constants import APART, COPY, MAX_RANK, REFUSED, VIEW
 from .jit import Address, Numbers, Table, kernel
-from .memory import load_address, load_half as half, load_word as word, number_of, prefetch
+from .memory import address_of, load_address, load_word as word, number_of, prefetch
 from .object_layouts import (
     BATCH_DIMS,
     CONTIGUOUS_WRITEABLE,
     DATA,
     DESCR,
     DTYPE_FLAGS,
-    FLAGS,
     HAS_OBJECTS,
     ITEMSIZE,
     LENGTH,
@@ -62,21 +61,6 @@ def has_view(sizes: Numbers, kept: int, target: Numbers) -> bool:
 
 
 @kernel
-def fitting(x: Address, target: Numbers, out: Address) -> int:
-    """The data address of `out` if it is an ndarray that fits `x` reshaped to `target`; else 0.
-
-    It has the same dtype, and is contiguous and writable.
-    """
-    if word(out + TYPE) != word(x + TYPE) or word(out + DESCR) != word(x + DESCR):
-        return 0
-    rank, shape, _ = dims_of(out)
-    fits = rank == len(target) and half(out + FLAGS) & CONTIGUOUS_WRITEABLE == CONTIGUOUS_WRITEABLE
-    for k in range(len(target)):
-        fits = fits and word(shape + 8 * k) == target[k]
-    return int(word(out + DATA)) if fits else 0
-
-
-@kernel
 def resolve_all(
     items: Address,
     outs: Address,
@@ -88,7 +72,7 @@ def resolve_all(
     verdicts: Numbers,
     spans: Table,
     plans: Table,
-    room: Table,
+    room: Numbers,
 ) -> int:
     """Resolve the shapes of all tensors (Array API), write a small plan for each that is copied.
 
@@ -96,12 +80,13 @@ def resolve_all(
     `tokens[starts[i] : starts[i + 1]]`; the resolved dims are written to `targets` there. With
     `copies`, views are copied, too. `spans` gets for each: the address of the first element, the
     bytes, the first byte spanned, the byte past the last, the address of the dtype, and that of
-    the first element of an output that is `fitting`. Returns the index of the first tensor with an
-    error, or their number. `room` has space for the sizes and the strides of MAX_RANK dims on both
-    sides.
+    the first element of an output that fits. Returns the index of the first tensor with an error,
+    or their number. `room` has space for the sizes and the strides of MAX_RANK dims on both sides,
+    and for the kind of the output.
     """
     end = len(verdicts)
-    sizes, strides, gaps = room[0], room[1], room[2]
+    sizes, strides, gaps = room, room[MAX_RANK:], room[2 * MAX_RANK :]
+    made = room[3 * MAX_RANK :]
     for i in range(end):
         low, high = starts[i], starts[i + 1]
         target = targets[low:high]
@@ -139,7 +124,12 @@ def resolve_all(
         spans[i, 0], spans[i, 1], spans[i, 2], spans[i, 3] = word(x + DATA), nbytes, first, past
         spans[i, 4] = number_of(dtype)
         if word(outs + LENGTH):
-            spans[i, 5] = fitting(x, target, item(outs, i))
+            for k in range(high - low):
+                made[3 + k] = target[k]
+            complete_kind(made, x, high - low)
+            out = item(outs, i)
+            if is_like(out, address_of(made), CONTIGUOUS_WRITEABLE):
+                spans[i, 5] = word(out + DATA)
         row_major(sizes, kept, itemsize, gaps)
         write_plan(sizes, strides, gaps, kept, itemsize, plans[i], 0)
     return end

@@ -6,6 +6,7 @@ Each part is copied by a small plan (see `small_plans`) whose target strides are
 from __future__ import annotations
 
 from .array_structs import (
+    complete_kind,
     dims_of,
     is_like,
     is_small,
@@ -112,12 +113,9 @@ def write_kind(items: Address, axis: Address, new: int, routes: Address, kind: N
         along += 1 if new else word(shape + 8 * at)
     if nbytes == 0 or cost > kind[JOIN_MOST]:
         return UNFIT
-    kind[0], kind[1], kind[2] = ndarray, descr, after
-    stride = itemsize
-    for k in range(after - 1, -1, -1):
-        size = along if k == at else word(model + 8 * (k - (new if k > at else 0)))
-        kind[3 + k], kind[3 + after + k] = size, stride
-        stride *= size
+    for k in range(after):
+        kind[3 + k] = along if k == at else word(model + 8 * (k - (new if k > at else 0)))
+    complete_kind(kind, first, after)
     return nbytes
 
 
