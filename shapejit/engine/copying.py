@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..arrays.tensor import Tensor
 from ..kernels.constants import MAX_RANK
-from ..kernels.object_layouts import WHOLE_WORDS
+from ..kernels.object_layouts import ROOM_WORDS
 from ..kernels.small_plans import PLANE_MOVER
 from ..planning import planner, thresholds
 from ..planning.small_plans import small_plan
@@ -70,7 +70,7 @@ def _copy_array(
     route = choose(x, met or forced())
     way = None
     if route is COPY_WHOLE and route.ready:
-        scratch, mover = np.empty(WHOLE_WORDS, np.int64), address(PLANE_MOVER)
+        scratch, mover = np.empty(ROOM_WORDS, np.int64), address(PLANE_MOVER)
         called(array_structs.WHOLE_COPY)(x, target, TABLE, scratch, mover)
     else:
         addresses = [8 * address_of(x)], [8 * address_of(target)]

@@ -118,7 +118,7 @@ class Route:
 
 
 NUMPY = Route(NEVER)  # NumPy's copy of ndarrays
-COPY_WHOLE = Route(SMALL_CALLS)  # the kernel `array_structs.copy_whole`
+COPY_WHOLE = Route(SMALL_CALLS)  # the kernel `small_joins.copy_whole`
 
 _small_work = found_once(small_work)
 

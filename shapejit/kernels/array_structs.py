@@ -7,7 +7,6 @@ verified that objects have the layout of `object_layouts`. Objects are passed by
 from __future__ import annotations
 
 from .calls import call
-from .constants import MAX_RANK
 from .jit import Address, Numbers, inlined, kernel
 from .memory import (
     address_of,
@@ -43,7 +42,6 @@ from .object_layouts import (
     NONE,
     OTHER,
     OUT_KIND,
-    PLAN,
     PLAN_AT,
     PREFETCHED_OBJECTS,
     RANK,
@@ -68,8 +66,7 @@ from .object_layouts import (
     WORK_WORDS,
     X_KIND,
 )
-from .small import merge_dims, put_alone, row_major, write_plan
-from .small_plans import SCRATCH_WORDS
+from .small import put_alone, row_major
 
 
 @kernel
@@ -314,25 +311,6 @@ def follow(x: Address, out: Address, route: Address, routes: Address) -> int:
             call(word(routes + RESTORE_THREAD), (state,))
             store(route + RUNNING, 0)
     return int(number_of(target))
-
-
-@kernel
-def copy_whole(x: Address, out: Address, table: Address, scratch: Numbers, mover: int) -> None:
-    """Copy ndarray `x` (any strides) to the contiguous `out` on one thread; release the GIL.
-
-    The small plan is not cached, so shapes that never repeat cost no more than others. `table` is
-    that of Routes, `scratch` has WHOLE_WORDS.
-    """
-    sizes, strides = scratch[SCRATCH_WORDS:], scratch[SCRATCH_WORDS + MAX_RANK :]
-    gaps = scratch[SCRATCH_WORDS + 2 * MAX_RANK :]
-    routes, itemsize = load_address(table + DATA), word(load_address(x + DESCR) + ITEMSIZE)
-    kept = merge_dims(sizes, (strides,), read_dims(x, sizes, strides))
-    row_major(sizes, kept, itemsize, gaps)
-    write_plan(sizes, strides, gaps, kept, itemsize, scratch, PLAN)
-    source, target, begin = load_address(x + DATA), load_address(out + DATA), address_of(scratch)
-    state = call(word(routes + SAVE_THREAD), (0,))
-    put_alone(source, target, begin + 8 * PLAN, begin, mover)
-    call(word(routes + RESTORE_THREAD), (state,))
 
 
 @kernel

@@ -25,17 +25,14 @@ HAS_OBJECTS = 0x01  # NPY_ITEM_REFCOUNT
 OTHER = -1  # what `read_shapes` returns if it finds another object
 BATCH_DIMS = 6  # merged dims of a tensor that a batch copies by a small plan, of so many words:
 BATCH_PLAN = HEAD + 3 * (BATCH_DIMS - 2)
-BATCH_ROOM = 3 + 5 * MAX_RANK  # words of scratch of `shapes.resolve_all`
-PLAN = SCRATCH_WORDS + 3 * MAX_RANK  # where `array_structs.copy_whole` writes the small plan
-WHOLE_WORDS = PLAN + HEAD + 3 * MAX_RANK
-# Where the words of the scratch of `small_joins.join` begin, after the kind of its result: the
-# sizes, strides and target strides of a part, its small plan, and the positions of loops. What the
-# caller writes once: the most bytes, and the address of the plane mover.
-JOIN_SIZES = 3 + 2 * MAX_RANK
-JOIN_STRIDES, JOIN_GAPS, JOIN_PLAN = (JOIN_SIZES + k * MAX_RANK for k in (1, 2, 3))
-JOIN_POSITIONS = JOIN_PLAN + HEAD + 3 * MAX_RANK
-JOIN_MOST = JOIN_POSITIONS + SCRATCH_WORDS
-JOIN_MOVER, JOIN_WORDS = JOIN_MOST + 1, JOIN_MOST + 2
+# Where the words of the scratch of a copy begin, after the kind of its result: the sizes, strides
+# and target strides of the source, its small plan, and the positions of loops. What the caller of
+# `small_joins.join` writes once: the most bytes, and the address of the plane mover.
+ROOM_SIZES = 3 + 2 * MAX_RANK
+ROOM_STRIDES, ROOM_GAPS, ROOM_PLAN = (ROOM_SIZES + k * MAX_RANK for k in (1, 2, 3))
+ROOM_POSITIONS = ROOM_PLAN + HEAD + 3 * MAX_RANK
+ROOM_WORDS = ROOM_POSITIONS + SCRATCH_WORDS
+JOIN_MOST, JOIN_MOVER, JOIN_WORDS = (ROOM_WORDS + k for k in range(3))
 # Bytes from the start of a Route, as `array_structs.run_route` reads it. The kinds of both arrays;
 # what is asked for: how many ints, and these, or -1 and an object; the dtype of a new result, or 0
 # if none is made; the bytes that the source reaches around its first element, those of the result;

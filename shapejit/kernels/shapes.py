@@ -19,6 +19,9 @@ from .object_layouts import (
     ITEMSIZE,
     LENGTH,
     PREFETCHED_OBJECTS,
+    ROOM_GAPS,
+    ROOM_SIZES,
+    ROOM_STRIDES,
     SHAPE,
     TYPE,
 )
@@ -81,12 +84,10 @@ def resolve_all(
     `copies`, views are copied, too. `spans` gets for each: the address of the first element, the
     bytes, the first byte spanned, the byte past the last, the address of the dtype, and that of
     the first element of an output that fits. Returns the index of the first tensor with an error,
-    or their number. `room` has space for the sizes and the strides of MAX_RANK dims on both sides,
-    and for the kind of the output.
+    or their number. `room` has ROOM_WORDS.
     """
     end = len(verdicts)
-    sizes, strides, gaps = room, room[MAX_RANK:], room[2 * MAX_RANK :]
-    made = room[3 * MAX_RANK :]
+    sizes, strides, gaps = room[ROOM_SIZES:], room[ROOM_STRIDES:], room[ROOM_GAPS:]
     for i in range(end):
         low, high = starts[i], starts[i + 1]
         target = targets[low:high]
@@ -125,10 +126,10 @@ def resolve_all(
         spans[i, 4] = number_of(dtype)
         if word(outs + LENGTH):
             for k in range(high - low):
-                made[3 + k] = target[k]
-            complete_kind(made, x, high - low)
+                room[3 + k] = target[k]
+            complete_kind(room, x, high - low)
             out = item(outs, i)
-            if is_like(out, address_of(made), CONTIGUOUS_WRITEABLE):
+            if is_like(out, address_of(room), CONTIGUOUS_WRITEABLE):
                 spans[i, 5] = word(out + DATA)
         row_major(sizes, kept, itemsize, gaps)
         write_plan(sizes, strides, gaps, kept, itemsize, plans[i], 0)

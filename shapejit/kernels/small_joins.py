@@ -1,4 +1,4 @@
-"""Ndarrays joined in one call, which reads their structs in place and makes the result.
+"""Ndarrays copied or joined in one call, which reads their structs in place.
 
 Each part is copied by a small plan (see `small_plans`) whose target strides are the result's.
 """
@@ -18,6 +18,7 @@ from .array_structs import (
     small,
     span_of,
 )
+from .calls import call
 from .constants import MAX_RANK
 from .jit import Address, Numbers, kernel
 from .memory import (
@@ -37,18 +38,20 @@ from .object_layouts import (
     HAS_OBJECTS,
     INT,
     ITEMSIZE,
-    JOIN_GAPS,
     JOIN_MOST,
     JOIN_MOVER,
-    JOIN_PLAN,
-    JOIN_POSITIONS,
-    JOIN_SIZES,
-    JOIN_STRIDES,
     LENGTH,
     NDARRAY,
     NONE,
     PREFETCHED_OBJECTS,
     RANK,
+    RESTORE_THREAD,
+    ROOM_GAPS,
+    ROOM_PLAN,
+    ROOM_POSITIONS,
+    ROOM_SIZES,
+    ROOM_STRIDES,
+    SAVE_THREAD,
     SHAPE,
     STRIDES,
     SWITCH,
@@ -134,19 +137,36 @@ def is_disjoint(items: Address, begin: int, nbytes: int) -> bool:
 def plan_part(x: Address, at: int, new: int, scratch: Numbers) -> None:
     """Write the small plan of a part `x` of the result whose kind is at the start of `scratch`."""
     after, width = scratch[2], word(load_address(x + DESCR) + ITEMSIZE)
-    sizes, strides, gaps = scratch[JOIN_SIZES:], scratch[JOIN_STRIDES:], scratch[JOIN_GAPS:]
+    sizes, strides, gaps = scratch[ROOM_SIZES:], scratch[ROOM_STRIDES:], scratch[ROOM_GAPS:]
     rank = read_dims(x, sizes, strides)
     for k in range(rank):
         gaps[k] = scratch[3 + after + k + (new if k >= at else 0)]
     kept = merge_dims(sizes, (strides, gaps), rank)
-    write_plan(sizes, strides, gaps, kept, width, scratch, JOIN_PLAN)
+    write_plan(sizes, strides, gaps, kept, width, scratch, ROOM_PLAN)
+
+
+@kernel
+def copy_whole(x: Address, out: Address, table: Address, scratch: Numbers, mover: int) -> None:
+    """Copy ndarray `x` (any strides) to the contiguous `out` on one thread; release the GIL.
+
+    The small plan is not cached, so shapes that never repeat cost no more than others. `table` is
+    that of Routes, `scratch` has ROOM_WORDS.
+    """
+    rank = read_dims(x, scratch[3:], scratch[ROOM_STRIDES:])
+    complete_kind(scratch, x, rank)
+    plan_part(x, rank, 0, scratch)
+    routes, begin = load_address(table + DATA), address_of(scratch)
+    plan, position = begin + 8 * ROOM_PLAN, begin + 8 * ROOM_POSITIONS
+    state = call(word(routes + SAVE_THREAD), (0,))
+    put_alone(load_address(x + DATA), load_address(out + DATA), plan, position, mover)
+    call(word(routes + RESTORE_THREAD), (state,))
 
 
 @kernel
 def copy_parts(items: Address, target: Address, at: int, new: int, scratch: Numbers) -> None:
     """Copy a tuple's ndarrays into the result, whose kind is known."""
     gap, before = scratch[3 + scratch[2] + at], pointer(0)
-    plan, position = address_of(scratch) + 8 * JOIN_PLAN, address_of(scratch) + 8 * JOIN_POSITIONS
+    plan, position = address_of(scratch) + 8 * ROOM_PLAN, address_of(scratch) + 8 * ROOM_POSITIONS
     for i in range(word(items + LENGTH)):
         x = item(items, i)
         rank, shape, strides = dims_of(x)

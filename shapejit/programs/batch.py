@@ -17,7 +17,7 @@ from ..engine.addresses import bit_address_of, span_of
 from ..engine.patience import by_numpy
 from ..errors import DTypeError, ReshapeError, about
 from ..kernels.constants import APART, COPY, MAX_RANK, REFUSED, VIEW
-from ..kernels.object_layouts import BATCH_PLAN, BATCH_ROOM
+from ..kernels.object_layouts import BATCH_PLAN, ROOM_WORDS
 from ..operations import views
 from ..planning import thresholds
 from ..runtime.launches import Addresses, address_of
@@ -179,7 +179,7 @@ class _Batch:
                 self.verdicts,
                 self.spans,
                 self.plans,
-                np.empty(BATCH_ROOM, np.int64),
+                np.empty(ROOM_WORDS, np.int64),
             )  # the index of the first tensor that it refuses
         verdicts = self.verdicts[: fault + 1]
         asked = (verdicts == APART) | (verdicts == REFUSED)
