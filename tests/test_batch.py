@@ -500,10 +500,10 @@ def test_small_plans_are_copies(x):
     kept = merge(sizes, (strides,), x.ndim)
     gaps = np.empty(x.ndim, np.int64)
     row_major(sizes, kept, x.itemsize, gaps)
-    words = write_plan(sizes, strides, gaps, kept, x.itemsize, table, 0)
+    words = write_plan(sizes, strides, gaps, kept, x.itemsize, table)
     compiled = np.zeros(64, np.int64)
-    write = kernel("small.write_plan", "aaaiiai")
-    assert write(sizes, strides, gaps, kept, x.itemsize, compiled, 0) == words
+    write = kernel("small.write_plan", "aaaiia")
+    assert write(sizes, strides, gaps, kept, x.itemsize, compiled) == words
     assert np.array_equal(compiled[:words], table[:words])
     memory = np.full(x.nbytes + 64, 0xAB, np.uint8)
     source, target, plan, place = map(address_of, (x, memory, table, scratch))
@@ -527,7 +527,7 @@ def test_small_plans_at_every_edge(dtype):
                 sizes, strides = np.array(view.shape), np.array(view.strides)
                 kept, gaps = merge(sizes, (strides,), 2), np.empty(2, np.int64)
                 row_major(sizes, kept, view.itemsize, gaps)
-                write_plan(sizes, strides, gaps, kept, view.itemsize, table, 0)
+                write_plan(sizes, strides, gaps, kept, view.itemsize, table)
                 memory = np.full(view.nbytes + 64, 0xAB, np.uint8)
                 source, target, plan, place = map(address_of, (view, memory, table, scratch))
                 put(source, target + 32, plan, place)

@@ -132,5 +132,5 @@ def resolve_all(
             if is_like(out, address_of(room), CONTIGUOUS_WRITEABLE):
                 spans[i, 5] = word(out + DATA)
         row_major(sizes, kept, itemsize, gaps)
-        write_plan(sizes, strides, gaps, kept, itemsize, plans[i], 0)
+        write_plan(sizes, strides, gaps, kept, itemsize, plans[i])
     return end

@@ -142,7 +142,7 @@ def plan_part(x: Address, at: int, new: int, scratch: Numbers) -> None:
     for k in range(rank):
         gaps[k] = scratch[3 + after + k + (new if k >= at else 0)]
     kept = merge_dims(sizes, (strides, gaps), rank)
-    write_plan(sizes, strides, gaps, kept, width, scratch, ROOM_PLAN)
+    write_plan(sizes, strides, gaps, kept, width, scratch[ROOM_PLAN:])
 
 
 @kernel

@@ -44,9 +44,8 @@ def write_plan(
     kept: int,
     itemsize: int,
     table: MutableSequence[int],
-    at: int,
 ) -> int:
-    """Write the small plan of merged dims at `table[at:]`; return its number of words.
+    """Write the small plan of merged dims to `table`; return its number of words.
 
     `strides` and `gaps` are those of source and target, in bytes. There is at least one element.
     """
@@ -61,13 +60,13 @@ def write_plan(
         width *= sizes[kept]
 
     for k in range(HEAD):
-        table[at + k] = 0
-    table[at + WIDTH] = width
-    table[at + ROWS] = table[at + COLUMNS] = table[at + COUNT] = 1
-    table[at + NEAR] = low
+        table[k] = 0
+    table[WIDTH] = width
+    table[ROWS] = table[COLUMNS] = table[COUNT] = 1
+    table[NEAR] = low
     if reach <= 2 * nbytes:
-        table[at + NEAR_BYTES] = min(reach, PREFETCH_MAX_BYTES)
-    single = width == 1 or width == 2 or width == 4 or width == 8 or width == 16
+        table[NEAR_BYTES] = min(reach, PREFETCH_MAX_BYTES)
+    single = width <= PIECE and width & (width - 1) == 0
 
     # Rows are adjacent in the target; columns run through the source, or are long.
     rows = kept - 1 if kept > 0 and gaps[kept - 1] == width else kept
@@ -83,19 +82,19 @@ def write_plan(
     for k in range(kept):
         size, step, gap = sizes[k], strides[k], gaps[k]
         if k == rows:
-            table[at + ROWS], table[at + ROW_STEP] = size, step
+            table[ROWS], table[ROW_STEP] = size, step
         elif k == columns:
             if step == -width:  # reversed on both sides
-                table[at + SHIFT] = (size - 1) * step
-                table[at + TARGET_SHIFT] = (size - 1) * gap
+                table[SHIFT] = (size - 1) * step
+                table[TARGET_SHIFT] = (size - 1) * gap
                 step, gap = width, -gap
-            table[at + COLUMNS], table[at + COLUMN_STEP], table[at + COLUMN_GAP] = size, step, gap
+            table[COLUMNS], table[COLUMN_STEP], table[COLUMN_GAP] = size, step, gap
         else:
-            word = at + HEAD + 3 * table[at + LOOPS]
+            word = HEAD + 3 * table[LOOPS]
             table[word], table[word + 1], table[word + 2] = size, step, gap
-            table[at + COUNT] *= size
-            table[at + LOOPS] += 1
-    shorter = min(table[at + ROWS], table[at + COLUMNS]) * width
-    if single and table[at + COLUMN_STEP] == width and shorter >= PIECE:
-        table[at + BLOCKS] = 1
-    return int(HEAD + 3 * table[at + LOOPS])
+            table[COUNT] *= size
+            table[LOOPS] += 1
+    shorter = min(table[ROWS], table[COLUMNS]) * width
+    if single and table[COLUMN_STEP] == width and shorter >= PIECE:
+        table[BLOCKS] = 1
+    return int(HEAD + 3 * table[LOOPS])

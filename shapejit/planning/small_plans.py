@@ -49,7 +49,7 @@ def small_plan_of_dims(dims: Sequence[tuple[int, int]], itemsize: int) -> Words:
     table = [0] * (HEAD + 3 * len(dims))
     kept, gaps = merge(sizes, (strides,), len(dims)), strides.copy()
     row_major(sizes, kept, itemsize, gaps)
-    words = write_plan(sizes, strides, gaps, kept, itemsize, table, 0)
+    words = write_plan(sizes, strides, gaps, kept, itemsize, table)
     return np.array(table[:words], np.int64)
 
 
