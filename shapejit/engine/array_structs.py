@@ -86,15 +86,14 @@ def read_ints(rows: tuple[Any, ...]) -> tuple[Addresses, Addresses] | None:
     if read is None:
         return None
     kinds = np.array([id(tuple), id(list), id(int)], np.int64)
-    starts, none = np.empty(len(rows) + 1, np.int64), np.empty(0, np.int64)
+    starts, tokens = np.empty(len(rows) + 1, np.int64), np.empty(8 * len(rows), np.int64)
     call = rows, len(rows), kinds, starts
-    total = read(*call, none)
-    if total < 0:
-        return None
-    tokens = np.empty(total, np.int64)
-    if total and read(*call, tokens) != total:
-        return None
-    return tokens, starts
+    total = read(*call, tokens)
+    if total > len(tokens):
+        tokens = np.empty(total, np.int64)
+        if read(*call, tokens) != total:  # a list has changed since
+            return None
+    return None if total < 0 else (tokens[:total], starts)
 
 
 def kind_of(dtype: np.dtype[Any], shape: tuple[int, ...], strides: tuple[int, ...]) -> Addresses:

@@ -318,8 +318,8 @@ def read_shapes(rows: Address, count: int, kinds: Numbers, starts: Numbers, toke
     """Read a tuple of tuples or lists of ints; return how many tokens there are, or OTHER.
 
     `rows` is its address and `kinds` the addresses of the types tuple, list and int.
-    `starts` becomes where each row begins, and behind the last one. Called first
-    without tokens, then with room for them. OTHER: something else is among them.
+    `starts` becomes where each row begins, and behind the last one. If there are more than fit in
+    `tokens`, it is called again. OTHER: something else is among them.
     """
     total = 0
     for i in range(count):
@@ -332,9 +332,7 @@ def read_shapes(rows: Address, count: int, kinds: Numbers, starts: Numbers, toke
         elif word(row + TYPE) != kinds[0]:
             return OTHER
         starts[i] = total
-        if len(tokens):
-            if total + length > len(tokens):
-                return OTHER  # a list that has grown since
+        if total + length <= len(tokens):
             for k in range(length):
                 value = load_address(values + 8 * k)
                 if word(value + TYPE) != kinds[2] or not is_small(value):
