@@ -13,7 +13,6 @@ from numba.core import compiler, typed_passes, types, typing, untyped_passes
 from numba.core.codegen import AOTCodeLibrary, AOTCPUCodegen
 from numba.core.compiler_machinery import PassManager
 from numba.core.cpu import CPUContext
-from numba.core.externals import c_math_functions
 from numba.core.registry import CPUTarget
 from numba.core.target_extension import CPU, target_override, target_registry
 
@@ -114,16 +113,7 @@ class _Context(CPUContext):  # type: ignore[misc]  # numba is not type-checked
     def init(self) -> None:
         """Prepare what modules need."""
         self.is32bit = False
-        self._sizes: dict[str, int] = {}
         self._internal_codegen = _Codegen(TARGET_NAME)
-        c_math_functions.install(self)
-
-    def get_abi_sizeof(self, ty: Any) -> int:
-        """The bytes of a type; numba would parse a module for each variable to know them."""
-        text = str(ty)
-        if text not in self._sizes:
-            self._sizes[text] = super().get_abi_sizeof(ty)
-        return self._sizes[text]
 
     def post_lowering(self, *_: object) -> None:
         """Leave out numba's runtime, which kernels do not call."""
