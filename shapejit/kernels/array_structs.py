@@ -15,7 +15,6 @@ from .memory import (
     load_word as word,
     number_of,
     pointer,
-    prefetch,
     store_byte,
     store_word as store,
 )
@@ -43,7 +42,6 @@ from .object_layouts import (
     OTHER,
     OUT_KIND,
     PLAN_AT,
-    PREFETCHED_OBJECTS,
     RANK,
     REACH_HIGH,
     REACH_LOW,
@@ -323,8 +321,6 @@ def read_shapes(rows: Address, count: int, kinds: Numbers, starts: Numbers, toke
     """
     total = 0
     for i in range(count):
-        if i + PREFETCHED_OBJECTS < count:
-            prefetch(item(rows, i + PREFETCHED_OBJECTS) + LENGTH)
         row = item(rows, i)
         length, values = word(row + LENGTH), row + ITEMS
         if word(row + TYPE) == kinds[1]:
