@@ -143,8 +143,6 @@ def read_rows(
     rows_at: Address,
     rows: int,
     count: int,
-    next_source: BitAddress,
-    next_at: Address,
     groups: int,
     between: int,
     width: int,
@@ -154,8 +152,7 @@ def read_rows(
     """Copy `count` elements of each of `rows` to the buffer, `between` bytes apart there.
 
     `rows_at` is the address of the rows' offsets; `groups` are the rows of a block that share a
-    place within bytes. Lines of the following rows, at the end those of the next block, are
-    prefetched.
+    place within bytes. Lines of the following rows are prefetched.
     """
     together, nbits = elements_of_byte(width), count * width
     ahead = min(max(NEAR, PREFETCHED_BITS // nbits), MOST_AHEAD)
@@ -163,10 +160,7 @@ def read_rows(
     for first in range(0, rows, together):
         into = buffer
         for r in range(first, min(first + together, rows)):
-            if r + ahead < rows:
-                near = source + load_word(rows_at + 8 * (r + ahead)) >> 3
-            else:
-                near = next_source + load_word(next_at + 8 * (r + ahead - rows)) >> 3
+            near = source + load_word(rows_at + 8 * (r + ahead)) >> 3
             for line in range(0, last, LINE):
                 prefetch(near + line)
             prefetch(near + last)
@@ -489,14 +483,11 @@ def bit_tiles(
         source, target = bit_ends(addresses, span)
         end = (source >> 3) + reach
         s, t = seek(loops, at, span[LOW])
-        then = tile_at(at, tile, loops, over, steps, width, -1)
-        ahead, rows_ahead = source + (s + then[4]), table + 8 * then[5]
         for _ in range(span[LOW], span[HIGH]):
-            own, low, p_count, q_count, _, _, into, columns = then
-            src, rows, dst = ahead, rows_ahead, target + (t + into)
-            s, t = step(loops, at, s, t)
-            then = tile_at(at, tile, loops, over, steps, width, -1)
-            ahead, rows_ahead = source + (s + then[4]), table + 8 * then[5]
+            own, low, p_count, q_count, begin, row, into, columns = tile_at(
+                at, tile, loops, over, steps, width, -1
+            )
+            src, rows, dst = source + (s + begin), table + 8 * row, target + (t + into)
             prefetch_ends(dst, tile, offsets, columns, q_count, own, p_count)
             between, lane = buffer_pitch(q_count, width), 8
             if words > 0:
@@ -510,18 +501,12 @@ def bit_tiles(
                     stack_words(buffer, count, apart, lane)
                     exchange_words(buffer, min(count, apart), width)
                 else:
-                    # The next block of rows, which may belong to the next tile.
-                    near, near_rows = ahead, rows_ahead
-                    if p + step_p < p_count:
-                        near, near_rows = src, first + 8 * step_p
                     read_rows(
                         buffer,
                         src,
                         first,
                         count,
                         q_count,
-                        near,
-                        near_rows,
                         groups,
                         between,
                         width,
@@ -543,3 +528,4 @@ def bit_tiles(
             drain_bits(
                 dst, stage, tile, offsets, columns, q_count, own, p_count, pitch, streamed, packs
             )
+            s, t = step(loops, at, s, t)

@@ -174,18 +174,12 @@ def join_few(builder: Builder, src: Address, nbits: Value, mask: Value) -> Value
 
 
 @emits()
-def unpack_words(
-    builder: Builder, dst: Address, src: Address, shift: Value, bits: Tag, words: Tag
-) -> None:
-    """Write `words` of 8 codes of the elements from `shift` bits (0 to 7) after an address.
+def unpack_line(builder: Builder, dst: Address, src: Address, shift: Value, bits: Tag) -> None:
+    """Write 64 codes of the elements from `shift` bits (0 to 7) after an address.
 
     With shift 0 nothing is read after the last element's byte.
     """
-    llvm.store(builder, _unpacked(builder, src, shift, 8 * words.count, bits.count), dst)
-
-
-def _unpacked(builder: Builder, src: Address, shift: Value, count: int, width: int) -> Any:
-    """A vector of `count` codes."""
+    width, count = bits.count, LINE
     none = builder.icmp_signed("==", shift, llvm.number(0))
     with builder.if_else(none) as (on_bytes, between):
         with on_bytes:
@@ -200,10 +194,11 @@ def _unpacked(builder: Builder, src: Address, shift: Value, count: int, width: i
     if width == 1:
         # A vector of bits that is converted to bytes would be taken apart, bit by bit.
         each = llvm.shuffle(builder, value, value, [k // 8 for k in range(count)])
-        bits = ir.Constant(each.type, [1 << k % 8 for k in range(count)])
-        found = builder.icmp_unsigned("==", builder.and_(each, bits), bits)
-        return builder.zext(found, each.type)
-    return _spread(builder, value, width)
+        masks = ir.Constant(each.type, [1 << k % 8 for k in range(count)])
+        found = builder.icmp_unsigned("==", builder.and_(each, masks), masks)
+        llvm.store(builder, builder.zext(found, each.type), dst)
+        return
+    llvm.store(builder, _spread(builder, value, width), dst)
 
 
 def _grouped(builder: Builder, src: Address, shift: Value | None, count: int, width: int) -> Any:

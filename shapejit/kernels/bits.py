@@ -9,14 +9,13 @@ from __future__ import annotations
 from ..runtime.cpu_caches import LINE, PAGE
 from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED
 from .bit_vectors import set_bits, shift_words, stream_shifted
-from .constants import CALLED, COUNTS, PIECE, STAGE
+from .constants import CALLED, COUNTS, STAGE
 from .copies import move_run, stream
 from .jit import Address, BitAddress, Numbers, Table, kernel
 from .memory import (
     load_byte,
     load_word,
     move_line,
-    prefetch,
     store_byte,
     store_word,
 )
@@ -55,21 +54,14 @@ def merge_byte(address: Address, low: int, high: int, source: BitAddress) -> Non
 @kernel
 def shift_few(target: Address, source: Address, shift: int, nbytes: int) -> None:
     """Copy less than a line, from `shift` bits (1 to 7) after an address."""
-    done = 0
-    if nbytes >= PIECE:
-        while done < nbytes - PIECE:
-            shift_words(target + done, source + done, shift, _PIECE)
-            done += PIECE
-        last = nbytes - PIECE
-        shift_words(target + last, source + last, shift, _PIECE)
-    elif nbytes >= 8:
-        shift_words(target, source, shift, _WORD)
-        shift_words(target + nbytes - 8, source + nbytes - 8, shift, _WORD)
-    else:
-        while done < nbytes:
-            both = int(load_byte(source + done)) | int(load_byte(source + done + 1)) << 8
-            store_byte(target + done, both >> shift & 255)
-            done += 1
+    if nbytes >= 8:
+        for at in range(0, nbytes, 8):
+            done = min(at, nbytes - 8)
+            shift_words(target + done, source + done, shift, _WORD)
+        return
+    for at in range(nbytes):
+        both = int(load_byte(source + at)) | int(load_byte(source + at + 1)) << 8
+        store_byte(target + at, both >> shift & 255)
 
 
 @kernel
@@ -193,9 +185,7 @@ def bit_rows(
 ) -> None:
     """Copy rows; short ones are gathered on the stage unless they are `apart`."""
     streamed = work[STREAMED] != 0
-    at, last = span[SPAN:], len(loops) - 1
-    # Many places, which the hardware prefetcher does not follow.
-    far = abs(loops[last, 1]) >= nbits + PAGE and loops[last, 0] >= PIECE
+    at, _last = span[SPAN:], len(loops) - 1
     while take(work, span):
         source, target = bit_ends(addresses, span)
         low, high = span[LOW], span[HIGH]
@@ -218,12 +208,6 @@ def bit_rows(
             staged_bits = line_offset
             for first in range(low, high, TOGETHER):
                 behind = min(first + TOGETHER, high)
-                if far:
-                    for _ in range(first, behind):
-                        for bit in range(0, nbits, LINE_BITS):
-                            prefetch(source + (s + bit) >> 3)
-                        s, _ = step(loops, at, s, 0)
-                    s, _ = seek(loops, at, first)
                 for _ in range(first, behind):
                     append(8 * stage + staged_bits, source + s, nbits, end)
                     staged_bits += nbits

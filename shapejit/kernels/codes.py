@@ -9,10 +9,10 @@ from typing import Any
 
 from ..runtime.cpu_caches import LINE
 from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED
-from .bit_vectors import pack_line, spread, unpack_words
+from .bit_vectors import pack_line, spread, unpack_line
 from .bits import load_bits, move_bits
 from .calls import call
-from .constants import CODES_BLOCK, COUNTS, PIECE
+from .constants import CODES_BLOCK, PIECE
 from .copies import write_run
 from .jit import Address, BitAddress, Numbers, Table, kernel
 from .memory import address_of, load_byte, load_word, store_byte, store_word
@@ -20,7 +20,6 @@ from .odometer import seek, step
 from .shares import bit_ends, take
 
 CODES_APART = CODES_BLOCK + 4 * LINE  # from codes to the packed block, and to temporary runs
-_LINE_WORDS = COUNTS[8]  # of a line
 
 
 @kernel
@@ -32,7 +31,7 @@ def unpack(codes: Address, source: BitAddress, count: int, end: Address, bits: A
     width, done = len(bits), 0
     begin, shift = source >> 3, source & 7
     while done + LINE <= count:
-        unpack_words(codes + done, begin + (done * width >> 3), shift, bits, _LINE_WORDS)
+        unpack_line(codes + done, begin + (done * width >> 3), shift, bits)
         done += LINE
     while done < count:
         word = load_bits(source + done * width, end)
