@@ -57,7 +57,6 @@ from .memory import (
     move_line,
     move_piece,
     prefetch,
-    prefetch_to_write,
     size_of,
     store_byte,
     store_word,
@@ -422,28 +421,6 @@ def drain_bits(
 
 
 @kernel
-def prefetch_ends(
-    dst: BitAddress, tile: Table, offsets: Numbers, columns: int, count: int, own: int, rows: int
-) -> None:
-    """Prefetch lines of the target that a tile's columns share with other columns.
-
-    The atomic operations of `drain_bits`, which change their bytes, would wait for them.
-    """
-    group, first, limit = 1, 0, tile[ROWS, COUNT]
-    if tile[STAGED, DENSE] != 0:
-        group, first = tile[STAGED, COLUMN_GROUP], columns - tile[COLUMNS, START]
-    elif own > 0 and own + rows < limit:
-        return
-    q = 0
-    while q < count:
-        some = min(count - q, group - (first + q) % group)
-        place = dst + offsets[columns + q]
-        prefetch_to_write(place >> 3)
-        prefetch_to_write((place + some * limit * tile[COLUMNS, STEP]) >> 3)
-        q += some
-
-
-@kernel
 def bit_tiles(
     addresses: Table,
     work: Numbers,
@@ -488,7 +465,6 @@ def bit_tiles(
                 at, tile, loops, over, steps, width, -1
             )
             src, rows, dst = source + (s + begin), table + 8 * row, target + (t + into)
-            prefetch_ends(dst, tile, offsets, columns, q_count, own, p_count)
             between, lane = buffer_pitch(q_count, width), 8
             if words > 0:
                 between, lane = 8, lane_of(q_count * width)
