@@ -185,7 +185,7 @@ def bit_rows(
 ) -> None:
     """Copy rows; short ones are gathered on the stage unless they are `apart`."""
     streamed = work[STREAMED] != 0
-    at, _last = span[SPAN:], len(loops) - 1
+    at = span[SPAN:]
     while take(work, span):
         source, target = bit_ends(addresses, span)
         low, high = span[LOW], span[HIGH]
@@ -204,17 +204,14 @@ def bit_rows(
                     s, t = step(loops, at, s, t)
         else:
             target += t
-            line_offset = target & (LINE_BITS - 1)
-            staged_bits = line_offset
-            for first in range(low, high, TOGETHER):
-                behind = min(first + TOGETHER, high)
-                for _ in range(first, behind):
-                    append(8 * stage + staged_bits, source + s, nbits, end)
-                    staged_bits += nbits
-                    if staged_bits + nbits > 8 * STAGE:
-                        target, staged_bits = flush_bits(
-                            target, stage, line_offset, staged_bits, streamed
-                        )
-                        line_offset = 0
-                    s, _ = step(loops, at, s, 0)
+            line_offset = staged_bits = target & (LINE_BITS - 1)
+            for _ in range(low, high):
+                append(8 * stage + staged_bits, source + s, nbits, end)
+                staged_bits += nbits
+                if staged_bits + nbits > 8 * STAGE:
+                    target, staged_bits = flush_bits(
+                        target, stage, line_offset, staged_bits, streamed
+                    )
+                    line_offset = 0
+                s, _ = step(loops, at, s, 0)
             move_bits(target, 8 * stage + line_offset, staged_bits - line_offset, streamed)

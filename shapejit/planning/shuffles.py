@@ -20,7 +20,7 @@ MOST_VECTORS = 32  # of a block: as many as there are registers
 MOST_MIXED = 2 * VECTOR_BYTES  # bytes of a block whose elements mix in any order
 MOST_READ = 7 * VECTOR_BYTES  # bytes of a piece with gaps
 LEAST_PIECE = 8  # bytes that are contiguous on both sides
-BOTH_SIDES = 1, 2  # of a loop: source and target
+SOURCE, TARGET = 1, 2  # of a loop
 RUN_BLOCKS = 8  # that write runs of lines; 16: 1.4 x the time
 MOST_BLOCKS = 512  # that one call of a network's function permutes
 
@@ -64,8 +64,8 @@ def shuffle_of(
     """
     if 8 % width or any(loop.source == 0 for loop in loops):
         return None
-    sides = (_powers_of_two(loops, width, side) for side in BOTH_SIDES)
-    for each in product(*sides):
+    reads = _powers_of_two(loops, width, SOURCE)
+    for each in product(reads, _powers_of_two(loops, width, TARGET)):
         taken = [*map(max, *each)]
         while prod(taken) * width < 8 * VECTOR_BYTES:  # packed/flip-inner: 0.75 of the time
             left = [k for k, loop in enumerate(loops) if loop.size % (2 * taken[k]) == 0]
@@ -83,7 +83,7 @@ def _powers_of_two(loops: Sequence[Loop], width: int, side: int) -> list[tuple[i
     """The `_runs` of up to a vector that are made of powers of two, the longest first."""
     found = [
         run
-        for run in _runs(loops, width, side, 1)
+        for run in _runs(loops, width, side)
         if prod(run) * width <= 8 * VECTOR_BYTES
         and all(
             n.bit_count() == 1 and loop.size % n == 0 for n, loop in zip(run, loops, strict=True)
@@ -221,10 +221,8 @@ def mixed_of(loops: Sequence[Loop], width: int) -> Shuffle | None:
     if 8 % width:
         return None
     factors = set[tuple[int, ...]]()
-    near = thresholds.MOST_APART, 1
-    for first, second in product(
-        *(_runs(loops, width, *side) for side in zip(BOTH_SIDES, near, strict=True))
-    ):
+    reads = _runs(loops, width, SOURCE, thresholds.MOST_APART)
+    for first, second in product(reads, _runs(loops, width, TARGET)):
         both = tuple(map(max, first, second))
         if not any(f % a or f % b for f, a, b in zip(both, first, second, strict=True)):
             factors.add(both)
@@ -273,7 +271,9 @@ def _blocks_in_cache(pieces: int) -> int:
     return int(thresholds.LINES_MET_AGAIN * l2()) // (LINE * pieces)
 
 
-def _runs(loops: Sequence[Loop], width: int, side: int, apart: int) -> Iterator[tuple[int, ...]]:
+def _runs(
+    loops: Sequence[Loop], width: int, side: int, apart: int = 1
+) -> Iterator[tuple[int, ...]]:
     """The steps of each loop that make a piece, for pieces up to a block; they may be apart."""
     taken, moved = [1] * len(loops), width
     near = (k for k, loop in enumerate(loops) if loop[side])
