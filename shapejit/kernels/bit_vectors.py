@@ -6,6 +6,7 @@ width of elements, 1, 2, 3, 4 or 6 bits, is passed as the length of a tuple.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from llvmlite import ir
@@ -15,7 +16,10 @@ from ..runtime.cpu_caches import LINE
 from . import llvm
 from .constants import PIECE
 from .llvm import Address, Builder, Tag, Value, emits
+from .networks import parts
+from .planes import Plane
 from .pointers import moved
+from .unit_generator import Piece, joined, picked, side_by_side
 
 _BIT, _WORDS = ir.IntType(1), ir.VectorType(llvm.I64, LINE // 8)
 
@@ -179,61 +183,23 @@ def unpack_line(builder: Builder, dst: Address, src: Address, shift: Value, bits
 
     With shift 0 nothing is read after the last element's byte.
     """
-    width, count = bits.count, LINE
-    none = builder.icmp_signed("==", shift, llvm.number(0))
-    with builder.if_else(none) as (on_bytes, between):
-        with on_bytes:
-            straight = _grouped(builder, src, None, count, width)
-            straight_from = builder.block
-        with between:
-            shifted = _grouped(builder, src, shift, count, width)
-            shifted_from = builder.block
-    value = builder.phi(straight.type)
-    value.add_incoming(straight, straight_from)
-    value.add_incoming(shifted, shifted_from)
-    if width == 1:
-        # A vector of bits that is converted to bytes would be taken apart, bit by bit.
-        each = llvm.shuffle(builder, value, value, [k // 8 for k in range(count)])
-        masks = ir.Constant(each.type, [1 << k % 8 for k in range(count)])
-        found = builder.icmp_unsigned("==", builder.and_(each, masks), masks)
-        llvm.store(builder, builder.zext(found, each.type), dst)
-        return
-    llvm.store(builder, _spread(builder, value, width), dst)
-
-
-def _grouped(builder: Builder, src: Address, shift: Value | None, count: int, width: int) -> Any:
-    """`count` elements, each group in the lane for its codes."""
-    group = group_of(width)
-    wide = ir.VectorType(ir.IntType(8 * group), count // group)
-    if 8 % width == 0:
-        packed = _load_bytes(builder, src, shift, 0, count // group)
-        return packed if width == 1 else builder.zext(packed, wide)
-    # Three bytes per group: each 16 codes take theirs from two loads of two thirds.
-    used = 2 * width
-    half = used * 2 // 3
-    parts = []
-    for at in range(0, count * width // 8, used):
-        low = _load_bytes(builder, src, shift, at, half)
-        high = _load_bytes(builder, src, shift, at + used - half, half)
-        places = [3 * (byte // group) + min(byte % group, 2) for byte in range(PIECE)]
-        order = [place if place < half else place + 2 * half - used for place in places]
-        parts.append(llvm.shuffle(builder, low, high, order))
-    return builder.bitcast(llvm.joined(builder, parts), wide)
-
-
-def _load_bytes(builder: Builder, src: Address, shift: Value | None, at: int, nbytes: int) -> Any:
-    """`count` bytes, `at` bytes and, unless it is None, `shift` bits after an address."""
-    place = llvm.at(builder, src, at)
-    kind = ir.VectorType(llvm.I8, nbytes)
-    if shift is None:
-        return llvm.load(builder, place, kind)
-    if nbytes >= 8:
-        return builder.bitcast(_load_shifted(builder, place, shift, nbytes), kind)
-    word = builder.zext(llvm.load(builder, place, ir.IntType(8 * nbytes)), llvm.I64)
-    behind = llvm.load(builder, llvm.at(builder, place, nbytes), llvm.I8)
-    behind = builder.shl(builder.zext(behind, llvm.I64), llvm.number(8 * nbytes))
-    moved = builder.lshr(builder.or_(word, behind), shift)
-    return builder.bitcast(builder.trunc(moved, ir.IntType(8 * nbytes)), kind)
+    width, pieces = bits.count, list[Piece]()
+    on_byte = builder.icmp_signed("==", shift, llvm.number(0))
+    for at, nbytes in parts(LINE * width // 8):
+        place, kind = llvm.at(builder, src, at), ir.VectorType(llvm.I8, nbytes)
+        with builder.if_else(on_byte) as (whole, between):
+            with whole:
+                loaded = llvm.load(builder, place, kind), builder.block
+            with between:
+                words = _load_shifted(builder, place, shift, nbytes)
+                shifted = builder.bitcast(words, kind), builder.block
+        value = builder.phi(kind)
+        value.add_incoming(*loaded)
+        value.add_incoming(*shifted)
+        pieces.append((value, list(range(at, at + nbytes))))
+    packed = side_by_side(builder, pieces)
+    plane = Plane(width, 0, tuple(range(0, LINE * width, width)))
+    llvm.store(builder, joined(builder, partial(picked, builder, packed), [plane]), dst)
 
 
 @emits()
