@@ -1,10 +1,10 @@
 """Transpositions of elements narrower than a byte, in tiles at any bit of source and target.
 
 As `tiles`, but `tile` and `offsets` count elements and bits. A block of rows passes through a
-buffer, where a row takes a word if it has few columns. If a byte holds several elements, these are
-exchanged within groups of rows, which leaves a transposition of bytes. Elements of 3 and 6 bits are
-converted to codes, a byte each. Columns are staged, and moved from there to their bits; short ones
-that are adjacent in the target are joined first.
+buffer, where rows of few columns take a word each, or several share one. If a byte holds several
+elements, these are exchanged within groups of rows, which leaves a transposition of bytes. Elements
+of 3 and 6 bits are converted to codes, a byte each. Columns are staged, and moved from there to
+their bits; short ones that are adjacent in the target are joined first.
 """
 
 from __future__ import annotations
