@@ -7,8 +7,8 @@ everything else bytes.
 
 `cast` has all other numbers: the first scale and zero point; the places on the stage of elements in
 order, of those that were permuted or unpacked before, of repeated scales and zero points, of
-converted elements, and of packed ones; the functions that convert, permute, unpack boxes and runs,
-pack (0: none), and move planes of small plans; the steps between the blocks that a call permutes,
+converted elements, and of packed ones; the functions that convert, permute, unpack, pack (0: none),
+and move planes of small plans; the steps between the blocks that a call permutes,
 and to those whose lines it prefetches; elements of a run, and with one scale; the steps between
 scales and zero points; bytes that elements reach; the place of the first one among unpacked ones;
 bits of a run in the target.
@@ -49,11 +49,12 @@ def cast_boxes(
     converts writes results that are not packed into the target, and streams them.
     """
     (first_scale, first_zero, fetched_at, before_at, scales_at, zeros_at, made_at, packed_at,
-     converts, permutes, opens, unpacks, packs, mover, from_step, to_step, ahead,
+     converts, permutes, unpacks, packs, mover, from_step, to_step, ahead,
      count, block, scale_step, zero_step, reach, first, run_bits) = cast  # fmt: skip
     place = address_of(span) + 8 * SPAN
     spot, before = stage + fetched_at, stage + before_at
     made, packed = stage + made_at, stage + packed_at
+    ordered = permutes == 0 and len(fetch) > 0
     while take(work, span):
         source, target = bit_ends(addresses, span)
         end = (source >> 3) + reach
@@ -71,11 +72,11 @@ def cast_boxes(
                          some, from_step, to_step, ahead, 0),
                     )  # fmt: skip
                 codes, last = 8 * before, stage + scales_at
-            elif len(fetch) > 0:
-                if opens != 0:
+            elif ordered:
+                if unpacks != 0:
                     for r in range(len(inner)):
                         at, to, some = inner[r]
-                        call(opens, (before + to, codes + at, some, end))
+                        call(unpacks, (before + to, codes + at, some, end))
                     begin = before + first
                 put_alone(begin, spot, address_of(fetch), place, mover)
                 begin = spot
@@ -91,7 +92,7 @@ def cast_boxes(
                 into = target + t + run_target
                 results = into >> 3 if packs == 0 else made
                 found = spot
-                if unpacks == 0:
+                if unpacks == 0 or ordered:
                     found = begin + (run_source >> 3)
                 else:
                     call(unpacks, (spot, codes + run_source, count, last))

@@ -107,21 +107,16 @@ class CastPlan:
         return self.scales if self.scales in ("", "blocks") else "each"
 
     @property
-    def coders(self) -> tuple[Function | None, Function | None, Function | None]:
-        """The functions that unpack elements of a box, or of a run, and pack results, if any."""
+    def coders(self) -> tuple[Function | None, Function | None]:
+        """The functions that unpack elements, and pack results, if any."""
         unpacks, packs = coders(self.source_bits)[0], coders(self.unit)[1]
-        bits = self.fetch == "bits"
-        return (
-            unpacks if bits else None,
-            unpacks if self.source_bits < 8 and not bits else None,
-            packs if self.unit < 8 else None,
-        )
+        return unpacks if self.source_bits < 8 else None, packs if self.unit < 8 else None
 
     def numbers(self, functions: Sequence[int]) -> NDArray[np.int64]:
         """The arguments of the kernel beside its tables; it begins with scales and zero points.
 
-        `functions` are the addresses of those that convert, permute, unpack boxes and runs, pack,
-        and move small planes.
+        `functions` are the addresses of those that convert, permute, unpack, pack, and move small
+        planes.
         """
         first = self.codes.first if self.fetch == "bits" else 0
         steps = self.block, self.scale_step, self.zero_step
