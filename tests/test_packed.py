@@ -229,6 +229,8 @@ def views_of_every_strategy(width):
             yield View((block + 17, m), SWAP, (slice(1, None), ALL))
             yield View((5, 11, 130, m), (3, 2, 0, 1), (ALL, ALL, slice(1, None), ALL))
             yield View((700, m), SWAP, (ALL, BACK))
+        # Few rows of few columns: less than a byte each, far apart on the stage.
+        yield from (View((n, m), SWAP) for n, m in ((5, 38), (6, 3), (7, 100)))
         # Few rows, which are joined: in words, several of them in one, and longer ones.
         for n in (5, 8, 14, 16, 23, 31, 57, 63, 64, 75, 200):
             yield View((n, 3 * BIT_COLUMNS + 5), SWAP)

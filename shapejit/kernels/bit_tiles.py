@@ -275,22 +275,28 @@ def unstack_columns(
 
 
 @kernel
-def join_words(packed: Address, done: int, row: Address, count: int, nbits: int) -> None:
-    """Append `nbits` bits, at most `WORD_BITS`, of each of `count` words to `done` bits.
+def join_words(
+    packed: Address, done: int, row: Address, pitch: int, count: int, nbits: int
+) -> None:
+    """Append `nbits` bits, at most `WORD_BITS`, of each of `count` rows to `done` bits.
 
-    Words are written, eight at a time, which takes 0.65 of the time: up to a line after these bits
-    may change, and the word before the rows.
+    Words are written: up to a line after these bits may change, and the word before the rows.
     """
     mask, kept = (1 << nbits) - 1, int(load_byte(packed + (done >> 3))) & ((1 << (done & 7)) - 1)
-    store_word(row - 8, kept << max(0, nbits - (done & 7)))
-    for k in range(0, count, 8):
-        into = done + k * nbits
-        if nbits >= 8:
+    if pitch == 8 and nbits >= 8:  # eight at a time take 0.65 of the time
+        store_word(row - 8, kept << (nbits - (done & 7)))
+        for k in range(0, count, 8):
+            into = done + k * nbits
             join_eight(packed + (into >> 3), into & 7, row + 8 * k, nbits, mask)
-            continue
-        kept |= join_few(row + 8 * k, nbits, mask) << (into & 7)
-        store_word(packed + (into >> 3), kept)
-        kept >>= 8 * nbits + (into & 7) & -8
+        return
+    some = 8 if pitch == 8 else 1
+    for _ in range(0, count, some):
+        word = join_few(row, nbits, mask) if some == 8 else load_word(row) & mask
+        kept |= word << (done & 7)
+        store_word(packed + (done >> 3), kept)
+        kept >>= (done & 7) + some * nbits & -8
+        done += some * nbits
+        row += some * pitch
 
 
 @kernel
@@ -333,8 +339,8 @@ def drain_dense(
     while first < count:
         some = min(count - first, max(1, (8 * STAGE - staged_bits) // nbits))
         row = stage + first * pitch
-        if nbits <= WORD_BITS and pitch == 8:
-            join_words(packed, staged_bits, row, some, nbits)
+        if nbits <= WORD_BITS:
+            join_words(packed, staged_bits, row, pitch, some, nbits)
         else:
             join_rows(packed, staged_bits, row, pitch, some, nbits)
         staged_bits, first = staged_bits + some * nbits, first + some
