@@ -181,14 +181,12 @@ class CastPlan:
     @cached_property
     def runs(self) -> NDArray[np.int64]:
         """The start of each run of a box, one row per run: see `kernels.casts`."""
-        repeated, rows = self.run_length, list[tuple[int, ...]]()
-        outer = self.inner[: len(self.inner) - len(self.run)]
-        for dim, source in reversed([*zip(outer, self.staged, strict=False)]):
-            size, _, target, scale, zero = dim
-            if self.scales == "repeated":
-                scale = zero = repeated * self.float_bytes
-            repeated *= size
-            rows.insert(0, (size, source, target, scale, zero))
+        outer, repeated = self.inner[: len(self.inner) - len(self.run)], self.scales == "repeated"
+        floats = Layout.row_major((*(dim.size for dim in outer), self.run_length), 1).strides
+        rows = [
+            (dim.size, at, dim.target, *([self.float_bytes * k] * 2 if repeated else dim[3:]))
+            for dim, at, k in zip(outer, self.staged, floats, strict=False)
+        ]
         sides = (offsets_of([(row[0], row[k]) for row in rows]) for k in range(1, 5))
         return np.stack([*sides], axis=1)
 
