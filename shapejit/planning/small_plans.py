@@ -11,6 +11,7 @@ from ..kernels.small_plans import (
     BLOCKS,
     COLUMN_STEP,
     COLUMNS,
+    COUNT,
     HEAD,
     NEAR,
     ROW_STEP,
@@ -60,12 +61,14 @@ def slower_whole(plan: Plan) -> bool:
     """
     assert plan.seen is not None
     table = small_plan(plan.seen)
-    fields = WIDTH, ROWS, ROW_STEP, COLUMNS, COLUMN_STEP, BLOCKS
-    width, rows, step, columns, column_step, blocks = (int(table[at]) for at in fields)
+    fields = WIDTH, ROWS, ROW_STEP, COLUMNS, COLUMN_STEP, COUNT, BLOCKS
+    width, rows, step, columns, column_step, count, blocks = (int(table[at]) for at in fields)
     # Planes of three channels are moved by vectors, too.
     three = step == 3 * width or (rows == 3 and column_step == width)
     if blocks or (three and width in (1, 2, 4) and max(rows, columns) >= thresholds.SHORT):
         return False
-    boxes = plan.strategy is Strategy.BOXES and plan.step > 0 and width < 4
+    # One plane of 1 or 2 bytes is as fast in either way: 8738 x 15 bytes .7 of a Plan's time.
+    boxes = plan.strategy is Strategy.BOXES and plan.step > 0
+    boxes = boxes and (width == 3 or (width < 3 and count > 1))
     vectors = boxes or plan.strategy in (Strategy.TILES, Strategy.SHUFFLE)
     return vectors or rows * columns < thresholds.SHORT
