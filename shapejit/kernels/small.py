@@ -205,7 +205,9 @@ def elements(source: Address, target: Address, plan: Address, scratch: Address) 
 @kernel
 def plane(source: Address, target: Address, plan: Address, scratch: Address) -> None:
     """Copy a plane by its small plan."""
-    if word(plan, BLOCKS):
+    if word(plan, ROWS) * word(plan, COLUMNS) == 1:
+        move_run(target, source, word(plan, WIDTH))
+    elif word(plan, BLOCKS):
         transpose(word(plan, WIDTH), source, target, plan, scratch)
     else:
         elements(source, target, plan, scratch)

@@ -94,27 +94,26 @@ def write_kind(items: Address, axis: Address, new: int, routes: Address, kind: N
     at += after if at < 0 else 0
     if word(pointer(descr) + DTYPE_FLAGS) & HAS_OBJECTS or not 0 <= at < after <= MAX_RANK:
         return UNFIT
-    itemsize, along, nbytes, cost = word(pointer(descr) + ITEMSIZE), 0, 0, 0
+    itemsize, along, nbytes = word(pointer(descr) + ITEMSIZE), 0, 0
     for i in range(count):
         if i + PREFETCHED_OBJECTS < count:
             prefetch(item(items, i + PREFETCHED_OBJECTS) + DESCR)
-        x, own, runs = item(items, i), itemsize, RUN_COST
+        x, own = item(items, i), itemsize
         if word(x + TYPE) != ndarray or word(x + DESCR) != descr or half(x + RANK) != rank:
             return UNFIT
         shape = load_address(x + SHAPE)
         if not dims_agree(shape, model, rank, UNFIT if new else at):
             return UNFIT
         for k in range(rank):
-            size = word(shape + 8 * k)
-            own *= size
-            runs *= size if k < at else 1
-        most = max(own, runs)
-        if most > kind[JOIN_MOST]:
+            own *= word(shape + 8 * k)
+        if own > kind[JOIN_MOST]:
             return UNFIT
         nbytes += own
-        cost += most
         along += 1 if new else word(shape + 8 * at)
-    if nbytes == 0 or cost > kind[JOIN_MOST]:
+    cost = RUN_COST * count
+    for k in range(at):
+        cost *= word(model + 8 * k)
+    if nbytes == 0 or max(nbytes, cost) > kind[JOIN_MOST]:
         return UNFIT
     for k in range(after):
         kind[3 + k] = along if k == at else word(model + 8 * (k - (new if k > at else 0)))
