@@ -38,7 +38,8 @@ def locate(
     elements of an array begin and end `span[0]` and `span[1]` bytes after its address; those of a
     result have `span[2]` bytes. Results must be writable, and share no byte of these spans. The
     written addresses are shifted by `span[3]`, plus `span[4]` (arrays) or `span[5]` (results). The
-    results' addresses are sorted in `addresses[2]`.
+    results' addresses are sorted in `addresses[2]`: without that a `map` into a list of outs is
+    left to Python, which takes 9 to 16 times as long.
     """
     nbytes, begins, ordered = span[2], addresses[1], addresses[2]
     if read_alike(items, count, kind, 0, addresses[0]) < count:

@@ -90,7 +90,11 @@ def prefetch_lines(ahead: Address, end: Address, nbytes: int) -> Address:
 def blocks(
     width: Any, _: int, source: Address, target: Address, plan: Address, scratch: Address
 ) -> None:
-    """Transpose a plane in registers, with last blocks that reach back; prefetch lines ahead."""
+    """Transpose a plane in registers, with last blocks that reach back; prefetch lines ahead.
+
+    Elements of 16 bytes move by blocks, too, for their prefetching: 10 000 x 4 KiB took 1.2 times
+    as long one by one.
+    """
     size, step_q = size_of(width), PIECE // size_of(width)
     rows, row_step = word(plan, ROWS), word(plan, ROW_STEP)
     columns, gap = word(plan, COLUMNS), word(plan, COLUMN_GAP)
@@ -144,7 +148,8 @@ def channels(
     """Copy a plane of THREE channels (images) by whole vectors, if it is one.
 
     `count` elements have strides of `step` in the source and `gap` in the target, and so have those
-    of the other `rows`, which begin `spacing` further in the source.
+    of the other `rows`, which begin `spacing` further in the source. Without it those of 4 bytes
+    take 1.3 to 1.9 times as long, narrower ones 3 to 4.5.
     """
     size, each = size_of(width), VECTOR // size_of(width)
     if nbytes != size or count < each:
@@ -217,7 +222,8 @@ def plane(source: Address, target: Address, plan: Address, scratch: Address) -> 
 def put(source: Address, target: Address, plan: Address, scratch: Address, mover: int) -> None:
     """Copy one tensor, and prefetch the lines [AHEAD, END) of the next one.
 
-    `plan`, `scratch` (see `small_plans`) and `mover` (the `PLANE_MOVER`) are addresses.
+    `plan`, `scratch` (see `small_plans`) and `mover` (the `PLANE_MOVER`) are addresses. Positions
+    of loops are kept: to divide for them takes up to 1.3 times as long.
     """
     loops, position = word(plan, LOOPS), scratch + 8 * POSITIONS
     source += word(plan, SHIFT)
