@@ -14,7 +14,7 @@ from ..runtime.ndarrays import distinct
 from .loops import Loop
 from .tables import Offsets, Sides, offsets_of
 
-MOST_STEP = 4  # of elements in a run of codes, or of runs
+MOST_GAP = 64  # elements that are read between runs: as long as to unpack one more run
 SHORT_RUN = 4 * LINE  # codes of a run
 MOST_LANES = 4  # 16-byte pieces of the widest vector
 
@@ -111,22 +111,21 @@ class Codes(NamedTuple):
     nbytes: int
 
 
-def codes_of(inner: Sequence[Loop], width: int, unit: int, most: int = MOST_STEP) -> Codes:
+def codes_of(inner: Sequence[Loop], width: int, unit: int) -> Codes:
     """The codes of a box of these loops (in bits), in the order of the source.
 
-    Gaps between elements are read, too, if that is at most `most` times as much.
+    Gaps between runs, of up to MOST_GAP elements, are read, too.
     """
     order = sorted(
         (k for k, loop in enumerate(inner) if loop.source), key=lambda k: abs(inner[k].source)
     )
-    strides, run, taken, rest = [0] * len(inner), 1, 1, list[int]()
+    strides, run, rest = [0] * len(inner), 1, list[int]()
     for k in order:
         spacing = abs(inner[k].source) // width
-        if rest or inner[k].source % width or spacing < run or spacing > most * taken:
+        if rest or inner[k].source % width or not 0 <= spacing - run <= MOST_GAP:
             rest.append(k)
         else:
             strides[k], run = spacing, run + (inner[k].size - 1) * spacing
-            taken *= inner[k].size
     # An odd number of lines, so that long runs use all sets of a cache.
     step = run if run < SHORT_RUN else (run // LINE + 2 | 1) * LINE
     for k in rest:

@@ -22,8 +22,6 @@ from .shuffles import Shuffle
 from .small_plans import small_plan_of_dims
 from .tables import offsets_of
 
-MOST_APART = 32  # of packed elements that are unpacked as a run: each alone takes 3 to 8 x the time
-
 
 class Dim(NamedTuple):
     """A dim with its strides: bits in source and target, bytes in scales and zero points."""
@@ -152,7 +150,7 @@ class CastPlan:
     def codes(self) -> Codes:
         """The box as codes in the source's order, if it is unpacked."""
         loops = [Loop(dim.size, dim.source, dim.target) for dim in self.inner]
-        return codes_of(loops, self.source_bits, self.unit, MOST_APART)
+        return codes_of(loops, self.source_bits, self.unit)
 
     @property
     def fetched(self) -> NDArray[np.int64]:
