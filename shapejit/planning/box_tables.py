@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from ..kernels.constants import PIECE, per_piece
 from ..runtime.cpu_caches import LINE
 from ..runtime.ndarrays import distinct
+from . import thresholds
 from .loops import Loop
 from .tables import Offsets, Sides, offsets_of
 
-MOST_GAP = 64  # elements that are read between runs: as long as to unpack one more run
 SHORT_RUN = 4 * LINE  # codes of a run
 MOST_LANES = 4  # 16-byte pieces of the widest vector
 
@@ -114,7 +114,7 @@ class Codes(NamedTuple):
 def codes_of(inner: Sequence[Loop], width: int, unit: int) -> Codes:
     """The codes of a box of these loops (in bits), in the order of the source.
 
-    Gaps between runs, of up to MOST_GAP elements, are read, too.
+    Gaps between runs, of up to GAP elements, are read, too.
     """
     order = sorted(
         (k for k, loop in enumerate(inner) if loop.source), key=lambda k: abs(inner[k].source)
@@ -122,7 +122,7 @@ def codes_of(inner: Sequence[Loop], width: int, unit: int) -> Codes:
     strides, run, rest = [0] * len(inner), 1, list[int]()
     for k in order:
         spacing = abs(inner[k].source) // width
-        if rest or inner[k].source % width or not 0 <= spacing - run <= MOST_GAP:
+        if rest or inner[k].source % width or not 0 <= spacing - run <= thresholds.GAP:
             rest.append(k)
         else:
             strides[k], run = spacing, run + (inner[k].size - 1) * spacing

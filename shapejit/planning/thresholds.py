@@ -180,3 +180,11 @@ MOST_APART: Annotated[
         "1, Zen 4: 1.06, at most 1.7, slices 1.4 to 2.6, at most 7.3; 4, slices of 40 MiB: 1.9",
     ),
 ] = 7
+GAP: Annotated[
+    int,
+    Threshold(
+        "elements narrower than a byte",
+        "so few between runs are unpacked with them",
+        "0: every 5th to 64th element of rows 1.5 to 12, permutations 1.0, at most 1.7; 256: 1.0",
+    ),
+] = 64
