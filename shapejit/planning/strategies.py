@@ -293,6 +293,9 @@ class Strategy(Enum):
         loops=shuffle_loops,
     )
 
+    def __repr__(self) -> str:
+        return str(self)
+
     @property
     def row(self) -> StrategyRow:
         """The row of this strategy."""
