@@ -127,7 +127,8 @@ def _normal_form(source: Layout, target: Layout, scales: Scales | None) -> list[
 def _parts(dims: Sequence[Dim], bits: int, unit: int) -> list[int]:
     """The size of a box along each dim: one run if the source is in order."""
     width = max(bits, unit, 8) // 8
-    loops = [Loop(dim.size, dim.source * width // bits, dim.target * width // unit) for dim in dims]
+    read = width if bits >= 8 else 1  # packed ones are unpacked to a byte each
+    loops = [Loop(dim.size, dim.source * read // bits, dim.target * width // unit) for dim in dims]
     goals = (MAX_RUN_ELEMENTS * width, width) if in_order(dims) else None
     *parts, last = parts_of(loops, width, goals) or [1]
     # Runs are as long as possible, even, and whole bytes of packed elements.
