@@ -310,8 +310,9 @@ def planned(layout, count=1, unit=0):
     if made.small is not None:
         assert len(small_plans.small_plan_of(made))
 x = np.zeros((2000, 600), np.float32)
-for view in (x.T, x[:, ::2], x[:, 1:], x, x.reshape(2000, 200, 3).transpose(1, 0, 2)):
+for view in (x.T, x[:, ::2], x[:, 1:], x):
     planned(layout_of(view))
+planned(layout_of(np.zeros((32, 997, 64), np.float32).transpose(1, 0, 2)))
 planned(layout_of(x[:9, :9].T), count=2)
 for bits, shape in ((4, (512, 512)), (3, (90, 80)), (4, (1 << 20, 4))):
     whole = Layout.row_major(shape, bits)

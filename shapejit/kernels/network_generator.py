@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -39,9 +39,9 @@ def write(function: Any, network: Network) -> None:
 
 def permute(builder: Any, network: Network, sources: Iterable[Any], targets: Iterable[Any]) -> None:
     """Permute one block, given the addresses of its pieces."""
-    pieces, most = list[Piece](), LINE if network.exchanged or _of_two(network) else PIECE
+    pieces = list[Piece]()
     for i, at in enumerate(sources):
-        for far, part in parts(network.read, most):
+        for far, part in parts(network.read):
             loaded = llvm.load(builder, llvm.at(builder, at, far), ir.VectorType(llvm.I8, part))
             begin = i * network.read + far
             pieces.append((loaded, list(range(begin, begin + part))))
@@ -61,31 +61,49 @@ def permute(builder: Any, network: Network, sources: Iterable[Any], targets: Ite
 Vectors = Callable[[int, int], Any]  # the bytes of a block from one on, as a vector
 
 
-def _of_two(network: Network) -> bool:
-    """Whether each vector of the target comes from at most two of the source.
-
-    LLVM permutes two vectors well. Bytes of more it moves one by one, up to 100 times as slowly as
-    those of loads of 16 bytes.
-    """
-    octets, some = network.order() * network.width // 8, 8 * VECTOR // network.width
-    vectors = octets // network.read * LINE + octets % network.read // VECTOR
-    return all(len({*vectors[k : k + some]}) < 3 for k in range(0, len(vectors), some))
-
-
 def _mixed(builder: Any, network: Network, pieces: list[Piece]) -> Vectors:
     """The block in any order; a vector has as many pieces of the target as fit."""
-    block, order, per = side_by_side(builder, pieces), network.order(), 8 // network.width
+    order, per = network.order(), 8 // network.width
     together = max(1, LINE // network.written) * network.written
+    if network.read < 2 * PIECE or _of_two(network):
+        fetch = partial(picked, builder, side_by_side(builder, pieces))
+    else:
+        fetch = partial(_gathered, builder, pieces)
 
     def vector(first: int, nbytes: int) -> Any:
         places = np.resize(order[per * first : per * (first + together)], per * nbytes)
-        planes = planes_of(network.width, places.tolist())
-        return joined(builder, partial(picked, builder, block), planes)
+        return joined(builder, fetch, planes_of(network.width, places.tolist()))
 
     if network.written >= LINE:
         return vector
     vectors = [vector(first, LINE) for first in range(0, network.block, together)]
     return lambda first, part: _part(builder, vectors[first // together], first % together, part)
+
+
+def _of_two(network: Network) -> bool:
+    """Whether each vector of the target comes from at most two of the source."""
+    octets, some = network.order() * network.width // 8, 8 * VECTOR // network.width
+    vectors = octets // network.read * LINE + octets % network.read // VECTOR
+    return all(len({*vectors[k : k + some]}) < 3 for k in range(0, len(vectors), some))
+
+
+def _gathered(builder: Any, pieces: list[Piece], order: list[int]) -> Any:
+    """The bytes with the given offsets: those of each 16 bytes are put in place among zeros.
+
+    LLVM splits one shuffle of them all, and may then move bytes one by one: 100 times as slowly.
+    """
+    made, left = list[Any](), {*range(len(order))}
+    for value, offsets in pieces:
+        for first in range(0, value.type.count, PIECE):
+            lanes = range(first, first + PIECE)
+            part = {offsets[lane]: lane - first for lane in lanes}
+            there = {k: part[order[k]] for k in left if order[k] in part}
+            left -= there.keys()
+            if there:
+                piece = llvm.shuffle(builder, value, value, [*lanes])
+                places = [there.get(k, PIECE) for k in range(len(order))]
+                made.append(llvm.shuffle(builder, piece, llvm.constant(0, piece.type), places))
+    return reduce(builder.or_, made)
 
 
 def _part(builder: Any, vector: Any, first: int, count: int) -> Any:

@@ -76,7 +76,7 @@ class Network(NamedTuple):
         return found
 
 
-def parts(nbytes: int, most: int = LINE) -> list[tuple[int, int]]:
+def parts(nbytes: int) -> list[tuple[int, int]]:
     """The vectors that cover `nbytes`: (at, bytes). The last one reaches back."""
-    part = min(most, 1 << (nbytes.bit_length() - 1))
+    part = min(LINE, 1 << (nbytes.bit_length() - 1))
     return [(min(at, nbytes - part), part) for at in range(0, nbytes, part)]
