@@ -153,11 +153,6 @@ def test_nothing_outside_the_target_is_written(kernels):
     ("view", "strategy", "name"),
     [
         (np.zeros((600, 500), "f4").T, Strategy.TILES, "tiles.tiles"),
-        (
-            np.zeros((600, 500, 3), "f4").transpose(1, 0, 2),
-            Strategy.SHUFFLE,
-            "shuffles.shuffle_blocks",
-        ),
         (np.zeros((32, 997, 64), "f4").transpose(1, 0, 2), Strategy.RUN_TILES, "tiles.tiles"),
         (np.zeros((600, 50, 32), "f4").transpose(1, 0, 2), Strategy.SCATTER, "scatters.scatter"),
         (np.zeros((600, 500), "f4")[:, 1:], Strategy.ROWS, "copies.rows"),
