@@ -1,7 +1,7 @@
 """Transpositions of elements narrower than a byte, in tiles at any bit of source and target.
 
 As `tiles`, but `tile` and `offsets` count elements and bits. A block of rows passes through a
-buffer, where rows of few columns take a word each, or several share one. If a byte holds several
+buffer, where rows of few columns take a word each. If a byte holds several
 elements, these are exchanged within groups of rows, which leaves a transposition of bytes. Elements
 of 3 and 6 bits are converted to codes, a byte each. Columns are staged, and moved from there to
 their bits; short ones that are adjacent in the target are joined first.
@@ -14,7 +14,6 @@ from typing import Any
 from ..runtime.cpu_caches import LINE
 from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED
 from .bit_vectors import (
-    append_words,
     exchange,
     exchange_neighbours,
     join_eight,
@@ -179,15 +178,6 @@ def buffer_pitch(count: int, width: int) -> int:
     return (nbits + PIECE_BITS - 1) // PIECE_BITS * PIECE
 
 
-@inlined
-def lane_of(nbits: int) -> int:
-    """The bytes of a word, a power of two, that so many bits of a row take."""
-    lane = 1
-    while 8 * lane < nbits:
-        lane *= 2
-    return lane
-
-
 @kernel
 def exchange_rows(buffer: Address, apart: int, nbytes: int, width: int) -> None:
     """Transpose elements between rows: element c of row r of a group becomes element r of row c.
@@ -203,15 +193,6 @@ def exchange_rows(buffer: Address, apart: int, nbytes: int, width: int) -> None:
                 for done in range(0, nbytes, LINE):
                     exchange(first + done, second + done, far)
         far, distance = 2 * far, 2 * distance
-
-
-@kernel
-def stack_words(buffer: Address, rows: int, apart: int, lane: int) -> None:
-    """Put words that are `apart` rows from one another in one, `lane` bytes of each."""
-    for first in range(apart, rows, apart):
-        place = first // apart * lane * 8
-        for done in range(0, 8 * min(apart, rows - first), LINE):
-            append_words(buffer + done, buffer + 8 * first + done, place, (1 << place) - 1)
 
 
 @kernel
@@ -257,21 +238,6 @@ def transpose(
                 src = buffer + begin * between + (piece if together > 1 else q)
                 dst = stage + ((q + begin // groups) * pitch + row)
                 transpose_even(src, between, dst, spacing, 8 * spacing, _BYTE_TAG, pieces)
-
-
-@kernel
-def unstack_columns(
-    stage: Address, pitch: int, columns: int, lanes: int, apart: int, nbytes: int
-) -> None:
-    """Append the columns of further rows of a word, `apart` columns after those of the first.
-
-    Each has `nbytes` bytes; up to half a line after them may change.
-    """
-    for k in range(1, lanes):
-        for q in range(columns):
-            column = stage + (q + k * apart) * pitch
-            for at in range(0, nbytes, LINE // 2):
-                move_half(stage + (q * pitch + k * nbytes + at), column + at)
 
 
 @kernel
@@ -465,17 +431,12 @@ def bit_tiles(
                 at, tile, loops, over, steps, width, -1
             )
             src, rows, dst = source + (s + begin), table + 8 * row, target + (t + into)
-            between, lane = buffer_pitch(q_count, width), 8
-            if words > 0:
-                between, lane = 8, lane_of(q_count * width)
+            between = 8 if words > 0 else buffer_pitch(q_count, width)
             for p in range(0, p_count, step_p):
                 count, first = min(step_p, p_count - p), rows + 8 * p
-                # Words have several short rows, so many rows apart.
-                apart = -(-count * lane // step_p) * (step_p // 8)
                 if words > 0:
                     read_words(buffer, src, first, count, low + p, words, end)
-                    stack_words(buffer, count, apart, lane)
-                    exchange_words(buffer, min(count, apart), width)
+                    exchange_words(buffer, count, width)
                 else:
                     read_rows(
                         buffer,
@@ -493,14 +454,10 @@ def bit_tiles(
                         used = (count + together - 1) // together * between
                         exchange_rows(buffer, groups * between, used, width)
                 place = stage + p // together
-                some = min(count, apart)
                 call(
                     transposes,
-                    (buffer, between, place, pitch, some, q_count, groups, together),
+                    (buffer, between, place, pitch, count, q_count, groups, together),
                 )
-                if some < count:
-                    lanes, each = -(-count // apart), apart // together
-                    unstack_columns(place, pitch, q_count, lanes, lane * together, each)
             drain_bits(
                 dst, stage, tile, offsets, columns, q_count, own, p_count, pitch, streamed, packs
             )

@@ -136,15 +136,6 @@ def split_eight(builder: Builder, dst: Address, src: Address, first: Value, spac
 
 
 @emits()
-def append_words(builder: Builder, dst: Address, src: Address, place: Value, kept: Value) -> None:
-    """Replace the bits from `place` on of the words of a line, all but those of a mask."""
-    value, first = (llvm.load(builder, line, _WORDS) for line in (src, dst))
-    value = builder.shl(value, llvm.splat(builder, place, _WORDS.count))
-    first = builder.and_(first, llvm.splat(builder, kept, _WORDS.count))
-    llvm.store(builder, builder.or_(first, value), dst)
-
-
-@emits()
 def join_eight(
     builder: Builder, dst: Address, first: Value, src: Address, nbits: Value, mask: Value
 ) -> None:

@@ -145,7 +145,7 @@ def bit_sides(rows: Dims, columns: Dims, width: int) -> Sides:
     # The bytes of a block of rows on the stage, in whole vectors: of each row that a word may have.
     # A line between columns.
     steps = -(-min(by_row[BLOCK] + over, count) // (factor * LINE))
-    pitch = (steps + (8 if words else 1)) * LINE
+    pitch = (steps + 1) * LINE
     # If rows are whole, the columns of the last dim may be adjacent in the target.
     row = count * width
     dense = int(by_row[BLOCK] == count and columns[-1].target == row)
