@@ -1,10 +1,10 @@
 """Transpositions of elements narrower than a byte, in tiles at any bit of source and target.
 
 As `tiles`, but `tile` and `offsets` count elements and bits. A block of rows passes through a
-buffer, where rows of few columns take a word each. If a byte holds several
-elements, these are exchanged within groups of rows, which leaves a transposition of bytes. Elements
-of 3 and 6 bits are converted to codes, a byte each. Columns are staged, and moved from there to
-their bits; short ones that are adjacent in the target are joined first.
+buffer, where rows of few columns take a word each. If a byte holds several elements, these are
+exchanged within groups of rows, which leaves a transposition of bytes. Elements of 3 and 6 bits are
+converted to codes, a byte each. Columns are staged, and moved from there to their bits; short ones
+that are adjacent in the target are joined first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from .bit_vectors import (
     exchange,
     exchange_neighbours,
     join_eight,
-    join_few,
     shift_words,
     split_eight,
 )
@@ -255,14 +254,12 @@ def join_words(
             into = done + k * nbits
             join_eight(packed + (into >> 3), into & 7, row + 8 * k, nbits, mask)
         return
-    some = 8 if pitch == 8 else 1
-    for _ in range(0, count, some):
-        word = join_few(row, nbits, mask) if some == 8 else load_word(row) & mask
-        kept |= word << (done & 7)
+    for _ in range(count):
+        kept |= (load_word(row) & mask) << (done & 7)
         store_word(packed + (done >> 3), kept)
-        kept >>= (done & 7) + some * nbits & -8
-        done += some * nbits
-        row += some * pitch
+        kept >>= (done & 7) + nbits & -8
+        done += nbits
+        row += pitch
 
 
 @kernel

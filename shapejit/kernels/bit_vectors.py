@@ -155,19 +155,6 @@ def join_eight(
         llvm.store(builder, word, moved(builder, dst, place))
 
 
-@emits(types.int64)
-def join_few(builder: Builder, src: Address, nbits: Value, mask: Value) -> Value:
-    """The first `nbits` bits, at most 7 with this mask, of each of 8 words, as one word."""
-    value = builder.and_(llvm.load(builder, src, _WORDS), llvm.splat(builder, mask, 8))
-    steps = builder.mul(llvm.splat(builder, nbits, 8), ir.Constant(_WORDS, list(range(8))))
-    value, apart = builder.shl(value, steps), 4
-    while apart:
-        order = [k % apart + apart for k in range(8)]
-        value = builder.or_(value, llvm.shuffle(builder, value, value, order))
-        apart //= 2
-    return builder.extract_element(value, llvm.number(0))
-
-
 @emits()
 def unpack_line(builder: Builder, dst: Address, src: Address, shift: Value, bits: Tag) -> None:
     """Write 64 codes of the elements from `shift` bits (0 to 7) after an address.
@@ -188,9 +175,20 @@ def unpack_line(builder: Builder, dst: Address, src: Address, shift: Value, bits
         value.add_incoming(*loaded)
         value.add_incoming(*shifted)
         pieces.append((value, list(range(at, at + nbytes))))
-    packed = side_by_side(builder, pieces)
-    plane = Plane(width, 0, tuple(range(0, LINE * width, width)))
-    llvm.store(builder, joined(builder, partial(picked, builder, packed), [plane]), dst)
+    llvm.store(builder, _codes(builder, side_by_side(builder, pieces), bits.count, LINE), dst)
+
+
+def _codes(builder: Any, packed: Piece, width: int, count: int) -> Any:
+    """The codes of the first `count` elements in a vector."""
+    plane = Plane(width, 0, tuple(range(0, count * width, width)))
+    return joined(builder, partial(picked, builder, packed), [plane])
+
+
+@emits(types.int64)
+def spread(builder: Builder, word: Value, bits: Tag) -> Value:
+    """The codes of the 8 elements at the start of a word."""
+    packed = builder.bitcast(word, ir.VectorType(llvm.I8, 8)), list(range(8))
+    return builder.bitcast(_codes(builder, packed, bits.count, 8), llvm.I64)
 
 
 @emits()
@@ -217,39 +215,13 @@ def pack_line(builder: Builder, dst: Address, src: Address, bits: Tag) -> None:
         llvm.store(builder, part, llvm.at(builder, dst, k * used))
 
 
-def _steps(width: int, kind: Any) -> list[list[Any]]:
-    """The steps from packed elements to codes, which fill the lanes of a vector.
-
-    Each step has a mask of bits that stay, a mask of bits after the move, and a distance.
-    """
-    nbits, steps = kind.element.width, []
-    count = nbits // 16
-    while count:
-        near = spaced(count * width, 16 * count, nbits)
-        step = near, near << 8 * count, count * (8 - width)
-        steps.append([llvm.constant(n, kind) for n in step])
-        count //= 2
-    return steps
-
-
-def _spread(builder: Any, value: Any, width: int) -> Any:
-    """The codes of the elements at the start of each lane."""
-    for near, far, apart in _steps(width, value.type):
-        high = builder.and_(builder.shl(value, apart), far)
-        value = builder.or_(builder.and_(value, near), high)
-    return value
-
-
 def _gathered(builder: Any, value: Any, width: int) -> Any:
     """The elements of the codes in each lane, whose high bits are ignored."""
-    for near, far, apart in reversed(_steps(width, value.type)):
-        high = builder.lshr(builder.and_(value, far), apart)
-        value = builder.or_(builder.and_(value, near), high)
+    nbits, count = value.type.element.width, 1
+    while 16 * count <= nbits:
+        near, apart = spaced(count * width, 16 * count, nbits), count * (8 - width)
+        high = builder.and_(value, llvm.constant(near << 8 * count, value.type))
+        low = builder.and_(value, llvm.constant(near, value.type))
+        value = builder.or_(low, builder.lshr(high, llvm.constant(apart, value.type)))
+        count *= 2
     return value
-
-
-@emits(types.int64)
-def spread(builder: Builder, word: Value, bits: Tag) -> Value:
-    """The codes of the 8 elements at the start of a word."""
-    lane = builder.bitcast(word, ir.VectorType(llvm.I64, 1))
-    return builder.bitcast(_spread(builder, lane, bits.count), llvm.I64)
