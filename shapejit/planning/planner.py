@@ -165,12 +165,13 @@ def _long_pieces(shuffled: Plan, tile: Tile, total: int) -> bool:
     Of 740 random copies of .1 to 70 MiB, those below 12 MiB take 1.04 times as long as by the
     faster way, larger ones 1.025; by tiles alone 1.15 to 1.35, and 1.1.
     """
-    found, least = shuffled.shuffle, max(PIECE, tile.width)
-    if not (found and found.in_sequence and found.long):
-        if tile.strategy is Strategy.TILES:
-            return False
-        if total >= thresholds.RUNS_STREAM_FROM:
-            least = max(3 * PIECE // 2, 2 * tile.width)
+    found, large = shuffled.shuffle, total >= thresholds.RUNS_STREAM_FROM
+    here_and_there = not (found and found.in_sequence and found.long)
+    if here_and_there and tile.strategy is Strategy.TILES:
+        return False
+    least = 2 * tile.width if large else tile.width
+    if tile.strategy is Strategy.TILES or tile.step:  # transposed in registers, too
+        least = max(least, 3 * PIECE // 2 if large and here_and_there else PIECE)
     return shuffled.width >= least
 
 
