@@ -78,7 +78,9 @@ def use_boxes():
 def choose_boxes(they_pay):
     """Whether copies go in boxes that other loops could make, too."""
     planner.pays = boxes.pays if they_pay else lambda tile, total: tile.strategy is Strategy.BOXES
-    planner.codes_pay = boxes.codes_pay if they_pay else lambda *_: False
+    planner.codes_pay = (
+        boxes.codes_pay if they_pay else lambda tile, *_: tile.strategy is Strategy.CODE_BOXES
+    )
 
 
 def no_tile(loops, width):

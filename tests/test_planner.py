@@ -87,7 +87,7 @@ def test_blocks_of_packed_elements_are_not_written_apart():
     [
         ((BIG * BIG + 1, 25, 3), (0, 2, 1), Strategy.CODE_BOXES),
         ((BIG * BIG + 1, 3, 25), (0, 2, 1), Strategy.CODE_BOXES),
-        ((3, 64 * BIG * BIG + 1), (1, 0), Strategy.CODES),
+        ((3, 64 * BIG * BIG + 1), (1, 0), Strategy.CODE_BOXES),
         ((64 * BIG * BIG + 1, 3), (1, 0), Strategy.BIT_TILES),
     ],
 )
@@ -120,7 +120,7 @@ def test_casts_with_scales_have_runs_as_long_as_those_without():
 
 def test_unpacking_is_a_plan_of_codes():
     made = plan(view((8, 8), 4), 8)
-    assert (made.strategy, made.width, made.unit, made.nbytes) == (Strategy.CODES, 4, 8, 64)
+    assert (made.strategy, made.width, made.unit, made.nbytes) == (Strategy.CODE_BOXES, 4, 8, 64)
 
 
 def test_neighbours_merge():

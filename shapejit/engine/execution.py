@@ -122,9 +122,7 @@ def kind_of(plan: Plan) -> Kind:
     """The kind of work of a plan: all that its kernels are compiled for."""
     if plan.small is not None:
         return COPY_EACH
-    if plan.shuffle is not None:
-        return kind_named("copy", plan.row.kernel, plan.shuffle.network)
-    tags = (a for a in plan.row.takes(plan, LINE) if not isinstance(a, int))
+    tags = (a for a in plan.row.takes(plan, LINE) if not isinstance(a, int | np.ndarray))
     return kind_named("copy", plan.row.kernel, *tags)
 
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..runtime.cpu_caches import LINE
 from ..runtime.jobs import HIGH, LOW, STREAMED
 from .bits import merge_first, merge_last, move_whole
 from .calls import call
 from .constants import (
     BLOCKS,
+    BYTES_IN_PLACE,
     COLUMNS,
     COUNT,
+    IN_PLACE,
     LINES,
     NBYTES,
     PIECE,
@@ -22,6 +25,7 @@ from .constants import (
     PIECES,
     PLACES,
     REACH,
+    READS,
     ROWS,
     RUN,
     RUN_TARGETS,
@@ -155,6 +159,29 @@ def boxes(
 
 
 @kernel
+def by_network(
+    src: Address,
+    stage: Address,
+    ahead: Address,
+    box: Table,
+    offsets: Numbers,
+    entry: int,
+    steps: Numbers,
+) -> None:
+    """Fill the stage by calls of the function of a network: see `planning.box_tables`."""
+    lines, count, asked = box[LINES, START], box[ROWS, COUNT], 0
+    table, places = address_of(offsets) + 8 * box[COLUMNS, START], box[PLACES, START]
+    blocks, source_step, target_step = steps
+    for k in range(count):
+        last = box[LINES, COUNT] * (k + 1) // count
+        while asked < last:
+            prefetch(ahead + offsets[lines + asked])
+            asked += 1
+        into = stage + offsets[places + k]
+        call(entry, (src + offsets[k], into, table, blocks, source_step, target_step, 0, 0))
+
+
+@kernel
 def code_boxes(
     addresses: Table,
     work: Numbers,
@@ -163,24 +190,24 @@ def code_boxes(
     loops: Table,
     box: Table,
     offsets: Numbers,
-    reads: Table,
     sizes: Numbers,
     unpacks: int,
     packs: int,
+    entry: int,
     pieces: Any,
 ) -> None:
     """`boxes` of elements narrower than a byte, by way of codes: a byte each.
 
-    `reads` has a row for each run of a box in the source: its offset in bits, that of its codes,
-    and their number. `sizes`: bytes of the source, bits of an element in the target, codes that
-    are moved at a time without blocks, and where on the stage codes begin, the first element of a
-    box is, and packed runs go. `unpacks` and `packs`
-    (0: results are codes) are addresses of functions.
+    The box has three words for each of its READS. `sizes`: bytes of the source, bits of an element
+    in the target, codes that are moved at a time without blocks, or whether all are IN_PLACE, and
+    where on the stage codes begin, the first element of a box is, and packed runs go; then the
+    steps of a network. `unpacks`, `packs` (0: results are codes) and `entry` (0: no network) are
+    addresses of functions.
     """
-    reach, unit, piece, codes_at, first, packed_at = sizes
+    reach, unit, piece, codes_at, first, packed_at = sizes[:6]
     codes, packed, streamed = stage + codes_at, stage + packed_at, work[STREAMED] != 0
     run, staged, into = box[RUN, NBYTES], box[RUNS, START], box[RUN_TARGETS, START]
-    ends = min(run, 8)
+    ends, reads = min(run, 8), box[READS, START]
     while take(work, span):
         source, target = bit_ends(addresses, span)
         end = (source >> 3) + reach
@@ -190,22 +217,29 @@ def code_boxes(
                 place = target + (t + unit * offsets[into + k])
                 prefetch_to_write(place >> 3)
                 prefetch_to_write((place + unit * run) >> 3)
-            for r in range(len(reads)):
-                begin, to, count = reads[r]
-                call(unpacks, (codes + to, source + s + begin, count, end))
             # The last box prefetches its own lines, which are in a cache.
             ahead = source + box_at(loops, min(index + 1, span[HIGH] - 1))[0] >> 3
-            src = codes + first
-            if box[BLOCKS, COUNT] > 0:
-                blocks(src, stage, ahead, box, offsets, _BYTE_TAG, pieces)
+            src, full = codes + first, stage
+            if piece == BYTES_IN_PLACE and (source + s >> 3) + run + LINE <= end:
+                full = source + s >> 3
             else:
-                singles(src, stage, ahead, box, offsets, piece, True, _BYTE_TAG)
+                for r in range(reads, reads + 3 * box[READS, COUNT], 3):
+                    begin, to, count = offsets[r], offsets[r + 1], offsets[r + 2]
+                    call(unpacks, (codes + to, source + s + begin, count, end))
+                if piece <= IN_PLACE:
+                    full = src
+                elif entry != 0:
+                    by_network(src, stage, ahead, box, offsets, entry, sizes[6:])
+                elif box[BLOCKS, COUNT] > 0:
+                    blocks(src, stage, ahead, box, offsets, _BYTE_TAG, pieces)
+                else:
+                    singles(src, stage, ahead, box, offsets, piece, True, _BYTE_TAG)
             if packs == 0:
-                drain(target + t >> 3, stage, box, offsets, streamed)
+                drain(target + t >> 3, full, box, offsets, streamed)
                 continue
             # Atomic operations wait for all stores before them: bytes are merged before long runs.
             for k in range(box[RUNS, COUNT]):
-                place, begin = target + (t + unit * offsets[into + k]), stage + offsets[staged + k]
+                place, begin = target + (t + unit * offsets[into + k]), full + offsets[staged + k]
                 if place & 7 != 0:
                     call(packs, (packed, begin, ends))
                     merge_first(place, 8 * packed, unit * run)
@@ -214,5 +248,5 @@ def code_boxes(
                     merge_last(place, 8 * packed + unit * (ends - run), unit * run)
             for k in range(box[RUNS, COUNT]):
                 place = target + (t + unit * offsets[into + k])
-                call(packs, (packed, stage + offsets[staged + k], run))
+                call(packs, (packed, full + offsets[staged + k], run))
                 move_whole(place, 8 * packed, unit * run, streamed)

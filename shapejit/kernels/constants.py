@@ -75,17 +75,18 @@ COLUMN_GROUP = START  # of STAGED, in tiles of bits: how many columns follow one
 
 # The table of a box: (COUNT, START) of the offsets of its rows, which come first, and columns in
 # the source, columns on the stage, first rows of blocks, pieces of columns in the source, elements
-# of these on the stage, runs on the stage and in the target, lines of the source.
-PLACES, BLOCKS, PIECES, PIECE_PLACES, RUNS, RUN_TARGETS, LINES, RUN = range(2, 10)
+# of these on the stage, runs on the stage and in the target, lines of the source. Of a box of codes
+# also the runs that are read: the offset of each in bits, that of its codes, and their number.
+PLACES, BLOCKS, PIECES, PIECE_PLACES, RUNS, RUN_TARGETS, LINES, RUN, READS = range(2, 11)
 NBYTES, REACH = range(2)  # RUN: its bytes, and those that whole pieces read of a box
+# Instead of the codes that are moved at a time: none have to be, nor bytes of the source.
+IN_PLACE, BYTES_IN_PLACE = 0, -1
 
 # Blocks of elements narrower than a byte.
 BIT_COLUMNS = 512  # elements of a tile along the source
 NARROW_BITS = 256  # rows of fewer bits are read by words
 WORD_BITS = 56  # that a word holds of a row, wherever it begins in a byte
 MOST_AHEAD = 16  # rows of the source that are prefetched
-CODES_BLOCK = 4096  # elements that are codes at a time, in an L1 cache
-CODES_BYTES = 6 * CODES_BLOCK + 32 * LINE  # codes, the packed block, up to four times as many
 
 # The verdicts on a tensor of a batch, see `shapes.resolve_all`.
 VIEW, COPY, REFUSED, APART = range(4)

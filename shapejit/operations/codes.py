@@ -13,8 +13,7 @@ from ..dtypes.table import UINT8, DType
 from ..engine import copying, outputs
 from ..engine.calls import follow, key_of
 from ..errors import DTypeError, FormatError, type_name
-from ..kernels.constants import CODES_BLOCK
-from ..runtime.cpu_caches import LINE
+from ..runtime.cpu_caches import LINE, PAGE
 from ..runtime.ndarrays import array_of, is_a
 from ..shapes.layout import Layout
 from .views import ascontiguous, copied
@@ -87,7 +86,7 @@ def _with_bits(layout: Layout, bits: int) -> Layout:
 def _side_by_side(t: Tensor, spacing: int) -> bool:
     """Whether most elements are `spacing` bits after the previous one, or the tensor is small."""
     runs = t.layout.runs()
-    return t.size <= CODES_BLOCK or (runs[-1][1] == spacing and runs[-1][0] >= LINE)
+    return t.size <= PAGE or (runs[-1][1] == spacing and runs[-1][0] >= LINE)
 
 
 def unpack(t: Tensor, out: NDArray[Any] | None = None) -> NDArray[Any]:

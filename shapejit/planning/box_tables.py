@@ -8,11 +8,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels.constants import PIECE, per_piece
+from ..kernels.constants import COUNT, PIECE, ROWS, per_piece
 from ..runtime.cpu_caches import LINE
 from ..runtime.ndarrays import distinct
 from . import thresholds
 from .loops import Loop
+from .shuffles import Shuffle
 from .tables import Offsets, Sides, offsets_of
 
 SHORT_RUN = 4 * LINE  # codes of a run
@@ -33,6 +34,24 @@ class Box(NamedTuple):
 def box_at(rows: Sequence[Loop], columns: Sequence[Loop], width: int) -> Box:
     """The offsets for a box of these dims."""
     dims = [*columns, *rows]
+    strides, outer, run = box_strides(dims, width)
+    spread = [(dims[i].size, strides[i], dims[i].target) for i in reversed(outer)]
+    came = offsets_of([(loop.size, loop.source) for loop in columns])
+    by_source = np.argsort(came, kind="stable")
+    staged = zip(columns, strides, strict=False)
+    places = offsets_of([(loop.size, stride) for loop, stride in staged])
+    return Box(
+        offsets_of([(loop.size, loop.source) for loop in rows]),
+        came[by_source],
+        places[by_source],
+        offsets_of([(size, stride) for size, stride, _ in spread]),
+        offsets_of([(size, target) for size, _, target in spread]),
+        run,
+    )
+
+
+def box_strides(dims: Sequence[Loop], width: int) -> tuple[list[int], list[int], int]:
+    """The strides of dims on the stage, those that are no part of a run, and the bytes of runs."""
     run, inner = width, len(dims)
     order = sorted(range(len(dims)), key=lambda i: dims[i].target)
     strides = [0] * len(dims)
@@ -46,19 +65,7 @@ def box_at(rows: Sequence[Loop], columns: Sequence[Loop], width: int) -> Box:
     step = pitch
     for i in order[inner:]:
         strides[i], step = step, step * dims[i].size
-    spread = [(dims[i].size, strides[i], dims[i].target) for i in reversed(order[inner:])]
-    came = offsets_of([(loop.size, loop.source) for loop in columns])
-    by_source = np.argsort(came, kind="stable")
-    staged = zip(columns, strides, strict=False)
-    places = offsets_of([(loop.size, stride) for loop, stride in staged])
-    return Box(
-        offsets_of([(loop.size, loop.source) for loop in rows]),
-        came[by_source],
-        places[by_source],
-        offsets_of([(size, stride) for size, stride, _ in spread]),
-        offsets_of([(size, target) for size, _, target in spread]),
-        run,
-    )
+    return strides, order[inner:], run
 
 
 def windows(columns: Offsets, width: int) -> Offsets | None:
@@ -179,8 +186,25 @@ def box_sides(
         lines = distinct((box.rows[:, None] + distinct(starts // LINE) * LINE) // LINE) * LINE
     filled = np.pad(box.rows, (0, behind), "edge")
     parts = (filled, box.columns, box.places, blocks, starts, places, box.runs, box.targets, lines)
+    made = _sides(parts, (box.run, int(box.rows.max() + starts.max() + PIECE)), staged + spoilt)
+    made.tile[ROWS, COUNT] = count
+    return made
+
+
+def network_sides(dims: Sequence[Loop], shuffle: Shuffle, lines: Offsets) -> Sides:
+    """The tables of a box of codes that a network permutes.
+
+    ROWS and PLACES are the offsets of the calls of its function, COLUMNS the pieces of a block.
+    """
+    box, calls = box_at(dims, (), 1), shuffle.loops[:-1]
+    came = offsets_of([(loop.size, loop.source) for loop in calls])
+    places = offsets_of([(loop.size, loop.target) for loop in calls])
+    pieces, none = np.array([*shuffle.sources, *shuffle.targets], np.int64), np.zeros(0, np.int64)
+    parts = came, pieces, places, none, none, none, box.runs, box.targets, lines
+    return _sides(parts, (box.run, 0), int(box.runs[-1]) + box.run + 2 * LINE)
+
+
+def _sides(parts: Sequence[Offsets], run: tuple[int, int], stage: int) -> Sides:
     begin = np.cumsum([0, *map(len, parts)])[:-1].tolist()
     table = [(len(part), at) for part, at in zip(parts, begin, strict=True)]
-    table[0] = count, 0
-    table.append((box.run, int(box.rows.max() + starts.max() + PIECE)))
-    return Sides(np.array(table, np.int64), np.concatenate(parts), staged + spoilt)
+    return Sides(np.array([*table, run], np.int64), np.concatenate(parts), stage)

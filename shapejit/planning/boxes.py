@@ -14,8 +14,9 @@ from math import inf, prod
 from ..kernels.constants import BIT_COLUMNS, PIECE, WORD_BITS, per_byte, per_piece
 from ..runtime.cpu_caches import LINE, l2
 from . import thresholds
-from .box_tables import MOST_LANES, SHORT_RUN, box_at, codes_of, firsts, windows
-from .loops import BoxLoop, Loop, in_boxes, in_order, length_of
+from .box_tables import MOST_LANES, SHORT_RUN, box_at, box_strides, codes_of, firsts, windows
+from .loops import BoxLoop, Loop, in_boxes, length_of
+from .shuffles import mixed_of, price
 from .strategies import Strategy
 from .tables import by_words
 from .tiles import Tile
@@ -51,13 +52,11 @@ def pays(tile: Tile, total: int) -> bool:
     return False
 
 
-def codes_pay(tile: Tile, loops: Sequence[Loop], width: int) -> bool:
+def codes_pay(tile: Tile, width: int) -> bool:
     """Whether a box of codes is faster than the result of `bit_tile_of`."""
     match tile.strategy:
-        case Strategy.CODES:
-            run = tile.rows[-1] if tile.rows[-1].size != tile.step else tile.rows[-2]
-            short = tile.step == 0 or run.size < thresholds.RUN
-            return short and not in_order([loop for loop in loops if loop.source])
+        case Strategy.CODE_BOXES:
+            return True
         case Strategy.BIT_ROWS:
             return tile.width < width * (SHORT_RUN if per_byte(width) > 1 else thresholds.SHORT)
         case Strategy.BIT_TILES:
@@ -92,21 +91,34 @@ def box_of(loops: Sequence[Loop], width: int) -> Tile:
     by one).
     """
     outer, inner = _boxes(loops, parts_of(loops, width))
-    at, lanes = _method(inner, width)
+    at, lanes, _ = _method(inner, width)
     return Tile(Strategy.BOXES, width, outer, tuple(inner[at:]), tuple(inner[:at]), lanes)
 
 
-def code_box_of(loops: Sequence[Loop], width: int, unit: int) -> Tile | None:
-    """The box of a copy (in bits) whose elements are codes in it; None if there is none."""
-    if any(loop.source % width or loop.target % unit for loop in loops):
-        return None
+def code_box_of(loops: Sequence[Loop], width: int, unit: int, always: bool = False) -> Tile | None:
+    """The box of a copy (in bits) whose elements are codes in it; None if it has too few.
+
+    There is `always` one if nothing else makes the copy. Codes are permuted by the method of the
+    fewest cycles: a network, or one of `box_of`.
+    """
     elements = [Loop(loop.size, loop.source // width, loop.target // unit) for loop in loops]
     parts = parts_of(elements, 1)
-    if prod(parts) < LEAST_CODES:
+    if prod(parts) < LEAST_CODES and not always:
         return None
+    # A box has one bit address in the target. Whole bytes, so that boxes share few of them.
+    parts = [1 if loop.target % unit else part for loop, part in zip(loops, parts, strict=True)]
+    if parts:
+        parts[-1] = min(loops[-1].size, -(-parts[-1] // 8) * 8)
     outer, inner = _boxes(loops, parts)
-    at, lanes = _method(codes_of(inner, width, unit).loops, 1)
+    codes = codes_of(inner, width, unit).loops
+    at, lanes, cycles = _method(codes, 1)
     rows, columns = tuple(inner[at:]), tuple(inner[:at])
+    if len(codes) > 1 or cycles > prod(parts):  # otherwise they are in place
+        strides = box_strides(codes, 1)[0]
+        bits = [Loop(x.size, 8 * x.source, 8 * to) for x, to in zip(codes, strides, strict=True)]
+        found = mixed_of(bits, 8)
+        if found and price(found.network) * found.network.block * found.blocks < cycles:
+            return Tile(Strategy.CODE_BOXES, width, outer, tuple(inner), shuffle=found)
     return Tile(Strategy.CODE_BOXES, width, outer, rows, columns, lanes)
 
 
@@ -116,7 +128,7 @@ def _boxes(loops: Sequence[Loop], parts: Sequence[int]) -> tuple[tuple[BoxLoop, 
     return tuple(sorted(outer, key=lambda loop: -abs(loop.part * loop.source))), inner
 
 
-def _method(inner: Sequence[Loop], width: int) -> tuple[int, int]:
+def _method(inner: Sequence[Loop], width: int) -> tuple[int, int, float]:
     """The first of the dims of a box that are rows, and the lanes of its blocks."""
     alone = ALONE * prod(loop.size for loop in inner)
     if inner and inner[-1][1:] == (width, width):
@@ -131,8 +143,8 @@ def _method(inner: Sequence[Loop], width: int) -> tuple[int, int]:
         if columns and width in BLOCK:
             lanes = _lanes(length_of(rows, 1) // per_piece(width))
             options.append((_transposed(rows, columns, width, lanes), -count, lanes))
-    _, least, lanes = min(options)
-    return len(inner) + least, lanes
+    cycles, least, lanes = min(options)
+    return len(inner) + least, lanes, cycles
 
 
 def _transposed(rows: Sequence[Loop], columns: Sequence[Loop], width: int, lanes: int) -> float:

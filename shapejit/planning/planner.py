@@ -121,9 +121,14 @@ def _planned(layout: Layout, unit: int, target: Layout, copies: int) -> Plan:
             seen, into = wider
             made = _planned(seen, seen.bits, into, copies)
             return replace(made, seen=layout, into=target)
-        if codes_pay(tile, loops, layout.bits):
+        if codes_pay(tile, layout.bits):
             inner = [Loop(run // layout.bits, layout.bits, unit)] if run > layout.bits else []
-            tile = code_box_of([*loops, *inner], layout.bits, unit) or tile
+            sources = (loop.source for loop in (*loops, *inner))
+            always = tile.strategy is Strategy.CODE_BOXES
+            # Elements on bytes are codes already; packing them ignores their high bits.
+            packs = layout.bits == unit and not any(s % 8 for s in (layout.offset, *sources))
+            width = 8 if packs else layout.bits
+            tile = code_box_of([*loops, *inner], width, unit, always) or tile
     return replace(by_tile(tile, layout, target, unit, total, scale), by_numpy=by_numpy)
 
 
@@ -200,6 +205,7 @@ def by_tile(
         parallel=total >= thresholds.PARALLEL_FROM,
         streaming=streams
         and total >= (thresholds.RUNS_STREAM_FROM if runs else thresholds.STREAM_FROM),
+        shuffle=tile.shuffle,
         seen=layout,
         into=target,
     )

@@ -21,9 +21,9 @@ class Plan:
 
     `loops` are the outer dims, outermost first. `rows` are the dims of a tile that are contiguous
     in the target, `columns` those that are contiguous in the source. `width` is the bytes of an
-    element or run that moves as a whole. `step` depends on the strategy: the rows of interleaved
-    CODES, or the distance of CODES; the 16-byte pieces of a vector of BOXES, 0 without vectors; the
-    bytes of a converted element of TILES that convert.
+    element or run that moves as a whole. `step` depends on the strategy: the 16-byte
+    pieces of a vector of BOXES, 0 without vectors; the bytes of a converted element of TILES that
+    convert.
 
     `offset` and `target_offset` (bits) are those of the first element. For the strategies of bits,
     `width` and all strides are bits, and `unit` is the width of an element in the target. `reach`
@@ -31,7 +31,7 @@ class Plan:
     target has gaps, as a part of a larger output. `nbytes` is what is written: only bits of
     elements. `by_numpy`: NumPy copies one ndarray as fast. The targets of interleaved arrays begin
     every `array_stride` bits. `small` is the Layout for a small plan, `shuffle` the network of
-    SHUFFLE. `seen` and `into` are the Layouts of source and target.
+    SHUFFLE, or that of a box of CODE_BOXES. `seen` and `into` are the Layouts of source and target.
     """
 
     strategy: Enum  # a strategies.Strategy

@@ -235,9 +235,9 @@ def mixed_of(loops: Sequence[Loop], width: int) -> Shuffle | None:
             continue
         # Blocks that overlap write some elements twice.
         again = made.network.elements * made.blocks / count
-        price = again * _price(made.network)
-        if best is None or price < least:
-            best, least = made, price
+        cost = again * price(made.network)
+        if best is None or cost < least:
+            best, least = made, cost
     return best and best._replace(loops=_called(best))
 
 
@@ -298,7 +298,7 @@ def _even(size: int, most: int) -> int:
     return size if size <= most else -(-size // (2 * -(-size // (2 * most))))
 
 
-def _price(network: Network) -> float:
+def price(network: Network) -> float:
     """The approximate number of instructions per byte."""
     sides = zip((network.read, network.written), network.pieces, strict=True)
     moves = sum(count * len(parts(nbytes)) for nbytes, count in sides)

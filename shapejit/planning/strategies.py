@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..kernels.constants import (
-    CODES_BLOCK,
-    CODES_BYTES,
+    BYTES_IN_PLACE,
     COLUMNS,
     COUNT,
     DENSE,
     DENSE_PIECES,
+    IN_PLACE,
     NBYTES,
     PIECE,
     ROWS,
@@ -26,10 +25,10 @@ from ..kernels.constants import (
     padded,
     per_byte,
 )
-from ..kernels.networks import Network
 from ..runtime.cpu_caches import LINE, PAGE
 from ..runtime.kernel_names import Code, Function, count_tag, widest, width_tag
-from .box_tables import box_sides, codes_of, lines_of
+from .box_tables import box_sides, codes_of, lines_of, network_sides
+from .loops import Loop
 from .plans import Plan
 from .shuffle_tables import shuffle_loops, shuffle_table, shuffled
 from .tables import (
@@ -49,15 +48,6 @@ def _loops(plan: Plan, vector: int) -> tuple[Arguments, int]:
     return (plan.table,), STAGE_BYTES
 
 
-def _code_tables(plan: Plan, vector: int) -> tuple[Arguments, int]:
-    per_row = prod(loop.size for loop in plan.rows)
-    spacing = 0 if _turns(plan) > 1 else plan.step
-    sizes = plan.reach, per_row, _codes_block(plan), plan.width, plan.unit, spacing
-    runs = [k * (CODES_BLOCK // _turns(plan) + LINE) for k in range(_turns(plan))]
-    tables = plan.rows, sizes, [*runs, 0]
-    return (plan.table, *(np.array(table, np.int64) for table in tables)), CODES_BYTES
-
-
 def _tile(plan: Plan, vector: int) -> tuple[Arguments, int]:
     tile, offsets, stage = plan.sides
     return (plan.table, tile, offsets), stage
@@ -72,14 +62,22 @@ def _code_box(plan: Plan, vector: int) -> tuple[Arguments, int]:
     inner, lanes = [*plan.columns, *plan.rows], _lanes(plan, vector)
     codes, at = codes_of(inner, plan.width, plan.unit), len(plan.columns)
     rows, columns, lines = codes.loops[at:], codes.loops[:at], lines_of(codes.reads, plan.width)
-    piece = 1
-    if not lanes and rows and rows[-1][1:] == (1, 1):
-        piece, rows = rows[-1].size, rows[:-1]
-    tile, offsets, stage = box_sides(rows, columns, piece, lanes, lines)
+    piece, first, steps = 1, codes.first, Loop(0, 0, 0)
+    if plan.shuffle:
+        tile, offsets, stage = network_sides(rows, plan.shuffle, lines)
+        first, steps = first + plan.shuffle.shift // 8, plan.shuffle.loops[-1]
+    else:
+        if not lanes and rows and rows[-1][1:] == (1, 1):
+            piece, rows = rows[-1].size, rows[:-1]
+        tile, offsets, stage = box_sides(rows, columns, piece, lanes, lines)
+        if piece > 1 and not (rows or columns):
+            piece = BYTES_IN_PLACE if plan.width == 8 else IN_PLACE
+    tile = np.concatenate([tile, [[len(codes.reads), len(offsets)]]])
+    offsets = np.concatenate([offsets, codes.reads.reshape(-1)])
     begin = -(-stage // LINE) * LINE + LINE
     packed = begin + -(-codes.nbytes // LINE) * LINE + 2 * LINE
-    sizes = plan.reach, plan.unit, piece, begin, codes.first, packed
-    tables = plan.table, tile, offsets, codes.reads, np.array(sizes, np.int64)
+    sizes = plan.reach, plan.unit, piece, begin, first, packed, *steps
+    tables = plan.table, tile, offsets, np.array(sizes, np.int64)
     return tables, packed + int(tile[RUN, NBYTES]) + 2 * LINE
 
 
@@ -115,26 +113,6 @@ def _bit_transposes(plan: Plan, vector: int) -> Arguments:
     return *(coders(plan.width) if together == 1 else (0, 0)), function, filled
 
 
-def _codes(plan: Plan, vector: int) -> Arguments:
-    """What unpacks and packs, and the network of interleaved or picked elements; 0 without."""
-    turns, spacing = _turns(plan), plan.step
-    network = Network(8, (LINE - 1) * abs(spacing) + 1, LINE, ((LINE, spacing),))
-    if turns > 1:
-        network = Network(8, LINE, turns * LINE, ((turns, LINE), (LINE, 1)))
-    return *coders(plan.width), Code("network_generator", network) if spacing else 0
-
-
-def _turns(plan: Plan) -> int:
-    """The interleaved runs of CODES, else 1. More than its step means picked elements."""
-    return plan.step if plan.rows[-1].size == plan.step else 1
-
-
-def _codes_block(plan: Plan) -> int:
-    """Elements that are codes together: whole bytes, and whole rounds of interleaved runs."""
-    whole = _turns(plan) * LINE
-    return CODES_BLOCK // whole * whole
-
-
 def _filled(nbytes: int, vector: int) -> int:
     """The bytes of the widest vector, up to `vector`, that a row of `nbytes` fills."""
     return 1 << min(vector, int(nbytes)).bit_length() - 1
@@ -146,11 +124,6 @@ Steps = list[tuple[int, ...]]
 def _tile_loops(plan: Plan) -> Steps:
     """The outer loops, and the loops over the blocks of rows and of columns."""
     return [*plan.loops, *((blocks(plan.sides.tile[side]), 0, 0) for side in (ROWS, COLUMNS))]
-
-
-def _code_loops(plan: Plan) -> Steps:
-    """The outer loops, and the loop over the blocks of a row of codes."""
-    return [*plan.loops, (-(-prod(loop.size for loop in plan.rows) // _codes_block(plan)), 0, 0)]
 
 
 class StrategyRow(NamedTuple):
@@ -245,12 +218,15 @@ class Strategy(Enum):
         tables=_box,
         staged=True,
     )
+    # By networks, slices, flips and interleaved rows of at most 4 KiB take 0.8 of the time, and
+    # steps of 5 and more 0.1 to 0.5.
     CODE_BOXES = StrategyRow(
         "boxes of codes: a byte per element within a cache",
         "boxes.code_boxes",
         lambda plan, vector: (
             coders(plan.width)[0],
             coders(plan.unit)[1] if plan.unit < 8 else 0,
+            Code("network_generator", plan.shuffle.network) if plan.shuffle else 0,
             width_tag(max(1, _lanes(plan, vector))),
         ),
         tables=_code_box,
@@ -273,17 +249,6 @@ class Strategy(Enum):
         sides=lambda plan: bit_sides(plan.rows, plan.columns, plan.width),
         bits=True,
         loops=_tile_loops,
-    )
-    # CODE_BOXES: 2.2, at most 13 (slices and flips below 64 KiB); 3 x n of float6 3.2. Without the
-    # networks: 5.4, at most 18 (flips).
-    CODES = StrategyRow(
-        "codes: unpacked to a byte per element, then packed",
-        "codes.by_codes",
-        _codes,
-        _code_tables,
-        staged=True,
-        loops=_code_loops,
-        bits=True,
     )
     SHUFFLE = StrategyRow(
         "shuffle: blocks of elements permuted in registers",

@@ -18,10 +18,6 @@ from .tables import (
     tile_bytes,
 )
 
-# Interleaved rows, and steps between codes, that whole vectors can follow.
-TURNS = (2, 3, 4)
-STEPS = (-4, -3, -2, -1, 2, 3, 4)
-
 
 class Tile(NamedTuple):
     """A strategy and its loops: see `Plan`. `shift` is added to the offset of first elements."""
@@ -34,6 +30,7 @@ class Tile(NamedTuple):
     step: int = 0
     shift: int = 0
     target_shift: int = 0
+    shuffle: Any = None  # a Shuffle, of a box of codes
 
 
 def tile_of(loops: list[Loop], width: int) -> Tile:
@@ -90,26 +87,7 @@ def bit_tile_of(loops: list[Loop], run: int, width: int, unit: int) -> Tile:
         least = (PIECE // 2, PIECE) if per_byte(width) == 1 else (5, 3)
         if rows >= least[0] and columns >= least[1]:
             return tile
-    return _tile_of_codes(loops, width, unit)
-
-
-def _tile_of_codes(loops: list[Loop], width: int, unit: int) -> Tile:
-    """The tile for elements that are unpacked during the copy, and adjacent in the target."""
-    inner = 0
-    for loop in reversed(loops):
-        if loop.target != length_of(loops[len(loops) - inner :], unit):
-            break
-        inner += 1
-    around, within = tuple(loops[: len(loops) - inner]), tuple(loops[len(loops) - inner :])
-    if not within:
-        return Tile(Strategy.CODES, width, around, (Loop(1, width, unit),))
-    last, step = within[-1], 0
-    if len(within) > 1 and last.size in TURNS:
-        if within[-2].source == width and within[-2].size >= PIECE:
-            step = last.size
-    elif last.source in [width * apart for apart in STEPS] and last.size >= PIECE:
-        step = last.source // width
-    return Tile(Strategy.CODES, width, around, within, step=step)
+    return Tile(Strategy.CODE_BOXES, width, tuple(loops))
 
 
 def _transposed(
