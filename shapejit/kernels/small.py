@@ -183,7 +183,7 @@ strip = by_width(move_all, *WIDTHS, otherwise=move_runs)
 
 
 @kernel
-def elements(source: Address, target: Address, plan: Address, scratch: Address) -> None:
+def elements(source: Address, target: Address, plan: Address) -> None:
     """Copy a plane one element or run at a time, along its longer side.
 
     It goes along rows, too, unless they are so short that the lines of a column would not stay in a
@@ -195,16 +195,13 @@ def elements(source: Address, target: Address, plan: Address, scratch: Address) 
     if short > long and (long < PIECE or short <= 2 * LINE):
         long, short, step, around, gap, over = short, long, around, step, over, gap
     rows = short if over == size else 0
-    ahead, end = load_address(scratch + 8 * AHEAD), load_address(scratch + 8 * END)
     for k in range(short):
         src, dst = source + k * around, target + k * over
-        ahead = prefetch_lines(ahead, end, long * size)
         if colours(size, src, step, dst, gap, long, rows, around):
             if gap != size:
                 break  # all rows were interleaved
         else:
             strip(size, src, step, dst, gap, long)
-    store_address(scratch + 8 * AHEAD, ahead)
 
 
 @kernel
@@ -215,7 +212,7 @@ def plane(source: Address, target: Address, plan: Address, scratch: Address) -> 
     elif word(plan, BLOCKS):
         transpose(word(plan, WIDTH), source, target, plan, scratch)
     else:
-        elements(source, target, plan, scratch)
+        elements(source, target, plan)
 
 
 @kernel
