@@ -39,8 +39,9 @@ JOIN_MOST, JOIN_MOVER, JOIN_WORDS = (ROOM_WORDS + k for k in range(3))
 # a kernel's address, or 0 for a small plan; the kernel's table, or the plan, and the plane mover;
 # the addresses of both, `work`, `span` and what these are at first, or scratch of a small plan;
 # what is added to shifted addresses; the words of `work` and `span`; whether others may have the
-# GIL while the kernel runs, and whether it runs; how many elements the function at ENTRY converts
-# in one run, or 0 (without such calls casts of tiny arrays take 1.2 to 2.5 times as long).
+# GIL while the kernel runs (by Python's launch, flips of 0.5 to 1.5 MiB take 1.1 to 1.35 times as
+# long), and whether it runs; how many elements the function at ENTRY converts in one run, or 0
+# (without such calls casts of tiny arrays take 1.2 to 2.5 times as long).
 (
     X_KIND, OUT_KIND, ASKED, RESULT_DTYPE, REACH_LOW, REACH_HIGH, NBYTES, ENTRY, PLAN_AT, MOVER,
     ADDRESSES_AT, SHIFT, SOURCE_BEGIN, TARGET_BEGIN, WORK_WORDS, UNHELD, RUNNING, CONVERTED,
@@ -53,4 +54,3 @@ ROUTE_WORDS = 18
     SWITCH, NONE, NDARRAY, TUPLE, INT, INCREF, VECTORCALL, NEW_ARRAY,
     SAVE_THREAD, RESTORE_THREAD, SLOT_COUNT, FIRST_ROUTE,
 ) = range(0, 96, 8)  # fmt: skip
-PREFETCHED_OBJECTS = 12  # objects ahead that are prefetched, else joins of 8 000 take 1.14 x

@@ -28,7 +28,6 @@ from .memory import (
     load_word as word,
     number_of,
     pointer,
-    prefetch,
 )
 from .object_layouts import (
     CONTIGUOUS_WRITEABLE,
@@ -43,7 +42,6 @@ from .object_layouts import (
     LENGTH,
     NDARRAY,
     NONE,
-    PREFETCHED_OBJECTS,
     RANK,
     RESTORE_THREAD,
     ROOM_GAPS,
@@ -58,7 +56,7 @@ from .object_layouts import (
     TUPLE,
     TYPE,
 )
-from .small import merge_dims, put_alone, write_plan
+from .small import merge_dims, put, write_plan
 
 UNFIT = -1
 RUN_COST = 3  # bytes: shorter runs take as long
@@ -96,8 +94,6 @@ def write_kind(items: Address, axis: Address, new: int, routes: Address, kind: N
         return UNFIT
     itemsize, along, nbytes = word(pointer(descr) + ITEMSIZE), 0, 0
     for i in range(count):
-        if i + PREFETCHED_OBJECTS < count:
-            prefetch(item(items, i + PREFETCHED_OBJECTS) + DESCR)
         x, own = item(items, i), itemsize
         if word(x + TYPE) != ndarray or word(x + DESCR) != descr or half(x + RANK) != rank:
             return UNFIT
@@ -157,7 +153,7 @@ def copy_whole(x: Address, out: Address, table: Address, scratch: Numbers, mover
     routes, begin = load_address(table + DATA), address_of(scratch)
     plan, position = begin + 8 * ROOM_PLAN, begin + 8 * ROOM_POSITIONS
     state = call(word(routes + SAVE_THREAD), (0,))
-    put_alone(load_address(x + DATA), load_address(out + DATA), plan, position, mover)
+    put(load_address(x + DATA), load_address(out + DATA), plan, position, mover)
     call(word(routes + RESTORE_THREAD), (state,))
 
 
@@ -176,7 +172,7 @@ def copy_parts(items: Address, target: Address, at: int, new: int, scratch: Numb
         if not like or not dims_agree(strides, load_address(before + STRIDES), rank, UNFIT):
             plan_part(x, at, new, scratch)
             before = x
-        put_alone(load_address(x + DATA), target, plan, position, scratch[JOIN_MOVER])
+        put(load_address(x + DATA), target, plan, position, scratch[JOIN_MOVER])
         target += along * gap
 
 

@@ -91,6 +91,31 @@ def resolve_dims(
     return OK, -1
 
 
+def view_strides(
+    sizes: Sequence[int],
+    strides: Sequence[int],
+    kept: int,
+    bits: int,
+    target: Sequence[int],
+    made: MutableSequence[int],
+) -> bool:
+    """Write the strides of a view of shape `target` of merged dims; False if there is none.
+
+    `target` has as many elements, and at least one; a dim of size 1 may get any stride.
+    """
+    left, stride = 1, bits
+    for k in range(len(target) - 1, -1, -1):
+        if target[k] > 1 and left == 1:
+            kept -= 1
+            left, stride = sizes[kept], strides[kept]
+        if left % target[k] != 0:
+            return False
+        made[k] = stride
+        left //= target[k]
+        stride *= target[k]
+    return True
+
+
 def merge(sizes: MutableSequence[int], sides: Sequence[MutableSequence[int]], rank: int) -> int:
     """Merge neighbouring dims in place that are evenly spaced on every side, and drop size 1.
 

@@ -13,7 +13,7 @@ from math import prod
 from typing import Any
 
 from ..errors import AxisError, FormatError, ReshapeError, shape_text
-from .arithmetic import MAX_SIZE
+from .arithmetic import MAX_SIZE, merge, view_strides
 from .dims import merged
 from .request import Ints, integers
 
@@ -258,17 +258,11 @@ VIEWS = (
 @lru_cache(maxsize=4096)
 def _reshaped(source: Ints, strides: Ints, bits: int, shape: Ints) -> Ints | None:
     """The canonical strides of `Layout.reshape`."""
-    runs, made = merged(source, strides), list[int]()
-    left, stride = 1, bits
-    for size in reversed(shape):
-        if size > 1 and left == 1:
-            left, stride = runs.pop()
-        if left % size != 0:
-            return None
-        made.append(stride)
-        left //= size
-        stride *= size
-    return Layout.of(shape, made[::-1], 0, bits).strides
+    sizes, steps, made = [*source], [*strides], [0] * len(shape)
+    kept = merge(sizes, (steps,), len(sizes))
+    if not view_strides(sizes, steps, kept, bits, shape, made):
+        return None
+    return Layout.of(shape, made, 0, bits).strides
 
 
 class _Unset(Layout):
