@@ -70,7 +70,7 @@ def _copy_array(
     route = choose(x, met or forced())
     way = None
     if route is COPY_WHOLE and route.ready:
-        scratch, mover = np.empty(ROOM_WORDS, np.int64), address(PLANE_MOVER)
+        scratch, mover = np.zeros(ROOM_WORDS, np.int64), address(PLANE_MOVER)
         called(array_structs.WHOLE_COPY)(x, target, TABLE, scratch, mover)
     else:
         addresses = [8 * address_of(x)], [8 * address_of(target)]

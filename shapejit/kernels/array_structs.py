@@ -64,7 +64,7 @@ from .object_layouts import (
     WORK_WORDS,
     X_KIND,
 )
-from .small import put_alone, row_major
+from .small import put, row_major
 
 
 @kernel
@@ -289,7 +289,7 @@ def follow(x: Address, out: Address, route: Address, routes: Address) -> int:
     begin, addresses = load_address(target + DATA), load_address(route + ADDRESSES_AT)
     entry, count = word(route + ENTRY), word(route + CONVERTED)
     if entry == 0:
-        put_alone(source, begin, load_address(route + PLAN_AT), addresses, word(route + MOVER))
+        put(source, begin, load_address(route + PLAN_AT), addresses, word(route + MOVER))
     elif count != 0:
         first, to = source + word(route + SOURCE_BEGIN), begin + word(route + TARGET_BEGIN)
         call(entry, (first, to, count, count, 0, 0, 0, 0))

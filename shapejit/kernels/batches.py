@@ -35,22 +35,20 @@ def copy_each(
     bytes by the plan at `plans[starts[k]:]`. With a stage, adjacent targets are collected
     there, so that whole lines are streamed past the caches.
     """
-    alike = len(starts) == 1
+    each = min(1, len(starts) - 1)  # from one tensor's plan to the next one's
     scratch = address_of(span) + 8 * SPAN
     while take(work, span):
         high = bounds[span[HIGH]]
         first, held = pointer(0), 0  # where the bytes on the stage go, and their number
         for k in range(bounds[span[LOW]], high):
-            at = starts[0] if alike else starts[k]
-            ahead, room = pointer(0), 0
-            if k + 1 < high:
-                following = at if alike else starts[k + 1]
-                ahead = pointer(addresses[0, k + 1]) + plans[following + NEAR]
-                room = plans[following + NEAR_BYTES]
+            following = min(k + 1, high - 1)
+            at, later = starts[each * k], starts[each * following]
+            ahead = pointer(addresses[0, following]) + plans[later + NEAR]
+            room = plans[later + NEAR_BYTES]
             store_address(scratch + 8 * AHEAD, ahead)
             store_address(scratch + 8 * END, ahead + room)
             plan = address_of(plans) + 8 * at
-            size = nbytes[0] if alike else nbytes[k]
+            size = nbytes[each * k]
             source, target = pointer(addresses[0, k]), pointer(addresses[1, k])
             staged = stage != 0 and size <= STAGED_WHOLE
             if staged:

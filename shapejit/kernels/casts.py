@@ -23,7 +23,7 @@ from .jit import Address, Numbers, Table, kernel
 from .memory import address_of, pointer
 from .odometer import box_at
 from .shares import bit_ends, take
-from .small import put_alone
+from .small import put
 
 
 @kernel
@@ -78,14 +78,14 @@ def cast_boxes(
                         at, to, some = inner[r]
                         call(unpacks, (before + to, codes + at, some, end))
                     begin = before + first
-                put_alone(begin, spot, address_of(fetch), place, mover)
+                put(begin, spot, address_of(fetch), place, mover)
                 begin = spot
             if len(scale_plans) > 0:
                 plans, half = address_of(scale_plans), scale_plans[0]
-                put_alone(scales, stage + scales_at, plans + 8, place, mover)
+                put(scales, stage + scales_at, plans + 8, place, mover)
                 scales = stage + scales_at
                 if half > 0:
-                    put_alone(zeros, stage + zeros_at, plans + 8 * half, place, mover)
+                    put(zeros, stage + zeros_at, plans + 8 * half, place, mover)
                     zeros = stage + zeros_at
             for r in range(len(runs)):
                 run_source, run_target, run_scale, run_zero = runs[r]

@@ -217,16 +217,15 @@ def plane(source: Address, target: Address, plan: Address, scratch: Address) -> 
 
 @kernel
 def put(source: Address, target: Address, plan: Address, scratch: Address, mover: int) -> None:
-    """Copy one tensor, and prefetch the lines [AHEAD, END) of the next one.
+    """Copy one tensor, and prefetch the lines [AHEAD, END) of the next one, if any.
 
-    `plan`, `scratch` (see `small_plans`) and `mover` (the `PLANE_MOVER`) are addresses. Positions
-    of loops are kept: to divide for them takes up to 1.3 times as long.
+    `plan`, `scratch` (see `small_plans`: all 0 at first) and `mover` (the `PLANE_MOVER`) are
+    addresses. Positions of loops are kept, to divide for them takes up to 1.3 times as long; they
+    are 0 again at the end.
     """
     loops, position = word(plan, LOOPS), scratch + 8 * POSITIONS
     source += word(plan, SHIFT)
     target += word(plan, TARGET_SHIFT)
-    for k in range(loops):
-        store_word(position + 8 * k, 0)
     for _ in range(word(plan, COUNT)):
         call(mover, (source, target, plan, scratch))
         k = loops - 1
@@ -243,13 +242,3 @@ def put(source: Address, target: Address, plan: Address, scratch: Address, mover
             target -= size * gap
             store_word(position + 8 * k, 0)
             k -= 1
-
-
-@kernel
-def put_alone(
-    source: Address, target: Address, plan: Address, scratch: Address, mover: int
-) -> None:
-    """`put` that prefetches nothing."""
-    for k in range(POSITIONS):
-        store_word(scratch + 8 * k, 0)
-    put(source, target, plan, scratch, mover)

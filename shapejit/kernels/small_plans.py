@@ -22,8 +22,8 @@ HEAD = 13  # then one triple (size, source stride, target stride) per loop, oute
 PREFETCH_MAX_BYTES = 4096
 SHORT = 16  # steps of a loop
 
-# The scratch of `small.put`, word by word: the lines [AHEAD, END) of the next tensor, which are
-# prefetched, and the positions of the loops.
+# The scratch of `small.put`, word by word, all 0 at first: the lines [AHEAD, END) of the next
+# tensor, which are prefetched, and the positions of the loops.
 AHEAD, END, POSITIONS = 0, 1, 2
 SCRATCH_WORDS = POSITIONS + MAX_RANK
 PLANE_MOVER = Function("small.plane", 4)
