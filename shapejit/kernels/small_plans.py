@@ -70,7 +70,7 @@ def write_plan(
 
     # Rows are adjacent in the target; columns run through the source, or are long.
     rows = kept - 1 if kept > 0 and gaps[kept - 1] == width else kept
-    columns = kept - 1 if rows == kept else kept - 2
+    columns = rows - 1
     if rows == kept:
         for k in range(kept):
             if sizes[columns] < SHORT and sizes[k] > sizes[columns]:
@@ -95,6 +95,5 @@ def write_plan(
             table[COUNT] *= size
             table[LOOPS] += 1
     shorter = min(table[ROWS], table[COLUMNS]) * width
-    if single and table[COLUMN_STEP] == width and shorter >= PIECE:
-        table[BLOCKS] = 1
+    table[BLOCKS] = single and table[COLUMN_STEP] == width and shorter >= PIECE
     return int(HEAD + 3 * table[LOOPS])
