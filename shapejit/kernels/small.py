@@ -124,8 +124,10 @@ def move_all(
     """
     last = nbytes - size_of(width)
     if last == 0:
-        for k in range(count):
-            move(target + k * gap, source + k * step, width)
+        for _ in range(count):
+            move(target, source, width)
+            source += step
+            target += gap
     else:
         for k in range(count):
             src, dst = source + k * step, target + k * gap
