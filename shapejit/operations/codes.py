@@ -13,10 +13,12 @@ from ..dtypes.table import UINT8, DType
 from ..engine import copying, outputs
 from ..engine.calls import follow, key_of
 from ..errors import DTypeError, FormatError, type_name
-from ..runtime.cpu_caches import LINE, PAGE
+from ..runtime.cpu_caches import LINE
 from ..runtime.ndarrays import array_of, is_a
 from ..shapes.layout import Layout
 from .views import ascontiguous, copied
+
+SMALL = 4096  # elements: so few are not reordered in a step of their own
 
 
 def pack(x: NDArray[Any] | Tensor, dtype: object = None, *, out: Tensor | None = None) -> Tensor:
@@ -86,7 +88,7 @@ def _with_bits(layout: Layout, bits: int) -> Layout:
 def _side_by_side(t: Tensor, spacing: int) -> bool:
     """Whether most elements are `spacing` bits after the previous one, or the tensor is small."""
     runs = t.layout.runs()
-    return t.size <= PAGE or (runs[-1][1] == spacing and runs[-1][0] >= LINE)
+    return t.size <= SMALL or (runs[-1][1] == spacing and runs[-1][0] >= LINE)
 
 
 def unpack(t: Tensor, out: NDArray[Any] | None = None) -> NDArray[Any]:
