@@ -21,9 +21,8 @@ class Plan:
 
     `loops` are the outer dims, outermost first. `rows` are the dims of a tile that are contiguous
     in the target, `columns` those that are contiguous in the source. `width` is the bytes of an
-    element or run that moves as a whole. `step` depends on the strategy: the 16-byte
-    pieces of a vector of BOXES, 0 without vectors; the bytes of a converted element of TILES that
-    convert.
+    element or run that moves as a whole. `step` depends on the strategy: the 16-byte pieces of a
+    vector of BOXES, 0 without vectors; the bytes of a converted element of TILES that convert.
 
     `offset` and `target_offset` (bits) are those of the first element. For the strategies of bits,
     `width` and all strides are bits, and `unit` is the width of an element in the target. `reach`
