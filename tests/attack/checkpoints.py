@@ -121,8 +121,9 @@ def stray(random, fixture, tensors):
     if name in tensors:
         return []
     tensors[name] = values(random, random.choice(CODES if low else PLAIN))
-    beside = weight_of(fixture) == f"{where}.weight"  # not of experts that share a module
-    return [name] if low or beside else []
+    weight = weight_of(fixture)
+    part = weight == f"{where}.weight" or name.startswith(f"{weight}_")  # of a fused expert, too
+    return [name] if low or part else []
 
 
 def weight_of(fixture):
