@@ -353,6 +353,28 @@ def test_a_kernel_that_becomes_ready_within_a_call_is_used_by_the_next(monkeypat
     np.testing.assert_array_equal(target, x)
 
 
+@pytest.mark.parametrize("kind", ["uint8", "int4"])
+def test_until_a_network_is_compiled_the_kernels_of_other_plans_work(kind, monkeypatch):
+    ready = patience.Kind.kernels_ready
+
+    def but_networks(kind, needs):
+        return "network_generator" not in str(needs()) and ready(kind, needs)
+
+    def by_numpy(*_):
+        raise AssertionError("NumPy should not copy this")
+
+    codes = np.random.default_rng(5).integers(0, 8, (160, 200, 40, 5), np.uint8)
+    x = sj.permute_dims(sj.cast(codes, kind), (0, 3, 1, 2))
+    monkeypatch.setattr(patience.Kind, "kernels_ready", but_networks)
+    monkeypatch.setattr(numpy_fallback, "copy", by_numpy)
+    monkeypatch.setattr(copying, "assign", by_numpy)
+    with patience.force_kernels():
+        for _ in range(3):
+            made = sj.reshape(x, tuple(x.shape), copy=True)
+            moved = np.asarray(sj.cast(made, "uint8"))
+            np.testing.assert_array_equal(moved, codes.transpose(0, 3, 1, 2))
+
+
 def test_scales_live_as_long_as_calls_that_compiled_code_repeats():
     """They are copied for later calls; NumPy's work in between replaces what did the last one."""
     x = np.arange(256, dtype=np.int64).astype(np.int8).reshape(16, 16)

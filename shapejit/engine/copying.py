@@ -68,17 +68,17 @@ def _copy_array(
 ) -> None:
     met = was_met(key or (x.dtype, x.shape, x.strides))
     route = choose(x, met or forced())
-    way = None
+    way, move = None, None if route.by_kernels else assign
     if route is COPY_WHOLE and route.ready:
         scratch, mover = np.zeros(ROOM_WORDS, np.int64), address(PLANE_MOVER)
         called(array_structs.WHOLE_COPY)(x, target, TABLE, scratch, mover)
     else:
         addresses = [8 * address_of(x)], [8 * address_of(target)]
-        way = run(route, *addresses, fresh, instead=partial(assign, x, target))
+        way = run(route, *addresses, fresh, instead=move and partial(move, x, target))
     if not met or not key or x.dtype is not target.dtype or is_numpys(x.dtype):
         return  # no more calls of this kind will come
     if way is not None:
-        keep(key, Done(way, assign), x, target, fresh)
+        keep(key, Done(way, move), x, target, fresh)
     elif type(target) is np.ndarray:
         new = bool(asked or not x.flags.c_contiguous) and x.nbytes < thresholds.RESULT_MEMORY_FROM
         layout, made = layout_of(x), x.dtype if new else None

@@ -74,13 +74,15 @@ class Route:
     """How tensors of one Layout are copied or converted: by a kernel, by NumPy until it is ready.
 
     `kind` is the kind of work of `patience`; `make` makes the Work of the plan. `instead` does the
-    same with NumPy, given sources, targets and the addresses of scales and zero points.
+    same with NumPy, or by kernels that are more likely to be ready (then it is `by_kernels`), given
+    sources, targets and the addresses of scales and zero points.
     """
 
     kind: Kind
     plan: Plan | CastPlan | None = None
     make: Callable[[], Work] | None = None
     instead: Instead = _nothing
+    by_kernels: bool = False
 
     def names(self) -> tuple[Name, ...]:
         """The kernels that it needs."""
@@ -134,8 +136,12 @@ def rounded(count: int) -> int:
 
 
 @found_once
-def _copies(layout: Layout, unit: int, into: Layout | None, count: int) -> Route:
-    return _planned(planner.plan(layout, unit, into, count))
+def _copies(
+    layout: Layout, unit: int, into: Layout | None, count: int, networks: bool = True
+) -> Route:
+    plan = planner.plan(layout, unit, into, count, networks)
+    without = partial(_copies, layout, unit, into, count, False) if plan.shuffle else None
+    return _planned(plan, without=without)
 
 
 def compiled(layout: Layout, unit: int = 0, into: Layout | None = None, count: int = 1) -> Route:
@@ -157,14 +163,20 @@ def biased(layout: Layout, into: Layout, bias: int) -> Route | None:
     return _planned(plan, bias) if plan else None
 
 
-def _planned(plan: Plan, bias: int = 0) -> Route:
+def _planned(plan: Plan, bias: int = 0, without: Callable[[], Route] | None = None) -> Route:
+    """The Route of a plan; until its network is ready, that of a plan `without` one."""
+
     def instead(sources: Where, targets: Where, _: tuple[int, int]) -> None:
+        if without is not None:
+            run(without(), sources, targets)
+            return
         assert plan.seen is not None
         assert plan.into is not None
         numpy_fallback.copy(sources, plan.seen, targets, plan.into, bias)
 
     make = partial(small_work, plan, 1, True) if plan.small else partial(work_of, plan)
-    return Route(NEVER if plan.by_numpy else kind_of(plan), plan, make, instead)
+    kind = NEVER if plan.by_numpy else kind_of(plan)
+    return Route(kind, plan, make, instead, without is not None)
 
 
 @found_once

@@ -95,11 +95,13 @@ def box_of(loops: Sequence[Loop], width: int) -> Tile:
     return Tile(Strategy.BOXES, width, outer, tuple(inner[at:]), tuple(inner[:at]), lanes)
 
 
-def code_box_of(loops: Sequence[Loop], width: int, unit: int, always: bool = False) -> Tile | None:
+def code_box_of(
+    loops: Sequence[Loop], width: int, unit: int, always: bool = False, networks: bool = True
+) -> Tile | None:
     """The box of a copy (in bits) whose elements are codes in it; None if it has too few.
 
     There is `always` one if nothing else makes the copy. Codes are permuted by the method of the
-    fewest cycles: a network, or one of `box_of`.
+    fewest cycles: one of `box_of`, or a network, if there may be `networks`.
     """
     elements = [Loop(loop.size, loop.source // width, loop.target // unit) for loop in loops]
     parts = parts_of(elements, 1)
@@ -114,7 +116,7 @@ def code_box_of(loops: Sequence[Loop], width: int, unit: int, always: bool = Fal
     at, lanes, cycles = _method(codes, 1)
     rows, columns = tuple(inner[at:]), tuple(inner[:at])
     # Long runs stay whole: 207 codes of int4 take 1.25 x the time by a network.
-    if codes and (codes[-1][1:] != (1, 1) or codes[-1].size < PIECE):
+    if networks and codes and (codes[-1][1:] != (1, 1) or codes[-1].size < PIECE):
         strides = box_strides(codes, 1)[0]
         bits = [Loop(x.size, 8 * x.source, 8 * to) for x, to in zip(codes, strides, strict=True)]
         found = mixed_of(bits, 8)

@@ -30,13 +30,20 @@ WIDER = 6, 4, 3, 2  # bits of an element narrower than a byte
 MOST_INTERLEAVED = 1 << 16  # arrays: a table has an address for each
 
 
-def plan(layout: Layout, unit: int = 0, into: Layout | None = None, count: int = 1) -> Plan:
+def plan(
+    layout: Layout,
+    unit: int = 0,
+    into: Layout | None = None,
+    count: int = 1,
+    networks: bool = True,
+) -> Plan:
     """The Plan that copies the elements of `layout` to row-major order, `unit` bits each.
 
     `unit` is `layout.bits` (or 0), or 8 to unpack elements narrower than a byte. The target may be
     a part of a larger output, at any bit: then `into` is its Layout, of the same shape and width
     and with row-major last dims. `count` is the number of tensors in one launch; with more than
-    one NumPy never does it.
+    one NumPy never does it. Without `networks` no function is needed that has to be compiled for
+    this Layout.
 
     >>> print(plan(Layout.row_major((512, 512), 32).permute((1, 0)), 32))
     tiles: blocks transposed in registers; 4 bytes at a time, 1048576 bytes
@@ -46,7 +53,7 @@ def plan(layout: Layout, unit: int = 0, into: Layout | None = None, count: int =
     """
     unit = unit or layout.bits
     target = into or Layout.row_major(layout.shape, unit)
-    made = _planned(layout, unit, target, count)
+    made = _planned(layout, unit, target, count, networks)
     whole = layout.bits == unit and (layout.bits | layout.offset) % 8 == 0 and into is None
     most = min(thresholds.NO_PLAN_MAX_BYTES, STAGED_WHOLE)
     if count < 2 or not whole or not 0 < made.nbytes <= most:
@@ -76,7 +83,7 @@ def joined(layout: Layout, into: Layout, count: int, array_stride: int) -> Plan:
     return _interleaved(layout, into, count, array_stride) or _one_by_one(layout, into, count)
 
 
-def _planned(layout: Layout, unit: int, target: Layout, copies: int) -> Plan:
+def _planned(layout: Layout, unit: int, target: Layout, copies: int, networks: bool = True) -> Plan:
     """The Plan for `copies` tensors, each copied on all threads."""
     nbytes = (layout.size * unit + 7) // 8
     if nbytes == 0:
@@ -97,7 +104,7 @@ def _planned(layout: Layout, unit: int, target: Layout, copies: int) -> Plan:
             tile = box_of(loops, tile.width)
     by_numpy = copies == 1 and layout.bits >= 8 and not in_bits
     by_numpy = by_numpy and _numpy_is_faster(tile, loops, run, layout, total, gaps)
-    permuted = layout.bits == unit and total >= thresholds.SHUFFLES_FROM
+    permuted = networks and layout.bits == unit and total >= thresholds.SHUFFLES_FROM
     if permuted and unit < 8 and (in_bits or gaps):
         # Tiles with a short side take longer than blocks of any size; others up to a third.
         short_side = min(length_of(side, 1) for side in (tile.rows, tile.columns))
@@ -119,7 +126,7 @@ def _planned(layout: Layout, unit: int, target: Layout, copies: int) -> Plan:
         wider = _of_wider(layout, target, run, normal) if adjacent else None
         if wider:
             seen, into = wider
-            made = _planned(seen, seen.bits, into, copies)
+            made = _planned(seen, seen.bits, into, copies, networks)
             return replace(made, seen=layout, into=target)
         if codes_pay(tile, layout.bits):
             inner = [Loop(run // layout.bits, layout.bits, unit)] if run > layout.bits else []
@@ -128,7 +135,7 @@ def _planned(layout: Layout, unit: int, target: Layout, copies: int) -> Plan:
             # Elements on bytes are codes already; packing them ignores their high bits.
             packs = layout.bits == unit and not any(s % 8 for s in (layout.offset, *sources))
             width = 8 if packs else layout.bits
-            tile = code_box_of([*loops, *inner], width, unit, always) or tile
+            tile = code_box_of([*loops, *inner], width, unit, always, networks) or tile
     return replace(by_tile(tile, layout, target, unit, total, scale), by_numpy=by_numpy)
 
 
