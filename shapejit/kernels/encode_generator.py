@@ -9,6 +9,7 @@ is not finite, or some scale is so small that NumPy's result depends on the proc
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import gcd
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,10 @@ from llvmlite import ir
 from ..runtime.cpu_caches import LINE
 from . import llvm
 from .encodings import FIXED, FLOAT32, LARGEST, LEAST, SCALES_AT_ONCE, STAGED, Encoding
-from .lanes import Lanes, by_vectors, load, loop
-from .largest_magnitude import Largest, of_blocks
+from .lanes import Lanes, by_vectors, load, loop, type_of
+from .largest_magnitude import largest, magnitudes
 from .llvm import I64, POINTER
+from .memory import VECTOR
 from .nearest_codes import coded
 from .number_vectors import decoded
 from .numbers import Conversion
@@ -60,7 +62,7 @@ class _Box:
         self.block = stage.constant(what.block) if what.block else self.columns
         self.nbytes, self.dtype = what.source.nbytes, f"u{what.source.nbytes}"
         self.lanes = next(n for n in (MAX_LANES, MAX_LANES // 2, LEAST) if what.block % n == 0)
-        self.largest = Largest(builder, self.dtype, (self.lanes, 1))
+        self.kept = builder.alloca(type_of(self.dtype, self.lanes))
         self.ahead = self.columns * self.nbytes
         self.rare = builder.alloca(I64)
         builder.store(llvm.number(0), self.rare)
@@ -98,31 +100,42 @@ class _Box:
     # The number of largest magnitude
 
     def reduce(self) -> None:
-        """Write the largest number of each block to the stage; zeros fill its last vector."""
-        blocks, block = self.blocks, self.what.block
-        last = blocks & -SCALES_AT_ONCE
-        with self.builder.if_then((last != blocks).value):
-            self._store(blocks.spread(SCALES_AT_ONCE).constant(0, "u4"), self.most + 4 * last)
-        if not self.what.places or block & block - 1:
-            with loop(blocks) as k:
-                self._store(self._largest(k), self.most + 4 * k)
+        """Write the largest number of each block to the stage; zeros follow the last one."""
+        zeros = self.blocks.spread(SCALES_AT_ONCE).constant(0, "u4")
+        self._store(zeros, self.most + 4 * (self.blocks & -SCALES_AT_ONCE))
+        if self.what.places:
+            first = self.blocks.constant(0)
+            by_vectors(first, self.blocks, first, REDUCED, self._reduce_blocks)
             return
-        signed = self.what.rule.signed
-        whole = blocks & -REDUCED
-        for first, end, count in ((blocks.constant(0), whole, REDUCED), (whole, blocks, 1)):
-            with loop(end - first, count) as index:
-                k = first + index
-                begin = self.source + self.nbytes * block * k
-                found = of_blocks(begin, self.dtype, block, count, signed)
-                self._store(found, self.most + 4 * k)
+        with loop(self.blocks) as k:
+            self._reduce_rows(k)
 
-    def _largest(self, block: Values) -> Values:
-        """The number of largest magnitude in the rows of one block."""
-        self.largest.clear()
+    def _reduce_blocks(self, first: Values, count: int) -> None:
+        """Find the largest numbers of `count` blocks, one after the other in a row."""
+        block, signed = self.what.block, self.what.rule.signed
+        lanes = gcd(block, VECTOR // self.nbytes)
+        starts = (first * block + at for at in range(0, count * block, lanes))
+        vectors = [self._loaded(self.source, start, lanes) for start in starts]
+        found = largest(vectors if signed else [*map(magnitudes, vectors)], count, signed)
+        self._store(found, self.most + 4 * first)
+
+    def _reduce_rows(self, block: Values) -> None:
+        """Find the largest magnitude in the rows of one block."""
+        builder, lanes = self.builder, self.lanes
+        kind = type_of(self.dtype, lanes)
+        builder.store(llvm.constant(0, kind), self.kept)
+
+        def step(index: Values, count: int) -> None:
+            codes = magnitudes(self._loaded(row, index, count))
+            codes = codes.chosen([k % count for k in range(lanes)])
+            most = np.maximum(codes.of(builder.load(self.kept)), codes)
+            builder.store(most.value, self.kept)
+
         with loop(self.rows) as r:
             row = self.source + r * self.pitch
-            self._over(block, lambda i, n: self.largest.take(self._loaded(row, i, n)))
-        return self.largest.taken()
+            self._over(block, step)
+        found = largest([block.of(builder.load(self.kept), self.dtype)], 1, False)
+        self._store(found, self.most + 4 * block)
 
     # Scales
 
