@@ -17,16 +17,15 @@ from llvmlite import ir
 
 from ..runtime.cpu_caches import LINE
 from . import llvm
+from .encoding_rules import coded, scales
 from .encodings import FIXED, FLOAT32, LARGEST, LEAST, SCALES_AT_ONCE, STAGED, Encoding
 from .lanes import Lanes, by_vectors, load, loop, type_of
 from .largest_magnitude import largest, magnitudes
 from .llvm import I64, POINTER
 from .memory import VECTOR
-from .nearest_codes import coded
 from .number_vectors import decoded
 from .numbers import Conversion
 from .numerics import Values
-from .scale_generator import scales
 
 # source, target, scales, rows, columns, bytes from row to row in source and target, factor, stage
 SIGNATURE = ir.FunctionType(I64, [POINTER] * 3 + [I64] * 4 + [POINTER] * 2)

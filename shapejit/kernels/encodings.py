@@ -22,7 +22,7 @@ LARGEST, FIXED = "largest", "fixed"
 
 
 class ScaleRule(NamedTuple):
-    """The `name` of a rule of `scale_generator`, with its numbers.
+    """The `name` of a rule of `encoding_rules`, with its numbers.
 
     `top` is the divisor of the largest magnitude. `more` replaces a scale of 0; for powers, it is
     the fraction from which the next power is taken. `signed`: the sign of the number of largest

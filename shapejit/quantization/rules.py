@@ -85,11 +85,24 @@ class Wanted(NamedTuple):
     scale: str  # the dtype of scales
     amax: np.float32 | None = None  # the largest magnitude of all that share a global scale
 
+    @property
+    def half(self) -> int:
+        """Half the number of codes."""
+        return 1 << (self.bits - 1)
+
+
+def top_of(wanted: Wanted) -> np.float32:
+    """The largest number of the codes."""
+    if wanted.values == "integer":
+        return np.float32((1 << wanted.bits) - 1)
+    return np.float32(finfo(dtype(wanted.values).numpy).max)  # type: ignore[no-untyped-call]
+
 
 class EncodingRule(NamedTuple):
     """A rule: NumPy's function, and its `name` for kernels ("": no kernel has it).
 
-    `more` is another number that kernels need; None: the scale of blocks of zeros is 2 / top.
+    Kernels divide the largest magnitude by `top`. `more` is another number that they need; None:
+    the scale of blocks of zeros is 2 / top.
     `factor` is the factor of all scales, given the largest magnitude of all, if there is one.
     `of_largest`: the scale of a block depends on its largest magnitude alone, so that the one scale
     of a weight is known before its codes. `signed`: it depends on that number's sign, too.
@@ -101,13 +114,12 @@ class EncodingRule(NamedTuple):
     factor: Callable[[Array], Array] | None = None
     of_largest: bool = False
     signed: bool = False
+    top: Callable[[Wanted], Any] = top_of
 
     def for_kernels(self, wanted: Wanted) -> encodings.ScaleRule:
         """The ScaleRule for kernels."""
-        half, top = 1 << (wanted.bits - 1), float(top_of(wanted))
-        more = float(np.float32(2) / np.float32(top)) if self.more is None else self.more
-        tops = {"widest": -half, "magnitude": half - 1, "range": top / 2}
-        return encodings.ScaleRule(self.name, float(tops.get(self.name, top)), more, self.signed)
+        more = float(np.float32(2) / top_of(wanted)) if self.more is None else self.more
+        return encodings.ScaleRule(self.name, float(self.top(wanted)), more, self.signed)
 
 
 def inverse(scale: Array) -> Array:
@@ -128,13 +140,6 @@ def nearest(x: Array, values: Any) -> Array:
     table = np.array(values, np.float32)[order]
     between = (table[1:] + table[:-1]) / np.float32(2)
     return order[np.searchsorted(between, x, side="left")]
-
-
-def top_of(wanted: Wanted) -> np.float32:
-    """The largest number of the codes."""
-    if wanted.values == "integer":
-        return np.float32((1 << wanted.bits) - 1)
-    return np.float32(finfo(dtype(wanted.values).numpy).max)  # type: ignore[no-untyped-call]
 
 
 def _absmax(blocks: Blocks, wanted: Wanted) -> Coded:
@@ -224,7 +229,7 @@ def _table(blocks: Blocks, wanted: Wanted) -> Coded:
 def _range(blocks: Blocks, wanted: Wanted, least: float | None = None) -> Coded:
     """GPTQ: from the smallest to the largest number, 0 included; blocks of zeros as if up to 1."""
     top = top_of(wanted)
-    half = np.float32(1 << (wanted.bits - 1))
+    half = np.float32(wanted.half)
     low, high = np.minimum(blocks.low, 0), np.maximum(blocks.high, 0)
     scale = blocks.most / (top / np.float32(2)) if wanted.symmetric else (high - low) / top
     level = (scale == 0) | wanted.symmetric
@@ -240,7 +245,7 @@ def _signed_absmax(blocks: Blocks, wanted: Wanted) -> Coded:
     """GGUF Q4_0, Q5_0, MatMulNBits: the number of largest magnitude becomes the smallest code."""
     if not wanted.symmetric:
         return _range(blocks, wanted)
-    half = np.float32(1 << (wanted.bits - 1))
+    half = np.float32(wanted.half)
     scale = blocks.widest / -half
     codes = np.trunc(blocks.x * inverse(scale) + (half + np.float32(0.5)))
     codes = np.clip(codes, 0, 2 * half - 1).astype(np.uint8)
@@ -290,23 +295,25 @@ def _inverse_level(top: Array) -> Array:
     return np.where(top == 0, ONE, np.float32(2688) / _instead(top, 1))
 
 
-by_absmax = EncodingRule(_absmax, "most", 1, of_largest=True)
+by_absmax = EncodingRule(_absmax, "absmax", 1, of_largest=True)
 by_power = EncodingRule(_power, "power", 1)
 # compressed-tensors' MX: the next power from 7/8 of it on
 by_closest_power = EncodingRule(partial(_power, up_from=0.875), "power", 0.875)
 by_upper_power = EncodingRule(_upper_power)
-by_absmax_or_zero = EncodingRule(_absmax_or_zero, "most_or_zero")
+by_absmax_or_zero = EncodingRule(_absmax_or_zero, "absmax_or_zero")
 by_lower_power = EncodingRule(_lower_power, "lower_power", 1)
 by_two_levels = EncodingRule(_two_levels, "two_levels", 0, _level)
 by_two_levels_or_one = EncodingRule(partial(_two_levels, none=1), "two_levels", 1, _level)
 by_two_inverses = EncodingRule(_two_inverses, "two_inverses", 0.125, _inverse_level)
 by_table = EncodingRule(_table)
-by_range = EncodingRule(_range, "range", None)
+by_range = EncodingRule(_range, "absmax", None, top=lambda wanted: wanted.half - 0.5)
 _EPSILON = 2.0**-23  # float32's, in compressed-tensors
-by_range_or_least = EncodingRule(partial(_range, least=_EPSILON), "range", _EPSILON)
-by_signed_absmax = EncodingRule(_signed_absmax, "widest", signed=True)
+by_range_or_least = by_range._replace(by_numpy=partial(_range, least=_EPSILON), more=_EPSILON)
+by_signed_absmax = EncodingRule(
+    _signed_absmax, "signed_absmax", top=lambda wanted: -wanted.half, signed=True
+)
 by_minimum = EncodingRule(_minimum)
-by_magnitude = EncodingRule(_magnitude, "magnitude")
+by_magnitude = EncodingRule(_magnitude, "magnitude", top=lambda wanted: wanted.half - 1)
 by_mlx_affine = EncodingRule(_mlx_affine)
 
 _BAND = 1 << 18  # elements at a time: their blocks, scales and codes stay in a cache
