@@ -16,7 +16,7 @@ from .loops import Loop
 from .shuffles import Shuffle
 from .tables import Offsets, Sides, offsets_of
 
-SHORT_RUN = 4 * LINE  # codes of a run
+SHORT_RUN = 4 * LINE  # bytes of a run on a stage
 MOST_LANES = 4  # 16-byte pieces of the widest vector
 
 
@@ -52,20 +52,33 @@ def box_at(rows: Sequence[Loop], columns: Sequence[Loop], width: int) -> Box:
 
 def box_strides(dims: Sequence[Loop], width: int) -> tuple[list[int], list[int], int]:
     """The strides of dims on the stage, those that are no part of a run, and the bytes of runs."""
-    run, inner = width, len(dims)
-    order = sorted(range(len(dims)), key=lambda i: dims[i].target)
-    strides = [0] * len(dims)
-    for at, i in enumerate(order):
-        if dims[i].target != run:
-            inner = at
+    return _on_stage([(loop.size, loop.target) for loop in dims], width, width)
+
+
+def _on_stage(
+    dims: Sequence[tuple[int, int]], width: int, staged: int, gap: int = 0
+) -> tuple[list[int], list[int], int]:
+    """The strides on a stage of dims of (size, stride); which of them are far; the bytes of a run.
+
+    Elements of `width` have `staged` bytes there. A run consists of the nearest dims, those that
+    begin at most `gap` elements after the end of the previous one, and is repeated by the far ones:
+    at multiples of 16 bytes, so that the end of a block may run over. Dims with stride 0 are not
+    repeated there.
+    """
+    order = sorted((k for k, (_, stride) in enumerate(dims) if stride), key=lambda k: dims[k][1])
+    strides, run, near = [0] * len(dims), 1, 0
+    for k in order:
+        size, stride = dims[k]
+        after, uneven = divmod(stride, width)
+        if uneven or not 0 <= after - run <= gap:
             break
-        strides[i], run = run, run * dims[i].size
-    # An odd number of lines, so that runs use all sets of a cache.
-    pitch = (run // LINE + 2 | 1) * LINE if inner < len(dims) else run
-    step = pitch
-    for i in order[inner:]:
-        strides[i], step = step, step * dims[i].size
-    return strides, order[inner:], run
+        strides[k], run, near = staged * after, run + (size - 1) * after, near + 1
+    run *= staged
+    # An odd number of lines, so that long runs use all sets of a cache.
+    step = -(-run // PIECE) * PIECE if run < SHORT_RUN else (run // LINE + 2 | 1) * LINE
+    for k in order[near:]:
+        strides[k], step = step, step * dims[k][0]
+    return strides, order[near:], run
 
 
 def windows(columns: Offsets, width: int) -> Offsets | None:
@@ -123,24 +136,11 @@ def codes_of(inner: Sequence[Loop], width: int, unit: int) -> Codes:
 
     Gaps between runs, of up to GAP elements, are read, too.
     """
-    order = sorted(
-        (k for k, loop in enumerate(inner) if loop.source), key=lambda k: abs(inner[k].source)
-    )
-    strides, run, rest = [0] * len(inner), 1, list[int]()
-    for k in order:
-        spacing = abs(inner[k].source) // width
-        if rest or inner[k].source % width or not 0 <= spacing - run <= thresholds.GAP:
-            rest.append(k)
-        else:
-            strides[k], run = spacing, run + (inner[k].size - 1) * spacing
-    # An odd number of lines, so that long runs use all sets of a cache.
-    step = run if run < SHORT_RUN else (run // LINE + 2 | 1) * LINE
-    for k in rest:
-        strides[k], step = step, step * inner[k].size
+    dims = [(loop.size, abs(loop.source)) for loop in inner]
+    strides, far, run = _on_stage(dims, width, 1, thresholds.GAP)
     lowest = sum((loop.size - 1) * min(0, loop.source) for loop in inner)
-    far = [(inner[k].size, abs(inner[k].source), strides[k]) for k in reversed(rest)]
-    begins = offsets_of([(size, source) for size, source, _ in far]) + lowest
-    to = offsets_of([(size, stride) for size, _, stride in far])
+    begins = offsets_of([dims[k] for k in reversed(far)]) + lowest
+    to = offsets_of([(dims[k][0], strides[k]) for k in reversed(far)])
     reads = np.stack([begins, to, np.full(len(to), run)], axis=1)
     loops = [
         Loop(loop.size, stride if loop.source > 0 else -stride, loop.target // unit)
