@@ -190,7 +190,7 @@ def _take(taken: list[int], dims: Sequence[tuple[int, int, int]], width: int, go
     for i, size, spacing in dims:
         if run >= goal or spacing >= run + LINE:
             return
-        steps = -(-size // min(size, -(-goal // spacing)))
+        steps = -(-size // -(-goal // spacing))
         taken[i] = max(taken[i], -(-size // steps))
         run += spacing * (taken[i] - 1)
         if taken[i] < size:

@@ -76,11 +76,6 @@ def length_of(loops: Sequence[Loop], width: int) -> int:
     return width * prod(loop.size for loop in loops)
 
 
-def streams(loops: Sequence[Loop], nearest: Loop) -> int:
-    """The number of places of the source that are read alternately."""
-    return length_of(loops[loops.index(nearest) + 1 :], 1)
-
-
 def by_source(loops: Sequence[Loop]) -> list[Loop]:
     """The loops with a stride in the source, smallest stride first."""
     return sorted((loop for loop in loops if loop.source), key=lambda loop: abs(loop.source))

@@ -136,7 +136,7 @@ def _planned(layout: Layout, unit: int, target: Layout, copies: int, networks: b
             packs = layout.bits == unit and not any(s % 8 for s in (layout.offset, *sources))
             width = 8 if packs else layout.bits
             tile = code_box_of([*loops, *inner], width, unit, always, networks) or tile
-    return replace(by_tile(tile, layout, target, unit, total, scale), by_numpy=by_numpy)
+    return replace(by_tile(tile, layout, target, unit, total), by_numpy=by_numpy)
 
 
 def _of_wider(
@@ -187,12 +187,10 @@ def _long_pieces(shuffled: Plan, tile: Tile, total: int) -> bool:
     return shuffled.width >= least
 
 
-def by_tile(
-    tile: Tile, layout: Layout, target: Layout, unit: int, total: int, scale: int = 8
-) -> Plan:
-    """The Plan of a tile whose strides count `scale` bits; `total` is the number of bytes moved."""
+def by_tile(tile: Tile, layout: Layout, target: Layout, unit: int, total: int) -> Plan:
+    """The Plan of a tile; `total` is the number of bytes moved."""
     row = tile.strategy.row
-    offset = layout.offset + scale * tile.shift
+    offset = layout.offset + tile.shift
     gaps = not target.contiguous
     streams = not (gaps and row.collects) or tile.width > PAGE
     runs = tile.strategy in (Strategy.ONE_RUN, Strategy.INTERLEAVED_ROWS)
@@ -206,7 +204,7 @@ def by_tile(
         unit,
         tile.step,
         offset,
-        target.offset + scale * tile.target_shift,
+        target.offset + tile.target_shift,
         reach=-(-layout.span[1] // 8) - offset // 8,
         gaps=gaps,
         parallel=total >= thresholds.PARALLEL_FROM,
@@ -292,7 +290,7 @@ def _in_blocks(layout: Layout, target: Layout, found: Shuffle | None, total: int
     if found is None or (layout.offset + found.shift | target.offset) % 8:
         return None
     tile = Tile(Strategy.SHUFFLE, found.network.nbytes, found.loops, shift=found.shift)
-    made = by_tile(tile, layout, target, layout.bits, total, 1)
+    made = by_tile(tile, layout, target, layout.bits, total)
     run = found.in_sequence and len(found.targets) == 1 and total < thresholds.RUNS_STREAM_FROM
     return replace(made, shuffle=found, streaming=made.streaming and not run)
 

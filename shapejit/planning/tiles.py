@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from ..kernels.constants import BIT_COLUMNS, NARROW_BITS, PIECE, per_byte
 from ..runtime.cpu_caches import LINE, PAGE
 from . import thresholds
-from .loops import Loop, by_source, length_of, split, streams
+from .loops import Loop, by_source, length_of, split
 from .strategies import Strategy
 from .tables import (
     BIT_ROW,
@@ -20,7 +20,10 @@ from .tables import (
 
 
 class Tile(NamedTuple):
-    """A strategy and its loops: see `Plan`. `shift` is added to the offset of first elements."""
+    """A strategy and its loops: see `Plan`.
+
+    The first element is `shift` bits after that of the Layout, `target_shift` in the target.
+    """
 
     strategy: Strategy
     width: int
@@ -66,9 +69,8 @@ def _tile_of_runs(loops: list[Loop], chain: list[Loop], width: int) -> Tile:
             others = (loop for loop in loops if loop not in (last, chain[0]))
             outer = *others, *((parts,) if parts.size > 1 else ())
             return Tile(Strategy.SCATTER, width, outer, (last,), (column,))
-    if width > thresholds.LONG_RUN or (
-        width >= LINE and streams(loops, chain[0]) <= thresholds.PLACES
-    ):
+    places = length_of(loops[loops.index(chain[0]) + 1 :], 1)  # that are read in turn
+    if width > thresholds.LONG_RUN or (width >= LINE and places <= thresholds.PLACES):
         return Tile(Strategy.ROWS, width, tuple(loops))
     return _transposed(Strategy.RUN_TILES, loops, chain, width, RUN_TILE)
 
@@ -116,6 +118,9 @@ def _transposed(
     around = [loop for loop in loops if loop not in rows and loop not in columns]
     outer = sorted(around, key=lambda loop: -abs(loop.source))
     turned = tuple(Loop(n, abs(s), t if s > 0 else -t) for n, s, t in columns)
-    back = [((n - 1) * s, (n - 1) * t) for n, s, t in columns if s < 0]
-    shift, target_shift = sum(s for s, _ in back), sum(t for _, t in back)
+    back = [loop for loop in columns if loop.source < 0]
+    scale = 1 if strategy.row.bits else 8
+    shift, target_shift = (
+        scale * sum((loop.size - 1) * loop[side] for loop in back) for side in (1, 2)
+    )
     return Tile(strategy, width, tuple(outer), tuple(rows), turned, 0, shift, target_shift)
