@@ -18,7 +18,7 @@ from llvmlite import ir
 from ..runtime.cpu_caches import LINE
 from . import llvm
 from .encoding_rules import coded, scales
-from .encodings import FIXED, FLOAT32, LARGEST, LEAST, SCALES_AT_ONCE, STAGED, Encoding
+from .encodings import FIXED, FLOAT32, LARGEST, SCALES_AT_ONCE, STAGED, Encoding
 from .lanes import Lanes, by_vectors, load, loop, type_of
 from .largest_magnitude import largest, magnitudes
 from .llvm import I64, POINTER
@@ -60,7 +60,7 @@ class _Box:
          self.target_pitch, self.factor, stage) = given  # fmt: skip
         self.block = stage.constant(what.block) if what.block else self.columns
         self.nbytes, self.dtype = what.source.nbytes, f"u{what.source.nbytes}"
-        self.lanes = next(n for n in (MAX_LANES, MAX_LANES // 2, LEAST) if what.block % n == 0)
+        self.lanes = gcd(what.block, MAX_LANES)
         self.kept = builder.alloca(type_of(self.dtype, self.lanes))
         self.ahead = self.columns * self.nbytes
         self.rare = builder.alloca(I64)
@@ -150,16 +150,11 @@ class _Box:
             builder.store(builder.or_(builder.load(self.rare), flags), self.rare)
             self._store(stored, self.stored + nbytes * k)
             self._store(by, self.by + 4 * k)
-        self._spread(nbytes)
-
-    def _spread(self, nbytes: int) -> None:
-        """Copy scales from the stage to their places."""
-        places, step = self.what.scale_places, self.what.scale_step
-        with loop(self.blocks, len(places)) as k:
-            begin = self.scales + k // len(places) * step
+        places = what.scale_places
+        with loop(self.blocks, len(places)) as k:  # from the stage to their places
+            begin = self.scales + k // len(places) * what.scale_step
             for i, place in enumerate(places):
-                one = load(self.stored + (k + i) * nbytes, f"u{nbytes}")
-                self._store(one, begin + (place >> 3))
+                self._store(load(self.stored + (k + i) * nbytes, f"u{nbytes}"), begin + place)
 
     # Codes
 
@@ -167,11 +162,11 @@ class _Box:
         """Write the codes of all elements."""
         what = self.what
         if what.places:
-            several = max(1, what.lanes // what.block)
-            with loop(self.columns, what.lanes) as index:
-                by = self._scaling(index // self.block, several)
-                codes = self._loaded(self.source, index, what.lanes, self.ahead)
-                self._pack(codes, what.places, by, self.target + index // what.lanes * what.step)
+            lanes = len(what.places)
+            with loop(self.columns, lanes) as index:
+                by = self._scaling(index // self.block, max(1, lanes // what.block))
+                codes = self._loaded(self.source, index, lanes, self.ahead)
+                self._pack(codes, what.places, by, self.target + index // lanes * what.step)
             return
         with loop(self.rows) as r, loop(self.blocks) as k:
             row, into = self.source + r * self.pitch, self.target + r * self.target_pitch
@@ -194,9 +189,9 @@ class _Box:
         Codes that share a cell of one or two bytes are combined before they are narrowed; cells of
         two bytes save 5 to 10 percent.
         """
-        bits, cell = self.what.target.bits, 8
-        if bits == 8 and all(a + 8 == b for a, b in zip(places[::2], places[1::2], strict=False)):
-            cell = 16 if len(places) % 2 == 0 else 8
+        bits = self.what.target.bits
+        in_pairs = [place + 8 for place in places[::2]] == [*places[1::2]]
+        cell = 16 if bits == 8 and in_pairs else 8
         planes = dict[int, dict[int, int]]()
         for element, place in enumerate(places):
             planes.setdefault(place % cell, {})[place // cell] = element

@@ -10,7 +10,6 @@ from typing import NamedTuple
 from .numbers import Number
 
 FLOAT32 = Number("float", 32, 8, 23, 127, "ieee")
-LEAST = 16  # elements of a block, and of a vector of codes
 SCALES_AT_ONCE = 16  # blocks whose scales are computed together
 STAGED = 3  # words of 32 bits that the stage has for a block
 
@@ -38,10 +37,10 @@ class ScaleRule(NamedTuple):
 class Encoding(NamedTuple):
     """Blocks of `block` elements of a row (0: of all), and of some rows, become codes and scales.
 
-    Codes are numbers of `target`, with `bias` added. The codes of each `lanes` elements begin at
-    the bits `places`, those of the next ones `step` bytes further; without places, codes are
-    contiguous bytes. Scales are stored as `scale`, some of them at the bits `scale_places`, the
-    next ones `scale_step` bytes further.
+    Codes are numbers of `target`, with `bias` added. Those of several elements begin at the bits
+    `places`, those of the next ones `step` bytes further; without places, codes are contiguous
+    bytes. Scales are stored as `scale`, some of them at the bytes `scale_places`, the next ones
+    `scale_step` bytes further.
     """
 
     source: Number
@@ -49,7 +48,6 @@ class Encoding(NamedTuple):
     scale: Number
     rule: ScaleRule
     block: int
-    lanes: int = LEAST
     places: tuple[int, ...] = ()
     step: int = 0
     bias: int = 0

@@ -9,16 +9,16 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels.encodings import FIXED, LARGEST, LEAST, SCALES_AT_ONCE, STAGED, Encoding
+from ..kernels.encodings import FIXED, LARGEST, SCALES_AT_ONCE, STAGED, Encoding
 from ..runtime.cpu_caches import LINE
 from ..shapes.dims import merged
 from ..shapes.layout import Layout
 from .units import Units, units_of
 
-ROW_BOX_ELEMENTS = 1 << 13  # elements of a box of one row, which stays in an L1 cache
-ENCODE_BOX_ELEMENTS = 1 << 16  # of a box of several rows, which stays in an L2 cache
-PART_ELEMENTS = 1 << 15  # of a box that has no scales of its own
+ROW_BOX_ELEMENTS = 1 << 15  # elements of a box of one row
+ENCODE_BOX_ELEMENTS = 1 << 16  # of a box of several rows; of half as many, it takes 1.2 x the time
 MAX_BLOCK = 512  # of a block along a row, which vectors process in sequence
+VECTOR_ELEMENTS = 16  # of which these have a multiple
 
 Shape = tuple[int, int]
 
@@ -78,7 +78,7 @@ class EncodePlan:
     def _codes(self, count: int) -> int:
         """The bytes of `count` codes."""
         made = self.encoding
-        return count // made.lanes * made.step if made.places else count
+        return count // len(made.places) * made.step if made.places else count
 
     def _scales(self, columns: int) -> int:
         """The bytes from one scale to that of `columns` columns further."""
@@ -102,18 +102,18 @@ def encode_plan(
         return None
     made = made._replace(block=wide, scale_places=places, scale_step=step)
     first, scale_first = codes.offset // 8, scales.offset // 8
-    found = units_of(((codes, 0),)) if tall == 1 and columns % wide == 0 else None
+    by_vectors = wide % VECTOR_ELEMENTS == 0 and wide <= MAX_BLOCK
+    in_rows = by_vectors and tall == 1 and columns % wide == 0
+    found = units_of(((codes, 0),)) if in_rows else None
     if found is not None and _fits(found, made, rows * columns):
-        made = made._replace(
-            lanes=found.unit.size, places=found.unit.planes[0].places, step=found.step
-        )
-        each = max(made.lanes, wide * len(places))
+        made = made._replace(places=found.unit.planes[0].places, step=found.step)
+        each = max(found.unit.size, wide * len(places))
         most = max(ROW_BOX_ELEMENTS // each, 1) * each
         return EncodePlan(made, 1, rows * columns, 1, most, found.first, scale_first)
     dense = codes.contiguous and codes.bits == 8 and places == (0,) and step == made.scale.nbytes
-    made = made._replace(block=0 if wide == columns else wide)
-    if not dense or made.rule.signed or made.block % LEAST or made.block > MAX_BLOCK:
+    if not dense or made.rule.signed or not (by_vectors or wide == columns):
         return None
+    made = made._replace(block=0 if wide == columns else wide)
     most = max(ENCODE_BOX_ELEMENTS // tall // made.block, 1) * made.block if made.block else columns
     return EncodePlan(made, rows, columns, tall, most, first, scale_first)
 
@@ -124,15 +124,13 @@ def plain_plan(made: Encoding, total: int, codes: Layout | None = None) -> Encod
     if codes is not None and not (codes.contiguous and codes.bits == 8):
         return None
     first = 0 if codes is None else codes.offset // 8
-    return EncodePlan(made, 1, total, 1, PART_ELEMENTS, first)
+    return EncodePlan(made, 1, total, 1, ROW_BOX_ELEMENTS, first)
 
 
 def _fits(found: Units, made: Encoding, total: int) -> bool:
     """Whether vectors have the codes of units, and all of them whole blocks."""
     (plane,), lanes, block = found.unit.planes, found.unit.size, made.block
-    if lanes < LEAST or block % LEAST or block > MAX_BLOCK or (lanes % block and block % lanes):
-        return False
-    if total % max(lanes, block * len(made.scale_places)):
+    if (lanes % block and block % lanes) or total % max(lanes, block * len(made.scale_places)):
         return False
     if made.rule.signed and block & block - 1:  # signs are known for powers of two alone
         return False
@@ -148,9 +146,9 @@ def _in_bytes(places: Sequence[int], bits: int) -> bool:
 
 
 def scale_units(scales: Layout) -> tuple[tuple[int, ...], int] | None:
-    """The offsets of some scales (bits), and the bytes to the next ones; None if irregular."""
+    """The offsets of some scales, and the step to the next ones (bytes); None if irregular."""
     (_, step), *inner = merged(scales.shape, scales.strides) or [(1, scales.bits)]
     if step % 8 or len(inner) > 1 or any(stride % 8 for _, stride in inner):
         return None
     size, stride = inner[0] if inner else (1, 0)
-    return tuple(k * stride for k in range(size)), step // 8
+    return tuple(k * stride // 8 for k in range(size)), step // 8
