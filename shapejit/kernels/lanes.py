@@ -83,10 +83,6 @@ class Lanes(np.lib.mixins.NDArrayOperatorsMixin):
         same = kind == self.value.type
         return self.of(self.value if same else self.builder.bitcast(self.value, kind), after)
 
-    def __getitem__(self, which: slice) -> Values:
-        """Some of the elements, in order."""
-        return self.chosen(list(range(self.count)[which]))
-
     def chosen(self, order: list[int], other: Values | None = None) -> Values:
         """The elements at these indices; indices beyond the end select from `other`."""
         if other is None and order == list(range(self.count)):
@@ -96,11 +92,8 @@ class Lanes(np.lib.mixins.NDArrayOperatorsMixin):
 
     def parts(self, size: int) -> list[Any]:
         """The vectors of `size` elements that they consist of."""
-        return [self[k : k + size].value for k in range(0, self.count, size)]
-
-    def repeated(self, times: int) -> Values:
-        """Each element repeated `count` times."""
-        return self.chosen([k // times for k in range(times * self.count)])
+        starts = range(0, self.count, size)
+        return [self.chosen(list(range(k, k + size))).value for k in starts]
 
     def spread(self, count: int) -> Values:
         """A single value, repeated `count` times."""
@@ -134,8 +127,6 @@ def _alike(given: Sequence[Any]) -> list[Values]:
 
 def _added(a: Values, b: Values) -> Values:
     """A sum, or an address plus an offset."""
-    if isinstance(b.value.type, ir.PointerType):
-        a, b = b, a
     if isinstance(a.value.type, ir.PointerType):
         return a.of(pointers.moved(a.builder, a.value, b.value))
     return _operation("add", floats="fadd")(a, b)

@@ -31,6 +31,11 @@ def rarely(test: Values, made: Values, values: Values) -> Values:
     return np.where(test, made() if callable(made) else made, values)
 
 
+def low_bits(codes: Values, bits: int) -> Values:
+    """Codes narrower than a byte without the other bits; others as they are."""
+    return codes & (1 << bits) - 1 if bits < 8 else codes
+
+
 # From codes
 
 
@@ -53,7 +58,7 @@ def resized(codes: Values, made: Conversion) -> Values:
     values = values.view(f"u{target.nbytes}")
     if made.bias:
         values = values + (made.bias & ((1 << 8 * target.nbytes) - 1))
-    return values & ((1 << target.bits) - 1) if target.bits < 8 else values
+    return low_bits(values, target.bits)
 
 
 def decoded(codes: Values, made: Conversion, read: Read) -> Values:
@@ -77,8 +82,7 @@ def _biased(codes: Values, bias: int, bits: int) -> Values:
     """Integer codes plus a bias, modulo their range."""
     if not bias:
         return codes
-    codes = codes + (bias & (1 << 8 * codes.dtype.itemsize) - 1)
-    return codes & (1 << bits) - 1 if bits < 8 else codes
+    return low_bits(codes + (bias & (1 << 8 * codes.dtype.itemsize) - 1), bits)
 
 
 def _to_odd(values: Values) -> Values:
@@ -191,8 +195,7 @@ def clamped(values: Values, number: Number) -> Values:
             kept = rarely(under, 0.0, kept)
         kept = kept.astype(f"{number.kind[0]}{number.nbytes}")
         codes = rarely(under, low, rarely(over, high, kept)).view(f"u{number.nbytes}")
-    codes = codes.astype(f"u{number.nbytes}", copy=False)
-    return codes & ((1 << number.bits) - 1) if number.bits < 8 else codes
+    return low_bits(codes.astype(f"u{number.nbytes}", copy=False), number.bits)
 
 
 def cut(values: Values, made: Conversion) -> Values:

@@ -28,9 +28,7 @@ def converted(
 
     Scales and zero points are floats of the conversion's arithmetic, one per code.
     """
-    bits = made.source.bits
-    if bits < 8:
-        codes = codes & ((1 << bits) - 1)
+    codes = numerics.low_bits(codes, made.source.bits)
     with np.errstate(all="ignore"):
         if not made.arithmetic:
             return numerics.resized(codes, made)
