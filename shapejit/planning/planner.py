@@ -91,11 +91,11 @@ def _planned(layout: Layout, unit: int, target: Layout, copies: int, networks: b
     total = nbytes * copies
     gaps = not target.contiguous
     normal = normal_form(layout, target)
-    run, loops = split_run(layout, unit, normal)
-    strides = [s for loop in loops for s in (loop.source, loop.target)]
+    run, around = split_run(layout, unit, normal)
+    strides = [s for loop in around for s in (loop.source, loop.target)]
     in_bits = any(s % 8 for s in (run, layout.offset, target.offset, *strides))
     scale = 1 if in_bits else 8
-    loops = [Loop(size, source // scale, to // scale) for size, source, to in loops]
+    loops = [Loop(size, source // scale, to // scale) for size, source, to in around]
     if in_bits:
         tile = bit_tile_of(loops, run, layout.bits, unit)
     else:
@@ -114,9 +114,7 @@ def _planned(layout: Layout, unit: int, target: Layout, copies: int, networks: b
             if shuffled and shuffled.width >= least:
                 return shuffled
     elif permuted and not (in_bits or by_numpy) and _may_mix(tile):
-        if unit < 8:  # runs of packed elements that are whole bytes
-            normal = [*(Loop(n, 8 * s, 8 * t) for n, s, t in loops), Loop(run // 8, 8, 8)]
-        shuffled = _in_blocks(layout, target, mixed_of(normal, max(8, unit)), total)
+        shuffled = _in_blocks(layout, target, mixed_of(around, run), total)
         if shuffled and _long_pieces(shuffled, tile, total):
             return shuffled
     if in_bits:
@@ -163,7 +161,7 @@ def _may_mix(tile: Tile) -> bool:
     """Whether permuted blocks may be faster; among tiles, if a side fits into a block.
 
     As tiles, such copies of 0.6 to 0.9 MiB take 1.4 x the time, at most 2.6. Searching for blocks
-    takes 0.3 ms.
+    takes 2 to 5 ms.
     """
     if tile.strategy is Strategy.TILES:
         sides = (length_of(side, tile.width) for side in (tile.rows, tile.columns))
@@ -247,8 +245,7 @@ def _interleaved(layout: Layout, into: Layout, count: int, array_stride: int) ->
     )
     # As if one array followed the other, beyond the reach of a block.
     array = Loop(count, 8 * PAGE + layout.span[1] - layout.span[0], array_stride)
-    dims = [*outer, array, *inner]
-    run, around = split_run(layout, bits, dims)
+    run, around = split_run(layout, bits, [*outer, array, *inner])
     loops = [Loop(size, source // 8, to // 8) for size, source, to in around]
     loops[len(outer)] = ArrayLoop(count, 0, array_stride // 8)
     width, total = run // 8, count * layout.size * bits // 8
@@ -259,7 +256,7 @@ def _interleaved(layout: Layout, into: Layout, count: int, array_stride: int) ->
         return None
     made = None
     if tile.strategy is Strategy.INTERLEAVED_ROWS:
-        made = _in_blocks(seen, target, mixed_of(dims, bits), total)
+        made = _in_blocks(seen, target, mixed_of(around, run), total)
         parted = made and any(8 * loop.source >= array.source for loop in made.loops)
         if made and (parted or made.width < 2 * width):
             made = None

@@ -214,7 +214,7 @@ def mixed_of(loops: Sequence[Loop], width: int) -> Shuffle | None:
     """The blocks of loops (in bits) whose elements are permuted arbitrarily, if pieces are long.
 
     This covers loops of 3 or 5 steps, whose index has no bits that a network could exchange. An
-    element of several bytes is one more loop.
+    element, or a run, of several bytes is one more loop.
     """
     if width % 8 == 0:
         loops, width = [*loops, *([Loop(width // 8, 8, 8)] if width > 8 else [])], 8
