@@ -6,7 +6,7 @@ width of elements, 1, 2, 3, 4 or 6 bits, is passed as the length of a tuple.
 
 from __future__ import annotations
 
-from functools import partial
+from math import lcm
 from typing import Any
 
 from llvmlite import ir
@@ -14,12 +14,19 @@ from numba import types
 
 from ..runtime.cpu_caches import LINE
 from . import llvm
+from .bit_permutations import (
+    Piece,
+    bits_of,
+    load_shifted,
+    loaded,
+    permuted,
+    picked,
+    side_by_side,
+)
 from .constants import PIECE
 from .llvm import Address, Builder, Tag, Value, emits
-from .networks import parts
 from .planes import Plane
 from .pointers import moved
-from .unit_generator import Piece, joined, picked, side_by_side
 
 _BIT, _WORDS = ir.IntType(1), ir.VectorType(llvm.I64, LINE // 8)
 
@@ -29,32 +36,17 @@ def spaced(bits: int, apart: int, total: int) -> int:
     return sum(((1 << bits) - 1) << at for at in range(0, total, apart))
 
 
-def group_of(width: int) -> int:
-    """The number of elements of `width` bits that fill whole bytes, one or three."""
-    return {1: 8, 2: 4, 3: 8, 4: 2, 6: 4}[width]
-
-
 @emits()
 def shift_words(builder: Builder, dst: Address, src: Address, shift: Value, words: Tag) -> None:
     """Copy `words` of 8 bytes from `shift` bits (1 to 7) after an address."""
-    llvm.store(builder, _load_shifted(builder, src, shift, 8 * words.count), dst)
+    llvm.store(builder, load_shifted(builder, src, shift, 8 * words.count), dst)
 
 
 @emits()
 def stream_shifted(builder: Builder, dst: Address, src: Address, shift: Value) -> None:
     """`shift_words` of a line, to an aligned line of memory, by nontemporal stores."""
-    stored = llvm.store(builder, _load_shifted(builder, src, shift, LINE), dst)
+    stored = llvm.store(builder, load_shifted(builder, src, shift, LINE), dst)
     llvm.nontemporal(builder, stored, LINE)
-
-
-def _load_shifted(builder: Builder, src: Address, shift: Value, nbytes: int) -> Any:
-    """Bytes from `shift` bits after an address, as words; one byte more is read."""
-    kind = ir.VectorType(llvm.I64, nbytes // 8)
-    low = llvm.load(builder, src, kind)
-    high = llvm.load(builder, llvm.at(builder, src, 1), kind)
-    right = llvm.splat(builder, shift, kind.count)
-    left = builder.sub(llvm.constant(8, kind), right)
-    return builder.or_(builder.lshr(low, right), builder.shl(high, left))
 
 
 @emits()
@@ -65,16 +57,9 @@ def set_bits(builder: Builder, address: Address, mask: Value, value: Value) -> N
     builder.atomic_rmw("or", address, builder.and_(value, mask), "monotonic")
 
 
-def swapped(builder: Builder, a: Value, b: Value, far: int) -> tuple[Value, Value]:
+def swapped(builder: Builder, a: Value, b: Value, far: Value) -> tuple[Value, Value]:
     """Exchange the upper of two fields of `far` bits in one vector with the lower in another."""
-    shift, mask = (llvm.constant(n, a.type) for n in (far, spaced(far, 2 * far, 64)))
-    return _swapped(builder, a, b, shift, mask)
-
-
-def _swapped(
-    builder: Builder, a: Value, b: Value, shift: Value, mask: Value
-) -> tuple[Value, Value]:
-    """`swapped`, of fields given by their width and the mask of every other one."""
+    shift, mask = _fields(builder, far, a.type.count)
     differ = builder.and_(builder.xor(builder.lshr(a, shift), b), mask)
     return builder.xor(a, builder.shl(differ, shift)), builder.xor(b, differ)
 
@@ -84,32 +69,27 @@ def exchange(builder: Builder, first: Address, second: Address, far: Value) -> N
     """`swapped` fields of `far` bits, 1, 2 or 4, of two lines of memory."""
     places = first, second
     a, b = (llvm.load(builder, place, _WORDS) for place in places)
-    shift, mask = _fields(builder, far)
-    for place, line in zip(places, _swapped(builder, a, b, shift, mask), strict=True):
+    for place, line in zip(places, swapped(builder, a, b, far), strict=True):
         llvm.store(builder, line, place)
 
 
 @emits()
 def exchange_neighbours(builder: Builder, line: Address, far: Value, apart: Tag) -> None:
     """`exchange` of the words of a line with those `apart` words after them, 1, 2 or 4."""
-    step = apart.count
-    order = [k ^ step for k in range(_WORDS.count)]
-    value, (shift, mask) = llvm.load(builder, line, _WORDS), _fields(builder, far)
-    first = ir.Constant(_WORDS, [0 if k & step else -1 for k in range(_WORDS.count)])
-    other = llvm.shuffle(builder, value, value, order)
-    differ = builder.and_(builder.xor(builder.lshr(value, shift), other), mask)
-    differ = builder.and_(differ, first)
-    moved = builder.xor(builder.shl(differ, shift), llvm.shuffle(builder, differ, differ, order))
-    llvm.store(builder, builder.xor(value, moved), line)
+    count, step = _WORDS.count, apart.count
+    value, others = llvm.load(builder, line, _WORDS), [k ^ step for k in range(count)]
+    a, b = swapped(builder, value, llvm.shuffle(builder, value, value, others), far)
+    order = [count + other if other < k else k for k, other in enumerate(others)]
+    llvm.store(builder, llvm.shuffle(builder, a, b, order), line)
 
 
-def _fields(builder: Builder, far: Value) -> tuple[Value, Value]:
-    """A width of fields, and the mask of every other one, for each word of a line."""
+def _fields(builder: Builder, far: Value, count: int) -> tuple[Value, Value]:
+    """A width of fields, 1, 2 or 4, and the mask of every other one, for each of some words."""
     mask = llvm.number(spaced(1, 2, 64))
     for n in (2, 4):
         wider = builder.icmp_signed(">=", far, llvm.number(n))
         mask = builder.select(wider, llvm.number(spaced(n, 2 * n, 64)), mask)
-    return llvm.splat(builder, far, _WORDS.count), llvm.splat(builder, mask, _WORDS.count)
+    return llvm.splat(builder, far, count), llvm.splat(builder, mask, count)
 
 
 def _eight(builder: Builder, first: Value, step: Value) -> tuple[list[Value], Any]:
@@ -161,27 +141,19 @@ def unpack_line(builder: Builder, dst: Address, src: Address, shift: Value, bits
 
     With shift 0 nothing is read after the last element's byte.
     """
-    width, pieces = bits.count, list[Piece]()
     on_byte = builder.icmp_signed("==", shift, llvm.number(0))
-    for at, nbytes in parts(LINE * width // 8):
-        place, kind = llvm.at(builder, src, at), ir.VectorType(llvm.I8, nbytes)
-        with builder.if_else(on_byte) as (whole, between):
-            with whole:
-                loaded = llvm.load(builder, place, kind), builder.block
-            with between:
-                words = _load_shifted(builder, place, shift, nbytes)
-                shifted = builder.bitcast(words, kind), builder.block
-        value = builder.phi(kind)
-        value.add_incoming(*loaded)
-        value.add_incoming(*shifted)
-        pieces.append((value, list(range(at, at + nbytes))))
-    llvm.store(builder, _codes(builder, side_by_side(builder, pieces), bits.count, LINE), dst)
+    with builder.if_else(on_byte) as branches:
+        for branch, by in zip(branches, (None, shift), strict=True):
+            with branch:
+                pieces = loaded(builder, src, LINE * bits.count // 8, shift=by)
+                codes = _codes(builder, side_by_side(builder, pieces), bits.count, LINE)
+                llvm.store(builder, codes, dst)
 
 
 def _codes(builder: Any, packed: Piece, width: int, count: int) -> Any:
     """The codes of the first `count` elements in a vector."""
     plane = Plane(width, 0, tuple(range(0, count * width, width)))
-    return joined(builder, partial(picked, builder, packed), [plane])
+    return permuted(builder, picked, packed, bits_of([plane]))
 
 
 @emits(types.int64)
@@ -194,14 +166,14 @@ def spread(builder: Builder, word: Value, bits: Tag) -> Value:
 @emits()
 def pack_line(builder: Builder, dst: Address, src: Address, bits: Tag) -> None:
     """Write 64 elements from 64 codes with any high bits; 4 more bytes may change."""
-    width, group = bits.count, group_of(bits.count)
+    width, group = bits.count, lcm(8, bits.count) // bits.count
     if width == 1:
         codes = llvm.load(builder, src, ir.VectorType(llvm.I8, LINE))
         packed = builder.trunc(codes, ir.VectorType(_BIT, LINE))
         llvm.store(builder, builder.bitcast(packed, llvm.I64), dst)
         return
     wide = ir.VectorType(ir.IntType(8 * group), LINE // group)
-    value = _gathered(builder, llvm.load(builder, src, wide), width)
+    value = _compacted(builder, llvm.load(builder, src, wide), width)
     if 8 % width == 0:
         packed = builder.trunc(value, ir.VectorType(llvm.I8, wide.count))
         llvm.store(builder, packed, dst)
@@ -215,8 +187,8 @@ def pack_line(builder: Builder, dst: Address, src: Address, bits: Tag) -> None:
         llvm.store(builder, part, llvm.at(builder, dst, k * used))
 
 
-def _gathered(builder: Any, value: Any, width: int) -> Any:
-    """The elements of the codes in each lane, whose high bits are ignored."""
+def _compacted(builder: Any, value: Any, width: int) -> Any:
+    """The elements of the codes in each lane, side by side; high bits of codes are ignored."""
     nbits, count = value.type.element.width, 1
     while 16 * count <= nbits:
         near, apart = spaced(count * width, 16 * count, nbits), count * (8 - width)

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial, reduce
+from functools import reduce
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
+from numpy.typing import NDArray
 
 from ..runtime.cpu_caches import LINE
 from . import llvm
+from .bit_permutations import Bits, Pick, Piece, loaded, permuted, picked, side_by_side
 from .bit_vectors import spaced, swapped
 from .constants import PIECE
 from .memory import VECTOR
 from .networks import Network, parts
-from .planes import planes_of
 from .pointers import moved
-from .unit_generator import SIGNATURE as SIGNATURE, Piece, blocks, joined, picked, side_by_side
+from .unit_generator import SIGNATURE as SIGNATURE, blocks
 
 
 def write(function: Any, network: Network) -> None:
@@ -41,10 +42,7 @@ def permute(builder: Any, network: Network, sources: Iterable[Any], targets: Ite
     """Permute one block, given the addresses of its pieces."""
     pieces = list[Piece]()
     for i, at in enumerate(sources):
-        for far, part in parts(network.read):
-            loaded = llvm.load(builder, llvm.at(builder, at, far), ir.VectorType(llvm.I8, part))
-            begin = i * network.read + far
-            pieces.append((loaded, list(range(begin, begin + part))))
+        pieces += loaded(builder, at, network.read, i * network.read)
     if network.exchanged:
         made = exchanged(builder, network, [piece for piece, _ in pieces], min(LINE, network.block))
     else:
@@ -65,19 +63,24 @@ def _mixed(builder: Any, network: Network, pieces: list[Piece]) -> Vectors:
     """The block in any order; a vector has as many pieces of the target as fit."""
     order, per = network.order(), 8 // network.width
     together = max(1, LINE // network.written) * network.written
+    pick: Pick = _gathered
+    source: Any = pieces
     if network.read < 2 * PIECE or _of_two(network):
-        fetch = partial(picked, builder, side_by_side(builder, pieces))
-    else:
-        fetch = partial(_gathered, builder, pieces)
+        pick, source = picked, side_by_side(builder, pieces)
 
     def vector(first: int, nbytes: int) -> Any:
         places = np.resize(order[per * first : per * (first + together)], per * nbytes)
-        return joined(builder, fetch, planes_of(network.width, places.tolist()))
+        return permuted(builder, pick, source, _bits(places, network.width))
 
     if network.written >= LINE:
         return vector
     vectors = [vector(first, LINE) for first in range(0, network.block, together)]
     return lambda first, part: _part(builder, vectors[first // together], first % together, part)
+
+
+def _bits(order: NDArray[np.int64], width: int) -> Bits:
+    """The bits of packed elements of `width` bits with these indices in the source."""
+    return (order[:, None] * width + np.arange(width)).reshape(-1, 8)
 
 
 def _of_two(network: Network) -> bool:
@@ -111,7 +114,7 @@ def _part(builder: Any, vector: Any, first: int, count: int) -> Any:
     return llvm.shuffle(builder, vector, vector, list(range(first, first + count)))
 
 
-def exchanged(builder: Any, network: Network, loaded: list[Any], nbytes: int) -> Vectors:
+def exchanged(builder: Any, network: Network, pieces: list[Any], nbytes: int) -> Vectors:
     """The block, whose index digits are bits, as vectors of `nbytes`.
 
     Bits of the index of a vector are exchanged with bits within vectors until each vector has its
@@ -125,8 +128,8 @@ def exchanged(builder: Any, network: Network, loaded: list[Any], nbytes: int) ->
         count = digits[-1][1].stop
     now = [bit for _, bits in sorted(digits, key=lambda digit: abs(digit[0])) for bit in bits]
     back = {bit for step, bits in digits if step < 0 for bit in bits}
-    each = nbytes // loaded[0].type.count
-    vectors = [llvm.joined(builder, loaded[i : i + each]) for i in range(0, len(loaded), each)]
+    each = nbytes // pieces[0].type.count
+    vectors = [llvm.joined(builder, pieces[i : i + each]) for i in range(0, len(pieces), each)]
     for place in range(high):
         other = now.index(place)
         # Selecting bits costs more than an exchange, so bits within bytes are put in place at once.
@@ -152,9 +155,9 @@ def exchanged(builder: Any, network: Network, loaded: list[Any], nbytes: int) ->
             for k in range(1 << (high - low))
         ]
 
-    planes = planes_of(network.width, found(0, high))
+    bits = _bits(np.array(found(0, high)), network.width)
     whole = [(vectors[k], list(range(nbytes))) for k in found(high, count)]
-    made = [joined(builder, partial(picked, builder, piece), planes) for piece in whole]
+    made = [permuted(builder, picked, piece, bits) for piece in whole]
     return lambda first, part: _part(builder, made[first // nbytes], first % nbytes, part)
 
 
@@ -162,7 +165,8 @@ def _exchange(builder: Any, a: Any, b: Any, far: int) -> list[Any]:
     """Exchange alternate fields of `far` bits between two vectors."""
     if far < 8:
         wide = ir.VectorType(llvm.I64, a.type.count // 8)
-        pair = swapped(builder, builder.bitcast(a, wide), builder.bitcast(b, wide), far)
+        first, second = (builder.bitcast(vector, wide) for vector in (a, b))
+        pair = swapped(builder, first, second, llvm.number(far))
         return [builder.bitcast(vector, a.type) for vector in pair]
     count, apart = a.type.count, far // 8
     first = [i if not i & apart else count + i - apart for i in range(count)]

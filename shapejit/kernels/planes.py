@@ -7,7 +7,6 @@ Importing this module does not import numba; `unit_generator` makes code of unit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 
@@ -28,11 +27,3 @@ class Unit(NamedTuple):
     def size(self) -> int:
         """The number of elements."""
         return len(self.planes[0].places)
-
-
-def planes_of(width: int, order: Sequence[int]) -> list[Plane]:
-    """The planes of a vector of bytes whose elements, of `width` bits, come from other places."""
-    per = 8 // width
-    return [
-        Plane(width, k * width, tuple(place * width for place in order[k::per])) for k in range(per)
-    ]
