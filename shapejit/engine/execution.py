@@ -72,10 +72,10 @@ class Work:
 
     def with_operands(self, scale: int, zero: int) -> Work:
         """The Work with scales and zero points at these addresses: see `_boxes`."""
-        *others, numbers = self.launch.arguments
-        numbers = numbers.copy()
-        numbers[:2] = scale, zero
-        return replace(self, launch=self.launch.given(*others, numbers))
+        *others, sizes = self.launch.arguments
+        sizes = sizes.copy()
+        sizes[:2] = scale, zero
+        return replace(self, launch=self.launch.given(*others, sizes))
 
     def addresses(self, sources: Where, targets: Where) -> Addresses:
         """The kernel's first bit or byte address in each source and target, a column per tensor."""
@@ -208,9 +208,9 @@ def cast_kind(plan: CastPlan, conversion: Conversion, fresh: bool) -> Kind:
 
 def _entry(plan: CastPlan, conversion: Conversion, fresh: bool) -> Code:
     """The function that converts a run of a plan, or rows that tiles merge."""
-    merged = plan.tiles is not None and 8 * plan.tiles.width < plan.source_bits
-    streams = plan.streaming and not fresh and plan.unit >= 8
-    return conversion_code(conversion, streams and not merged)
+    if plan.tiles is not None and 8 * plan.tiles.width < plan.source_bits:
+        return Code("conversions", (conversion, "merged"))
+    return conversion_code(conversion, plan.streaming and not fresh and plan.unit >= 8)
 
 
 def _tiles(plan: Plan, entry: Code) -> Launch:
@@ -227,13 +227,14 @@ def _boxes(plan: CastPlan, entry: Code) -> Launch:
     network = Code("network_generator", plan.shuffle.network) if plan.shuffle else None
     mover = PLANE_MOVER if len(repeated) or (len(fetch) and not network) else None
     functions: tuple[Code | Function | None, ...] = entry, network, *plan.coders, mover
-    numbers = plan.numbers([kernels.address(f) if f else 0 for f in functions])
     others: tuple[Name, ...] = tuple(f for f in functions if f)
-    arguments = plan.table, plan.runs, plan.within, fetch, repeated, numbers
+    called = np.array([kernels.address(f) if f else 0 for f in functions], np.int64)
+    tables = plan.table, plan.runs, plan.within, fetch, repeated, plan.spots[:-1]
+    arguments = *tables, called, plan.sizes
     stage = int(plan.spots[-1])
     return launch_of("casts.cast_boxes", arguments, stage, staged=True, bits=True, others=others)
 
 
 def conversion_code(conversion: Conversion, streamed: bool = False) -> Code:
     """The function of a conversion: see `kernels.conversions`."""
-    return Code("conversions", (conversion, streamed))
+    return Code("conversions", (conversion, "streamed" if streamed else "plain"))

@@ -4,14 +4,6 @@ A box is a part of the target that fits into a cache with its source; `loops` ov
 of `odometer.box_at`. `runs` has a row per run of a box: where it begins on the stage or in the
 source, in the target, in the scales and in the zero points. Source and target count bits,
 everything else bytes.
-
-`cast` has all other numbers: the first scale and zero point; the places on the stage of elements in
-order, of those that were permuted or unpacked before, of repeated scales and zero points, of
-converted elements, and of packed ones; the functions that convert, permute, unpack, pack (0: none),
-and move planes of small plans; the steps between the blocks that a call permutes,
-and to those whose lines it prefetches; elements of a run, and with one scale; the steps between
-scales and zero points; bytes that elements reach; the place of the first one among unpacked ones;
-bits of a run in the target.
 """
 
 from __future__ import annotations
@@ -37,7 +29,9 @@ def cast_boxes(
     inner: Table,
     fetch: Numbers,
     scale_plans: Numbers,
-    cast: Numbers,
+    places: Numbers,
+    functions: Numbers,
+    sizes: Numbers,
 ) -> None:
     """Convert elements run by run; packed ones are unpacked before, or packed afterwards.
 
@@ -47,10 +41,18 @@ def cast_boxes(
     unpacked in the source's order before: `inner` has runs of them, with their offsets in bits,
     those of their codes, and their numbers. All others are unpacked run by run. The function that
     converts writes results that are not packed into the target, and streams them.
+
+    `places` on the stage: of elements in order, of those that were permuted or unpacked before, of
+    repeated scales and zero points, of converted elements, and of packed ones. `functions` convert,
+    permute, unpack and pack (0: none); the last one moves planes of small plans. `sizes`: the first
+    scale and zero point; elements with one scale, and the steps between scales and zero points;
+    elements of a run, and its bits in the target; bytes that elements reach; the steps between the
+    blocks that a call permutes, and to those whose lines it prefetches.
     """
-    (first_scale, first_zero, fetched_at, before_at, scales_at, zeros_at, made_at, packed_at,
-     converts, permutes, unpacks, packs, mover, from_step, to_step, ahead,
-     count, block, scale_step, zero_step, reach, first, run_bits) = cast  # fmt: skip
+    fetched_at, before_at, scales_at, zeros_at, made_at, packed_at = places
+    converts, permutes, unpacks, packs, mover = functions
+    (first_scale, first_zero, block, scale_step, zero_step, count, run_bits, reach,
+     source_step, target_step, ahead) = sizes  # fmt: skip
     place = address_of(span) + 8 * SPAN
     spot, before = stage + fetched_at, stage + before_at
     made, packed = stage + made_at, stage + packed_at
@@ -69,7 +71,7 @@ def cast_boxes(
                     call(
                         permutes,
                         (begin + at, before + to, address_of(fetch),
-                         some, from_step, to_step, ahead, 0),
+                         some, source_step, target_step, ahead, 0),
                     )  # fmt: skip
                 codes, last = 8 * before, stage + scales_at
             elif ordered:
@@ -77,7 +79,7 @@ def cast_boxes(
                     for r in range(len(inner)):
                         at, to, some = inner[r]
                         call(unpacks, (before + to, codes + at, some, end))
-                    begin = before + first
+                    begin = before
                 put(begin, spot, address_of(fetch), place, mover)
                 begin = spot
             if len(scale_plans) > 0:

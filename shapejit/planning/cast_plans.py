@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..kernels.constants import coders
+from ..kernels.small_plans import SHIFT
 from ..runtime.cpu_caches import LINE
 from ..runtime.kernel_names import Function
 from ..runtime.lazy import cached_property
@@ -110,18 +110,14 @@ class CastPlan:
         unpacks, packs = coders(self.source_bits)[0], coders(self.unit)[1]
         return unpacks if self.source_bits < 8 else None, packs if self.unit < 8 else None
 
-    def numbers(self, functions: Sequence[int]) -> NDArray[np.int64]:
-        """The arguments of the kernel beside its tables; it begins with scales and zero points.
-
-        `functions` are the addresses of those that convert, permute, unpack, pack, and move small
-        planes.
-        """
-        first = self.codes.first if self.fetch == "bits" else 0
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """The numbers that the kernel reads, which begin with the scale and zero point."""
         steps = self.block, self.scale_step, self.zero_step
-        run = self.run_length, *steps, self.reach, first, self.run_length * self.unit
+        run = self.run_length, self.run_length * self.unit, self.reach
         *calls, blocks = self.shuffle.loops if self.shuffle else (Loop(0, 0, 0),)
         permuted = blocks.source, blocks.target, calls[-1].source if calls else 0
-        return np.array([0, 0, *self.spots[:-1], *functions, *permuted, *run], np.int64)
+        return np.array([0, 0, *steps, *run, *permuted], np.int64)
 
     @cached_property
     def spots(self) -> NDArray[np.int64]:
@@ -162,7 +158,9 @@ class CastPlan:
                 dims = [(dim.size, dim.source // 8) for dim in self.inner]
                 return small_plan_of_dims(dims, self.source_bits // 8)
             case "bits":
-                return small_plan_of_dims([loop[:2] for loop in self.codes.loops], 1)
+                table = small_plan_of_dims([loop[:2] for loop in self.codes.loops], 1)
+                table[SHIFT] += self.codes.first
+                return table
         return np.zeros(0, np.int64)
 
     @property
