@@ -223,13 +223,13 @@ def _tiles(plan: Plan, entry: Code) -> Launch:
 
 def _boxes(plan: CastPlan, entry: Code) -> Launch:
     """The kernel that fetches boxes and converts their runs."""
-    fetch, repeated = plan.fetched, plan.repeated
+    (inner, fetch), repeated = plan.fetched, plan.repeated
     network = Code("network_generator", plan.shuffle.network) if plan.shuffle else None
     mover = PLANE_MOVER if len(repeated) or (len(fetch) and not network) else None
     functions: tuple[Code | Function | None, ...] = entry, network, *plan.coders, mover
     others: tuple[Name, ...] = tuple(f for f in functions if f)
     called = np.array([kernels.address(f) if f else 0 for f in functions], np.int64)
-    tables = plan.table, plan.runs, plan.within, fetch, repeated, plan.spots[:-1]
+    tables = plan.table, plan.runs, inner, fetch, repeated, plan.spots[:-1]
     arguments = *tables, called, plan.sizes
     stage = int(plan.spots[-1])
     return launch_of("casts.cast_boxes", arguments, stage, staged=True, bits=True, others=others)

@@ -149,19 +149,22 @@ class CastPlan:
         return codes_of(loops, self.source_bits, self.unit)
 
     @property
-    def fetched(self) -> NDArray[np.int64]:
-        """What puts a box in order: a small plan, or the offsets of a network's pieces."""
+    def fetched(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """What puts a box in order, `inner` and `fetch` of `kernels.casts`."""
+        inner, fetch = np.zeros((0, 3), np.int64), np.zeros(0, np.int64)
         if self.shuffle:
-            return np.array(self.shuffle.sources + self.shuffle.targets, np.int64)
-        match self.fetch:
-            case "bytes":
-                dims = [(dim.size, dim.source // 8) for dim in self.inner]
-                return small_plan_of_dims(dims, self.source_bits // 8)
-            case "bits":
-                table = small_plan_of_dims([loop[:2] for loop in self.codes.loops], 1)
-                table[SHIFT] += self.codes.first
-                return table
-        return np.zeros(0, np.int64)
+            *calls, blocks = self.shuffle.loops
+            sides = [offsets_of([(loop[0], loop[k]) for loop in calls]) for k in (1, 2)]
+            inner = np.stack([*sides, np.full(len(sides[0]), blocks.size)], axis=1)
+            fetch = np.array(self.shuffle.sources + self.shuffle.targets, np.int64)
+        elif self.fetch == "bits":
+            inner = self.codes.reads
+            fetch = small_plan_of_dims([loop[:2] for loop in self.codes.loops], 1)
+            fetch[SHIFT] += self.codes.first
+        elif self.fetch == "bytes":
+            dims = [(dim.size, dim.source // 8) for dim in self.inner]
+            fetch = small_plan_of_dims(dims, self.source_bits // 8)
+        return inner, fetch
 
     @property
     def repeated(self) -> NDArray[np.int64]:
@@ -190,15 +193,6 @@ class CastPlan:
     def table(self) -> NDArray[np.int64]:
         """The loops over boxes."""
         return np.array(self.boxes, np.int64).reshape(-1, 7)
-
-    @property
-    def within(self) -> NDArray[np.int64]:
-        """The runs of a box that is unpacked, or the calls of a network: see `kernels.casts`."""
-        if self.fetch == "bits":
-            return self.codes.reads
-        *calls, blocks = self.shuffle.loops if self.shuffle else (Loop(0, 0, 0),)
-        sides = [offsets_of([(loop[0], loop[k]) for loop in calls]) for k in (1, 2)]
-        return np.stack([*sides, np.full(len(sides[0]), blocks.size)], axis=1)
 
     def __str__(self) -> str:
         how = {
