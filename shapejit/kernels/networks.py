@@ -7,7 +7,7 @@ one shuffle within each vector does the rest. Other, small permutations take one
 source for each position within the bytes of the target, shifted as far as elements move within
 bytes.
 
-Importing this module does not import numba; `shuffles` makes code of networks.
+Importing this module does not import numba; `network_generator` makes code of networks.
 """
 
 from __future__ import annotations
