@@ -43,7 +43,7 @@ READ_SHAPES = Call("array_structs.read_shapes", ("o", "i", "a", "a", "a"), "i", 
 RUN_ROUTE = Call("array_structs.run_route", (*"ooooo", "v"), "o", held=True)
 RUN_FOUND = Call("array_structs.run_found", ("o", "o", "o", "o"), "o", held=True)
 SLOT_OF = Call("array_structs.slot_of", ("o", "o", "o"), "i", held=True)
-WHOLE_COPY = Call("small_joins.copy_whole", ("o", "o", "o", "a", "i"), "", held=True)
+WHOLE_COPY = Call("small_joins.copy_whole", ("o", "o", "a", "i"), "", held=True)
 LOCATE = Call("maps.locate", ("o", "o", "i", *"aaat"), "i", held=True)
 RESOLVE_ALL = Call("shapes.resolve_all", (*"ooo", *"aaai", *"atta"), "i", held=True)
 JOIN = Call("small_joins.join", ("o", "o", "o", "i", "a", "o"), "o", held=True)

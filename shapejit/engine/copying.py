@@ -28,7 +28,7 @@ from .addresses import bit_address_of, byte_of, layout_of
 from .calls import keep
 from .patience import NEVER, forced
 from .routes import COPY_WHOLE, FOUND, NUMPY, Done, Route, compiled, copies, run
-from .small_calls import KNOWN, TABLE, Routes, small_route
+from .small_calls import KNOWN, Routes, small_route
 
 
 def copy(
@@ -71,7 +71,7 @@ def _copy_array(
     way, move = None, None if route.by_kernels else assign
     if route is COPY_WHOLE and route.ready:
         scratch, mover = np.zeros(ROOM_WORDS, np.int64), address(PLANE_MOVER)
-        called(array_structs.WHOLE_COPY)(x, target, TABLE, scratch, mover)
+        called(array_structs.WHOLE_COPY)(x, target, scratch, mover)
     else:
         addresses = [8 * address_of(x)], [8 * address_of(target)]
         way = run(route, *addresses, fresh, instead=move and partial(move, x, target))

@@ -29,7 +29,6 @@ from ..kernels.object_layouts import (
     CONVERTED,
     ENTRY,
     FIRST_ROUTE,
-    INCREF,
     INT,
     MOVER,
     NBYTES,
@@ -40,11 +39,9 @@ from ..kernels.object_layouts import (
     PLAN_AT,
     REACH_HIGH,
     REACH_LOW,
-    RESTORE_THREAD,
     RESULT_DTYPE,
     ROUTE_WORDS,
     RUNNING,
-    SAVE_THREAD,
     SHIFT,
     SLOT_COUNT,
     SOURCE_BEGIN,
@@ -52,7 +49,6 @@ from ..kernels.object_layouts import (
     TARGET_BEGIN,
     TUPLE,
     UNHELD,
-    VECTORCALL,
     WORK_WORDS,
     X_KIND,
 )
@@ -156,17 +152,9 @@ def _constants() -> tuple[int, ...]:
         NDARRAY: id(np.ndarray),
         TUPLE: id(tuple),
         INT: id(int),
-        INCREF: _function(ctypes.pythonapi.Py_IncRef),
-        VECTORCALL: _function(ctypes.pythonapi.PyObject_Vectorcall),
-        SAVE_THREAD: _function(ctypes.pythonapi.PyEval_SaveThread),
-        RESTORE_THREAD: _function(ctypes.pythonapi.PyEval_RestoreThread),
         NEW_ARRAY: ctypes.c_void_p.from_address(functions + 8 * NEW_FROM_DESCR).value,
     }
     return tuple(words[at] or 0 for at in range(0, SLOT_COUNT, 8))
-
-
-def _function(function: Any) -> int:
-    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 class SmallRoute(NamedTuple):

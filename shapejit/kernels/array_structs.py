@@ -6,7 +6,7 @@ verified that objects have the layout of `object_layouts`. Objects are passed by
 
 from __future__ import annotations
 
-from .calls import call
+from .calls import call, imported
 from .jit import Address, Numbers, inlined, kernel
 from .memory import (
     address_of,
@@ -29,7 +29,6 @@ from .object_layouts import (
     ENTRY,
     FIRST_ROUTE,
     FLAGS,
-    INCREF,
     INT,
     ITEMS,
     ITEMSIZE,
@@ -45,10 +44,8 @@ from .object_layouts import (
     RANK,
     REACH_HIGH,
     REACH_LOW,
-    RESTORE_THREAD,
     RESULT_DTYPE,
     RUNNING,
-    SAVE_THREAD,
     SHAPE,
     SHIFT,
     SIGN_BITS,
@@ -60,11 +57,13 @@ from .object_layouts import (
     TUPLE,
     TYPE,
     UNHELD,
-    VECTORCALL,
     WORK_WORDS,
     X_KIND,
 )
 from .small import put, row_major
+
+increment, vectorcall = map(imported, ("Py_IncRef", "PyObject_Vectorcall"))
+save_thread, restore_thread = map(imported, ("PyEval_SaveThread", "PyEval_RestoreThread"))
 
 
 @kernel
@@ -228,7 +227,7 @@ def run_route(
                     return int(made)
     if number_of(otherwise) == word(routes + NONE):
         return int(no_result(routes))
-    return int(call(word(routes + VECTORCALL), (otherwise, given, 3, 0)))
+    return int(vectorcall((otherwise, given, 3, 0)))
 
 
 @kernel
@@ -243,22 +242,22 @@ def run_found(x: Address, out: Address, route: Address, table: Address) -> int:
 
 
 @kernel
-def owned(x: int, routes: Address) -> int:
+def owned(x: int) -> int:
     """The object `x`, with a new reference to it."""
-    call(word(routes + INCREF), (x,))
+    increment((x,))
     return x
 
 
 @kernel
 def no_result(routes: Address) -> int:
     """A new reference to None."""
-    return owned(word(routes + NONE), routes)
+    return owned(word(routes + NONE))
 
 
 @kernel
 def new_array(kind: Address, routes: Address) -> Address:
     """A new ndarray of a kind, row-major; 0 if memory ran out."""
-    dtype = owned(word(kind + 8), routes)
+    dtype = owned(word(kind + 8))
     made = word(routes + NDARRAY), dtype, word(kind + 16), kind + 24, 0, 0, 0, 0
     return pointer(call(word(routes + NEW_ARRAY), made))  # type: ignore[no-any-return]
 
@@ -285,7 +284,7 @@ def follow(x: Address, out: Address, route: Address, routes: Address) -> int:
             fit = before or begin + word(route + NBYTES) <= source + word(route + REACH_LOW)
         if not fit:
             return int(word(routes + NONE))
-        owned(number_of(out), routes)
+        owned(number_of(out))
     begin, addresses = load_address(target + DATA), load_address(route + ADDRESSES_AT)
     entry, count = word(route + ENTRY), word(route + CONVERTED)
     if entry == 0:
@@ -303,10 +302,10 @@ def follow(x: Address, out: Address, route: Address, routes: Address) -> int:
         state, unheld = 0, word(route + UNHELD)
         if unheld != 0:
             store(route + RUNNING, 1)
-            state = call(word(routes + SAVE_THREAD), (0,))
+            state = save_thread((0,))
         call(entry, (word(route + PLAN_AT),))
         if unheld != 0:
-            call(word(routes + RESTORE_THREAD), (state,))
+            restore_thread((state,))
             store(route + RUNNING, 0)
     return int(number_of(target))
 

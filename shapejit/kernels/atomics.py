@@ -7,9 +7,12 @@ from numba import types
 
 from ..runtime.processor import is_x86
 from . import llvm
+from .calls import imported
 from .llvm import Address, Builder, Value, emits
 
 _X86 = is_x86()
+
+sleep = imported("usleep")  # yields this core for so many microseconds
 
 
 @emits(types.int64)
@@ -32,13 +35,3 @@ def pause(builder: Builder) -> None:
     if _X86:
         kind = ir.FunctionType(ir.VoidType(), [])
         builder.call(builder.module.declare_intrinsic("llvm.x86.sse2.pause", (), kind), [])
-
-
-@emits()
-def sleep(builder: Builder, microseconds: Value) -> None:
-    """Yield this core for at least `microseconds` (usleep of the C library)."""
-    function = builder.module.globals.get("usleep")
-    if function is None:
-        kind = ir.FunctionType(llvm.I32, [llvm.I32])
-        function = ir.Function(builder.module, kind, "usleep")
-    builder.call(function, [builder.trunc(microseconds, llvm.I32)])

@@ -48,9 +48,6 @@ JOIN_MOST, JOIN_MOVER, JOIN_WORDS = (ROOM_WORDS + k for k in range(3))
 ) = range(0, 144, 8)  # fmt: skip
 ROUTE_WORDS = 18
 # The same of a table of Routes: not 0 at this address switches all off; Python's None, the types of
-# ndarrays, tuples and ints; Py_IncRef, PyObject_Vectorcall, PyArray_NewFromDescr, PyEval_SaveThread
-# and RestoreThread; how many slots there are, each of which has a Route's address or 0.
-(
-    SWITCH, NONE, NDARRAY, TUPLE, INT, INCREF, VECTORCALL, NEW_ARRAY,
-    SAVE_THREAD, RESTORE_THREAD, SLOT_COUNT, FIRST_ROUTE,
-) = range(0, 96, 8)  # fmt: skip
+# ndarrays, tuples and ints; PyArray_NewFromDescr; how many slots there are, each of which has a
+# Route's address or 0.
+SWITCH, NONE, NDARRAY, TUPLE, INT, NEW_ARRAY, SLOT_COUNT, FIRST_ROUTE = range(0, 64, 8)

@@ -66,7 +66,7 @@ def begin_share(work: Numbers, span: Numbers) -> bool:
         if looks < SPINS:
             pause()
         else:
-            sleep(NAP)
+            sleep((NAP,))
     return False
 
 

@@ -15,10 +15,11 @@ from .array_structs import (
     no_result,
     owned,
     read_dims,
+    restore_thread,
+    save_thread,
     small,
     span_of,
 )
-from .calls import call
 from .constants import MAX_RANK
 from .jit import Address, Numbers, kernel
 from .memory import (
@@ -43,13 +44,11 @@ from .object_layouts import (
     NDARRAY,
     NONE,
     RANK,
-    RESTORE_THREAD,
     ROOM_GAPS,
     ROOM_PLAN,
     ROOM_POSITIONS,
     ROOM_SIZES,
     ROOM_STRIDES,
-    SAVE_THREAD,
     SHAPE,
     STRIDES,
     SWITCH,
@@ -141,20 +140,20 @@ def plan_part(x: Address, at: int, new: int, scratch: Numbers) -> None:
 
 
 @kernel
-def copy_whole(x: Address, out: Address, table: Address, scratch: Numbers, mover: int) -> None:
+def copy_whole(x: Address, out: Address, scratch: Numbers, mover: int) -> None:
     """Copy ndarray `x` (any strides) to the contiguous `out` on one thread; release the GIL.
 
-    The small plan is not cached, so shapes that never repeat cost no more than others. `table` is
-    that of Routes, `scratch` has ROOM_WORDS.
+    The small plan is not cached, so shapes that never repeat cost no more than others. `scratch`
+    has ROOM_WORDS.
     """
     rank = read_dims(x, scratch[3:], scratch[ROOM_STRIDES:])
     complete_kind(scratch, x, rank)
     plan_part(x, rank, 0, scratch)
-    routes, begin = load_address(table + DATA), address_of(scratch)
+    begin = address_of(scratch)
     plan, position = begin + 8 * ROOM_PLAN, begin + 8 * ROOM_POSITIONS
-    state = call(word(routes + SAVE_THREAD), (0,))
+    state = save_thread((0,))
     put(load_address(x + DATA), load_address(out + DATA), plan, position, mover)
-    call(word(routes + RESTORE_THREAD), (state,))
+    restore_thread((state,))
 
 
 @kernel
@@ -199,7 +198,7 @@ def join(
         and is_like(out, address_of(scratch), CONTIGUOUS_WRITEABLE)
         and is_disjoint(items, word(out + DATA), nbytes)
     ):
-        owned(number_of(out), routes)
+        owned(number_of(out))
     else:
         return int(no_result(routes))
     at = small(axis)

@@ -15,7 +15,7 @@ from .uninterrupted import hold_at_exit
 # What CPython gives to kernels that it calls.
 PYTHON = (
     "PyBool_FromLong", "PyLong_FromLongLong", "PyLong_AsLongLong", "PyEval_SaveThread",
-    "PyEval_RestoreThread",
+    "PyEval_RestoreThread", "Py_IncRef", "PyObject_Vectorcall",
 )  # fmt: skip
 
 _numbers = count()  # of libraries
