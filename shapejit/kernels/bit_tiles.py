@@ -20,7 +20,15 @@ from .bit_vectors import (
     shift_words,
     split_eight,
 )
-from .bits import LINE_BITS, flush_bits, load_bits, merge_ends, move_bits, move_whole
+from .bits import (
+    LINE_BITS,
+    drain_lines,
+    drain_stage,
+    load_bits,
+    merge_ends,
+    move_bits,
+    move_whole,
+)
 from .calls import call
 from .constants import (
     BLOCK,
@@ -297,8 +305,7 @@ def drain_dense(
     streamed: bool,
 ) -> None:
     """Move `count` rows of `nbits`, which are adjacent in the target; they are joined first."""
-    line_offset = dst & (LINE_BITS - 1)
-    staged_bits, first = line_offset, 0
+    staged_bits, first = dst & (LINE_BITS - 1), 0
     while first < count:
         some = min(count - first, max(1, (8 * STAGE - staged_bits) // nbits))
         row = stage + first * pitch
@@ -308,9 +315,8 @@ def drain_dense(
             join_rows(packed, staged_bits, row, pitch, some, nbits)
         staged_bits, first = staged_bits + some * nbits, first + some
         if first < count and staged_bits + nbits > 8 * STAGE:
-            dst, staged_bits = flush_bits(dst, packed, line_offset, staged_bits, streamed)
-            line_offset = 0
-    move_bits(dst, 8 * packed + line_offset, staged_bits - line_offset, streamed)
+            dst, staged_bits = drain_lines(dst, packed, staged_bits, streamed)
+    drain_stage(dst, packed, staged_bits, streamed)
 
 
 @kernel

@@ -10,7 +10,7 @@ from ..runtime.cpu_caches import LINE, PAGE
 from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED
 from .bit_vectors import set_bits, shift_words, stream_shifted
 from .constants import CALLED, COUNTS, STAGE
-from .copies import move_run, stream
+from .copies import write_run
 from .jit import Address, BitAddress, Numbers, Table, kernel
 from .memory import (
     load_byte,
@@ -68,10 +68,7 @@ def shift_few(target: Address, source: Address, shift: int, nbytes: int) -> None
 def shift_bytes(target: Address, source: Address, shift: int, nbytes: int, streamed: bool) -> None:
     """memcpy from `shift` bits (0 to 7) after an address."""
     if shift == 0:
-        if streamed and nbytes > CALLED:
-            stream(target, source, nbytes)
-        else:
-            move_run(target, source, nbytes)
+        write_run(target, source, nbytes, streamed and nbytes > CALLED)
     elif nbytes < LINE:
         shift_few(target, source, shift, nbytes)
     else:
@@ -145,18 +142,28 @@ def append(target: BitAddress, source: BitAddress, nbits: int, end: Address) -> 
 
 
 @kernel
-def flush_bits(
-    target: BitAddress, stage: Address, line_offset: int, staged_bits: int, streamed: bool
-) -> tuple[BitAddress, int]:
-    """Move the whole lines in bits [line_offset, staged_bits) of a stage, from `target` on.
+def drain_stage(target: BitAddress, stage: Address, staged_bits: int, streamed: bool) -> BitAddress:
+    """Move the bits of a stage up to `staged_bits` to `target`; return where the next ones go.
 
-    Stage and target are congruent modulo a line. Returns the position of the next line, and the
-    number of its bits that are staged already.
+    Stage and target are congruent modulo a line, so the first bit is that of the target's line.
+    """
+    line_offset = target & (LINE_BITS - 1)
+    move_bits(target, 8 * stage + line_offset, staged_bits - line_offset, streamed)
+    return target + (staged_bits - line_offset)
+
+
+@kernel
+def drain_lines(
+    target: BitAddress, stage: Address, staged_bits: int, streamed: bool
+) -> tuple[BitAddress, int]:
+    """`drain_stage` of the whole lines; the bits after them are now the first of the stage.
+
+    Returns where they go, and their number.
     """
     whole = staged_bits & -LINE_BITS
-    move_bits(target, 8 * stage + line_offset, whole - line_offset, streamed)
+    target = drain_stage(target, stage, whole, streamed)
     move_line(stage, stage + (whole >> 3))
-    return target + whole - line_offset, staged_bits - whole
+    return target, staged_bits - whole
 
 
 @kernel
@@ -190,28 +197,25 @@ def bit_rows(
         source, target = bit_ends(addresses, span)
         low, high = span[LOW], span[HIGH]
         end = (source >> 3) + reach
-        s, t = seek(loops, at, low)
         if apart != 0 or nbits >= LONG_ROW_BITS:
             # Atomic operations wait for all stores before them: those of several rows come first.
             for first in range(low, high, TOGETHER):
-                behind = min(first + TOGETHER, high)
-                for _ in range(first, behind):
-                    merge_ends(target + t, source + s, nbits)
-                    s, t = step(loops, at, s, t)
-                s, t = seek(loops, at, first)
-                for _ in range(first, behind):
-                    move_whole(target + t, source + s, nbits, streamed)
-                    s, t = step(loops, at, s, t)
+                for turn in range(2):
+                    s, t = seek(loops, at, first)
+                    for _ in range(first, min(first + TOGETHER, high)):
+                        if turn == 0:
+                            merge_ends(target + t, source + s, nbits)
+                        else:
+                            move_whole(target + t, source + s, nbits, streamed)
+                        s, t = step(loops, at, s, t)
         else:
+            s, t = seek(loops, at, low)
             target += t
-            line_offset = staged_bits = target & (LINE_BITS - 1)
+            staged_bits = target & (LINE_BITS - 1)
             for _ in range(low, high):
                 append(8 * stage + staged_bits, source + s, nbits, end)
                 staged_bits += nbits
                 if staged_bits + nbits > 8 * STAGE:
-                    target, staged_bits = flush_bits(
-                        target, stage, line_offset, staged_bits, streamed
-                    )
-                    line_offset = 0
+                    target, staged_bits = drain_lines(target, stage, staged_bits, streamed)
                 s, _ = step(loops, at, s, 0)
-            move_bits(target, 8 * stage + line_offset, staged_bits - line_offset, streamed)
+            drain_stage(target, stage, staged_bits, streamed)
