@@ -20,6 +20,9 @@ from .networks import Network, parts
 from .pointers import moved
 from .unit_generator import SIGNATURE as SIGNATURE, blocks
 
+# Bytes that are put in place at a time: as many as an instruction moves to any place.
+AT_A_TIME = VECTOR if VECTOR == LINE else PIECE
+
 
 def write(function: Any, network: Network) -> None:
     """Write the function that permutes blocks."""
@@ -65,8 +68,9 @@ def _mixed(builder: Any, network: Network, pieces: list[Piece]) -> Vectors:
     together = max(1, LINE // network.written) * network.written
     pick: Pick = _gathered
     source: Any = pieces
-    if network.read < 2 * PIECE or _of_two(network):
-        pick, source = picked, side_by_side(builder, pieces)
+    whole = side_by_side(builder, pieces)
+    if network.read < 2 * PIECE or _of_two(network, whole[1]):
+        pick, source = picked, whole
 
     def vector(first: int, nbytes: int) -> Any:
         places = np.resize(order[per * first : per * (first + together)], per * nbytes)
@@ -83,28 +87,29 @@ def _bits(order: NDArray[np.int64], width: int) -> Bits:
     return (order[:, None] * width + np.arange(width)).reshape(-1, 8)
 
 
-def _of_two(network: Network) -> bool:
-    """Whether each vector of the target comes from at most two of the source."""
+def _of_two(network: Network, offsets: list[int]) -> bool:
+    """Whether each vector of the target comes from at most two of the source, at these offsets."""
     octets, some = network.order() * network.width // 8, 8 * VECTOR // network.width
-    vectors = octets // network.read * LINE + octets % network.read // VECTOR
+    lanes = {offset: lane for lane, offset in enumerate(offsets)}
+    vectors = [lanes[octet] // VECTOR for octet in octets.tolist()]
     return all(len({*vectors[k : k + some]}) < 3 for k in range(0, len(vectors), some))
 
 
 def _gathered(builder: Any, pieces: list[Piece], order: list[int]) -> Any:
-    """The bytes with the given offsets: those of each 16 bytes are put in place among zeros.
+    """The bytes with the given offsets: some of them at a time are put in place among zeros.
 
     LLVM splits one shuffle of them all, and may then move bytes one by one: 100 times as slowly.
     """
     made, left = list[Any](), {*range(len(order))}
     for value, offsets in pieces:
-        for first in range(0, value.type.count, PIECE):
-            lanes = range(first, first + PIECE)
+        for first in range(0, value.type.count, AT_A_TIME):
+            lanes = range(first, min(first + AT_A_TIME, value.type.count))
             part = {offsets[lane]: lane - first for lane in lanes}
             there = {k: part[order[k]] for k in left if order[k] in part}
             left -= there.keys()
             if there:
                 piece = llvm.shuffle(builder, value, value, [*lanes])
-                places = [there.get(k, PIECE) for k in range(len(order))]
+                places = [there.get(k, len(lanes)) for k in range(len(order))]
                 made.append(llvm.shuffle(builder, piece, llvm.constant(0, piece.type), places))
     return reduce(builder.or_, made)
 
