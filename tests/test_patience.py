@@ -12,9 +12,13 @@ from compiled import COMPILED
 from hypothesis import given, strategies as st
 
 import shapejit as sj
-from shapejit.engine import copying, numpy_fallback, patience
+from shapejit.engine import copying, numpy_fallback, patience, routes
+from shapejit.engine.addresses import layout_of
 from shapejit.engine.converting import cast_conversion
+from shapejit.engine.execution import work_of
 from shapejit.kernels.plain_conversions import converted
+from shapejit.planning import planner
+from shapejit.runtime import kernels
 from shapejit.runtime.launches import address_of
 from shapejit.shapes.layout import Layout
 
@@ -102,7 +106,8 @@ def test_what_assignment_converts_is_what_kernels_compute(source, target):
 # What small work there is; it is done by NumPy first, and then by kernels.
 WORK = """
 import sys, threading, numpy as np, ml_dtypes as ml, shapejit as sj
-from shapejit.engine import copying, numpy_fallback, patience
+from shapejit.engine import copying, numpy_fallback, patience, routes
+from shapejit.engine.addresses import layout_of
 rng = np.random.default_rng(0)
 raw = rng.integers(0, 256, 60 * 70 * 16, np.uint8)
 def array(name): return raw.view(name)[: 60 * 70].reshape(60, 70)
@@ -354,7 +359,12 @@ def test_a_kernel_that_becomes_ready_within_a_call_is_used_by_the_next(monkeypat
 
 
 @pytest.mark.parametrize("kind", ["uint8", "int4"])
-def test_until_a_network_is_compiled_the_kernels_of_other_plans_work(kind, monkeypatch):
+def test_while_a_network_is_compiled_the_kernels_of_another_plan_work(kind, monkeypatch):
+    codes = np.random.default_rng(5).integers(0, 8, (160, 200, 40, 5), np.uint8)
+    x = sj.permute_dims(sj.cast(codes, kind), (0, 3, 1, 2))
+    layout = x.layout if isinstance(x, sj.Tensor) else layout_of(x)
+    other = planner.plan(layout, count=2, networks=False)
+    assert kernels.wait(work_of(other).launch.names)
     ready = patience.Kind.kernels_ready
 
     def but_networks(kind, needs):
@@ -363,16 +373,15 @@ def test_until_a_network_is_compiled_the_kernels_of_other_plans_work(kind, monke
     def by_numpy(*_):
         raise AssertionError("NumPy should not copy this")
 
-    codes = np.random.default_rng(5).integers(0, 8, (160, 200, 40, 5), np.uint8)
-    x = sj.permute_dims(sj.cast(codes, kind), (0, 3, 1, 2))
     monkeypatch.setattr(patience.Kind, "kernels_ready", but_networks)
+    monkeypatch.setattr(routes, "patience", lambda: 0.0)
     monkeypatch.setattr(numpy_fallback, "copy", by_numpy)
     monkeypatch.setattr(copying, "assign", by_numpy)
-    with patience.force_kernels():
-        for _ in range(3):
-            made = sj.reshape(x, tuple(x.shape), copy=True)
-            moved = np.asarray(sj.cast(made, "uint8"))
-            np.testing.assert_array_equal(moved, codes.transpose(0, 3, 1, 2))
+    for _ in range(3):
+        made = sj.reshape(x, tuple(x.shape), copy=True)
+    monkeypatch.undo()
+    moved = np.asarray(sj.cast(made, "uint8"))
+    np.testing.assert_array_equal(moved, codes.transpose(0, 3, 1, 2))
 
 
 def test_scales_live_as_long_as_calls_that_compiled_code_repeats():

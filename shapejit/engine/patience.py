@@ -80,6 +80,13 @@ class Kind:
         self.ready = self.found = True
         return True
 
+    def on_disk(self, needs: Needs) -> bool:
+        """Whether kernels that are ready, or on disk, do work of this kind; none is asked for."""
+        if not self.ready and not _numpy_forced:
+            self.names = self.names or needs()
+            self.ready = self.found = kernels.find(self.names)
+        return self.ready
+
     def _look_for(self, needs: Needs) -> None:
         """Load kernels that are on disk.
 

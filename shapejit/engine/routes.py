@@ -36,7 +36,7 @@ from .execution import (
     small_work,
     work_of,
 )
-from .patience import NEVER, Kind, Unplanned, by_numpy
+from .patience import NEVER, Kind, Unplanned, by_numpy, patience
 
 REMEMBERED = 16 * 1024 * 1024  # bytes of the cache
 ENTRY = 2048  # bytes assumed for an entry without `weight`
@@ -164,18 +164,20 @@ def biased(layout: Layout, into: Layout, bias: int) -> Route | None:
 
 
 def _planned(plan: Plan, bias: int = 0, without: Callable[[], Route] | None = None) -> Route:
-    """The Route of a plan; until its network is ready, that of a plan `without` one."""
+    """The Route of a plan; while its network is compiled, that of a plan `without` one."""
+    kind = NEVER if plan.by_numpy else kind_of(plan)
 
     def instead(sources: Where, targets: Where, _: tuple[int, int]) -> None:
-        if without is not None:
-            run(without(), sources, targets)
-            return
+        if without is not None and kind.taken >= patience():
+            other = without()
+            if other.make is not None and other.kind.on_disk(other.names):
+                run(other, sources, targets)
+                return
         assert plan.seen is not None
         assert plan.into is not None
         numpy_fallback.copy(sources, plan.seen, targets, plan.into, bias)
 
     make = partial(small_work, plan, 1, True) if plan.small else partial(work_of, plan)
-    kind = NEVER if plan.by_numpy else kind_of(plan)
     return Route(kind, plan, make, instead, without is not None)
 
 
