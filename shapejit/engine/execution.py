@@ -208,9 +208,9 @@ def cast_kind(plan: CastPlan, conversion: Conversion, fresh: bool) -> Kind:
 
 def _entry(plan: CastPlan, conversion: Conversion, fresh: bool) -> Code:
     """The function that converts a run of a plan, or rows that tiles merge."""
-    if plan.tiles is not None and 8 * plan.tiles.width < plan.source_bits:
-        return Code("conversions", (conversion, "merged"))
-    return conversion_code(conversion, plan.streaming and not fresh and plan.unit >= 8)
+    merged = plan.tiles is not None and 8 * plan.tiles.width < plan.source_bits
+    streams = plan.streaming and not fresh and plan.unit >= 8
+    return conversion_code(conversion, streams and not merged)
 
 
 def _tiles(plan: Plan, entry: Code) -> Launch:
@@ -237,4 +237,4 @@ def _boxes(plan: CastPlan, entry: Code) -> Launch:
 
 def conversion_code(conversion: Conversion, streamed: bool = False) -> Code:
     """The function of a conversion: see `kernels.conversions`."""
-    return Code("conversions", (conversion, "streamed" if streamed else "plain"))
+    return Code("conversions", (conversion, streamed))

@@ -125,9 +125,15 @@ COPY_WHOLE = Route(SMALL_CALLS)  # the kernel `small_joins.copy_whole`
 _small_work = found_once(small_work)
 
 
-def copies(layout: Layout, unit: int = 0, into: Layout | None = None, count: int = 1) -> Route:
+def copies(
+    layout: Layout,
+    unit: int = 0,
+    into: Layout | None = None,
+    count: int = 1,
+    networks: bool = True,
+) -> Route:
     """The Route of `planner.plan`."""
-    return _copies(layout, unit or layout.bits, into, rounded(count))
+    return _copies(layout, unit or layout.bits, into, rounded(count), networks)
 
 
 def rounded(count: int) -> int:
@@ -136,9 +142,7 @@ def rounded(count: int) -> int:
 
 
 @found_once
-def _copies(
-    layout: Layout, unit: int, into: Layout | None, count: int, networks: bool = True
-) -> Route:
+def _copies(layout: Layout, unit: int, into: Layout | None, count: int, networks: bool) -> Route:
     plan = planner.plan(layout, unit, into, count, networks)
     without = partial(_copies, layout, unit, into, count, False) if plan.shuffle else None
     return _planned(plan, without=without)

@@ -52,19 +52,25 @@ TABLE = np.dtype("u2" if VECTOR == 64 else "u1")  # of a table, see `planes_of`
 SIGNATURE = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, I64, I64, *[POINTER, I64] * 2])
 
 
-def write(function: Any, what: tuple[Conversion, str]) -> None:
-    """Write the function of a conversion and its `form`.
+def write(function: Any, what: tuple[Conversion, bool]) -> None:
+    """Write the function of (conversion, streamed): whether lines of the target pass the caches.
 
-    "plain", "streamed" (lines of the target pass the caches), or "merged": results of as many rows
-    as fill an element of the source become one element, without scales.
+    If elements become narrower, without scales, it also merges rows: if `block` is 0, results of as
+    many rows as fill an element of the source become one element. As functions of their own these
+    would be 23 more objects of `shapejit warmup`.
     """
-    conversion, form = what
+    conversion, streamed = what
     builder = ir.IRBuilder(function.append_basic_block("entry"))
-    run = _Run(builder, conversion, form == "streamed", function.args)
-    if form == "merged":
-        run.merge()
-    else:
+    run = _Run(builder, conversion, streamed, function.args)
+    narrower = conversion.target.nbytes < conversion.source.nbytes
+    if streamed or conversion.operands or not narrower:
         run.write()
+    else:
+        with builder.if_else((run.block == 0).value) as (several, one):
+            with several:
+                run.merge()
+            with one:
+                run.write()
     builder.ret_void()
 
 

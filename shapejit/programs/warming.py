@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from ..arrays.tensor import Tensor
 from ..dtypes.table import dtype
 from ..engine import array_structs, fast_joins, patience
+from ..engine.addresses import layout_of
+from ..engine.routes import copies
 from ..errors import FormatError
 from ..kernels.small_plans import PLANE_MOVER
 from ..operations.casts import cast, dequantize, quantize
@@ -64,6 +66,9 @@ def _copies() -> Iterator[object]:
             seen = view(x)
             yield ascontiguous(seen, out=np.empty(seen.shape, seen.dtype))
         yield ascontiguous(x[:33, :31].T)
+    for name in UNITS[:3]:  # what copies while a network is compiled
+        for view in TRANSPOSITIONS[-2:]:
+            yield copies(layout_of(view(_matrix(name))), networks=False).ready
 
 
 def _joins() -> Iterator[object]:

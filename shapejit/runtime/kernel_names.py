@@ -34,7 +34,7 @@ class Code(NamedTuple):
     """A function that a module of `kernels` writes with LLVM's builder.
 
     `writer` is "conversions", "network_generator", "unit_generator" or "encode_generator"; `what`
-    is a Conversion and its form, a network, a unit, or an Encoding: its repr is the same in
+    is a Conversion and how it streams, a network, a unit, or an Encoding: its repr is the same in
     every process.
     """
 
