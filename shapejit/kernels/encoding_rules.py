@@ -107,7 +107,8 @@ def _floats(value: Values, what: Encoding, negative_zeros: bool) -> Values:
     number, bits = what.target, value.view("i4")
     codes = numerics.nearest(bits & numerics.MAGNITUDE, number, number.largest)
     made = numerics.signed(codes, bits, number)
-    return made if negative_zeros else np.where(codes & number.largest == 0, codes, made)
+    magnitudes = codes & (1 << number.bits - 1) - 1
+    return made if negative_zeros else np.where(magnitudes == 0, codes, made)
 
 
 def _half_to_even(value: Values, half: int) -> Values:
