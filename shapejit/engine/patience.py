@@ -8,7 +8,9 @@ NumPy has spent on this kind in total:
 - from `patience()` on: the call waits for loading, and a builder process is asked for kernels that
   are missing; the first call after these are ready uses them.
 
-No call waits for a compiler, and results are the same. (By size, `copying.choose` decides.)
+While a network is compiled, which only copies of some Layouts need, kernels of another plan do its
+work if they are on disk (`routes`). No call waits for a compiler, and results are the same. (By
+size, `copying.choose` decides.)
 """
 
 from __future__ import annotations
