@@ -86,7 +86,7 @@ class Kind:
         """Whether kernels that are ready, or on disk, do work of this kind; none is asked for."""
         if not self.ready and not _numpy_forced:
             self.names = self.names or needs()
-            self.ready = self.found = kernels.find(self.names)
+            self.ready = self.found = kernels.find_kept(self.names)
         return self.ready
 
     def _look_for(self, needs: Needs) -> None:

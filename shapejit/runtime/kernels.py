@@ -93,6 +93,14 @@ def find(names: Iterable[Name], waits: bool = True) -> bool:
     return ready(names)
 
 
+def find_kept(names: Iterable[Name]) -> bool:
+    """As `find`, if all kernels are on disk; otherwise none of them counts as missing."""
+    if ready(names) or not compiled():
+        return ready(names)
+    read = module("runtime.object_files").read
+    return all(name in _addresses or read(name) for name in names) and find(names)
+
+
 def _are_unknown(names: Iterable[Name]) -> bool:
     """Whether kernels that are not ready may be on disk; False within `recorded`."""
     if ready(names) or not compiled():
