@@ -112,7 +112,8 @@ class _Box:
     def _reduce_blocks(self, first: Values, count: int) -> None:
         """Find the largest numbers of `count` blocks, one after the other in a row."""
         block, signed = self.what.block, self.what.rule.signed
-        lanes = gcd(block, VECTOR // self.nbytes)
+        # Of a vector that has the results of all blocks, too.
+        lanes = gcd(block, max(REDUCED, VECTOR // self.nbytes))
         starts = (first * block + at for at in range(0, count * block, lanes))
         vectors = [self._loaded(self.source, start, lanes) for start in starts]
         found = largest(vectors if signed else [*map(magnitudes, vectors)], count, signed)
