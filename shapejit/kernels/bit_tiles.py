@@ -72,7 +72,7 @@ from .shares import bit_ends, take
 from .tiles import tile_at
 from .vectors import transpose_even
 
-PREFETCHED_BITS = 16 * LINE_BITS  # of rows: the distance of prefetching
+PREFETCHED_BITS = 32 * LINE_BITS  # of rows: the distance of prefetching
 PIECE_BITS = 8 * PIECE
 CLOSE = 4 * LINE_BITS  # the most bits from row to row of which eight are read together
 NEAR = 4  # distance in rows of prefetching for the buffer

@@ -86,7 +86,7 @@ IN_PLACE, BYTES_IN_PLACE = 0, -1
 BIT_COLUMNS = 512  # elements of a tile along the source
 NARROW_BITS = 256  # rows of fewer bits are read by words
 WORD_BITS = 56  # that a word holds of a row, wherever it begins in a byte
-MOST_AHEAD = 16  # rows of the source that are prefetched
+MOST_AHEAD = 32  # rows of the source that are prefetched
 
 # The verdicts on a tensor of a batch, see `shapes.resolve_all`.
 VIEW, COPY, REFUSED, APART = range(4)
