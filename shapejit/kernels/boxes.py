@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..runtime.cpu_caches import LINE
+from ..runtime.cpu_caches import LINE, PAGE
 from ..runtime.jobs import HIGH, LOW, STREAMED
 from .bits import merge_first, merge_last, move_whole
 from .calls import call
@@ -150,7 +150,8 @@ def boxes(
         for unit in range(span[LOW], span[HIGH]):
             s, t, _, _ = box_at(loops, unit)
             src, ahead = source + s, source + box_at(loops, unit + 1)[0]
-            safe = s + box[RUN, REACH] <= reach
+            # Bytes after the source may be read if they lie in the page of its last one.
+            safe = s + box[RUN, REACH] - reach <= -(source + reach) & (PAGE - 1)
             if safe and box[BLOCKS, COUNT] > 0:
                 blocks(src, stage, ahead, box, offsets, width, pieces)
             else:

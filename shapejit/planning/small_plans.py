@@ -13,7 +13,6 @@ from ..kernels.small_plans import (
     COLUMN_GAP,
     COLUMN_STEP,
     COLUMNS,
-    COUNT,
     HEAD,
     NEAR,
     ROW_STEP,
@@ -64,14 +63,13 @@ def slower_whole(plan: Plan) -> bool:
     """
     assert plan.seen is not None
     table = small_plan(plan.seen)
-    fields = WIDTH, ROWS, ROW_STEP, COLUMNS, COLUMN_STEP, COLUMN_GAP, COUNT, BLOCKS
-    width, rows, step, columns, column_step, gap, count, blocks = (int(table[k]) for k in fields)
+    fields = WIDTH, ROWS, ROW_STEP, COLUMNS, COLUMN_STEP, COLUMN_GAP, BLOCKS
+    width, rows, step, columns, column_step, gap, blocks = (int(table[k]) for k in fields)
     short = rows * columns < thresholds.SHORT
     # Three channels, picked or interleaved.
     channels = step == 3 * width or (rows == 3 and column_step == width and gap == 3 * width)
     channels = channels and width in (1, 2, 4) and max(rows, columns) >= thresholds.SHORT
     if blocks or channels or width >= PIECE:  # a small plan moves vectors, too
         return short and plan.strategy is Strategy.SHUFFLE
-    # One plane of 1 or 2 bytes is as fast in either way: 8738 x 15 bytes .7 of a Plan's time.
-    boxes = plan.strategy is Strategy.BOXES and plan.step > 0 and width < 3 and count > 1
+    boxes = plan.strategy is Strategy.BOXES and plan.step > 0 and width < 3
     return short or boxes or plan.strategy in (Strategy.TILES, Strategy.SHUFFLE)
