@@ -157,7 +157,7 @@ def rows(
     staged = stage != 0 and nbytes <= PAGE
     # The hardware prefetcher finds scattered long rows too late.
     far = loops[loops.shape[0] - 1, 1] * -(-ROW_PREFETCH_DISTANCE // nbytes)
-    prefetched = nbytes if not interleaved and nbytes >= PREFETCHED_ROW_MIN_BYTES else 0
+    prefetched = nbytes if nbytes >= PREFETCHED_ROW_MIN_BYTES else 0
     while take(work, span):
         s, t = seek(loops, at, span[LOW])
         begin, target = ends(addresses, span)
