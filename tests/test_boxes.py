@@ -121,6 +121,25 @@ for shape, axes in PIXELS:
     )
 
 
+@pytest.mark.skipif(not COMPILED, reason="NumPy copies")
+def test_the_last_box_near_the_end_of_a_page():
+    """Whole vectors of its rows are read, if they end in the page where the source does."""
+    run_alone(
+        """
+loops.use_boxes()
+for columns in (9, 12, 13, 15):
+    nbytes = 8191 * columns
+    for left in (0, 1, 2, 3, 7, 15, 16, 64):
+        pages = guarded(nbytes + left)
+        memory = pages[pages.size - nbytes - left : pages.size - left]
+        memory[...] = dirt(nbytes, nbytes)
+        for shape in ((8191, columns), (columns, 8191)):
+            x = memory.reshape(shape).T
+            assert sj.ascontiguous(x).tobytes() == x.tobytes()
+"""
+    )
+
+
 @pytest.mark.usefixtures("l2")
 @pytest.mark.parametrize(
     ("shape", "axes", "dtype", "strategy"),
