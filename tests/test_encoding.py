@@ -198,9 +198,11 @@ def test_processors_without_fused_or_wide_instructions(features):
     """Compiled with fewer features than this processor has, in a process of its own."""
     code = """
 from test_encoding import *
-for name in ("fp8:block", "int8:compressed-tensors", "mxfp4:gguf", "nvfp4:modelopt", "gguf:q4_0"):
+names = "fp8:block", "int8:compressed-tensors", "mxfp4:gguf", "nvfp4:modelopt"
+for name in (*names, "gguf:q4_0", "gguf:q8_0"):
     for case in ("normal", "zeros"):
-        check(name, weights((256, 512), "bfloat16", case))
+        for dtype in SOURCES:
+            check(name, weights((256, 512), dtype, case))
 check("gguf:q8_0", weights((8, 512), "float16", "ties"))
 check("fp8:block", weights((131, 131), "float32"))
 """
