@@ -58,7 +58,8 @@ def view(shape, bits, *views):
         (view((BIG, BIG), 4, ("permute", (1, 0))), Strategy.BIT_TILES, 4),
         (view((BIG, BIG), 4, ("permute", (1, 0)), ("flip", (0, 1))), Strategy.BIT_TILES, 4),
         (view((BIG, 20), 6, ("permute", (1, 0))), Strategy.CODE_BOXES, 6),
-        (view((BIG, 5), 4, ("permute", (1, 0))), Strategy.BIT_TILES, 4),
+        (view((BIG, 9), 4, ("permute", (1, 0))), Strategy.BIT_TILES, 4),
+        (view((BIG, 5), 4, ("permute", (1, 0))), Strategy.CODE_BOXES, 4),
         (view((5, BIG), 4, ("permute", (1, 0))), Strategy.BIT_TILES, 4),
         (view((BIG, BIG), 4, ("narrow", 1, 0, 512, 2)), Strategy.SHUFFLE, 64),
         (view((BIG, 3, BIG), 4, ("permute", (0, 2, 1))), Strategy.SHUFFLE, 32),
@@ -88,7 +89,8 @@ def test_blocks_of_packed_elements_are_not_written_apart():
         ((BIG * BIG + 1, 25, 3), (0, 2, 1), Strategy.CODE_BOXES),
         ((BIG * BIG + 1, 3, 25), (0, 2, 1), Strategy.CODE_BOXES),
         ((3, 64 * BIG * BIG + 1), (1, 0), Strategy.CODE_BOXES),
-        ((64 * BIG * BIG + 1, 3), (1, 0), Strategy.BIT_TILES),
+        ((64 * BIG * BIG + 1, 3), (1, 0), Strategy.CODE_BOXES),
+        ((64 * BIG * BIG + 1, 9), (1, 0), Strategy.BIT_TILES),
     ],
 )
 def test_short_runs_of_interleaved_codes_are_boxes(shape, axes, strategy):
