@@ -86,9 +86,9 @@ def bit_tile_of(loops: list[Loop], run: int, width: int, unit: int) -> Tile:
         limits = BIT_ROW * per_byte(width) * width, BIT_COLUMNS * width
         tile = _transposed(Strategy.BIT_TILES, loops, chain, width, limits)
         rows, columns = length_of(tile.rows, 1), length_of(tile.columns, 1)
-        # With 3 to 7 columns boxes take .2 to .7 of the time.
-        least = (PIECE // 2, PIECE) if per_byte(width) == 1 else (5, 8)
-        if rows >= least[0] and columns >= least[1]:
+        # With shorter sides boxes take .2 to .8 of the time.
+        least = PIECE if per_byte(width) == 1 else PIECE // 2
+        if rows >= PIECE // 2 and columns >= least:
             return tile
     return Tile(Strategy.CODE_BOXES, width, tuple(loops))
 
