@@ -67,7 +67,7 @@ def transpose_even(
 
     Columns go to multiples of `spacing`, those of the second half of the rows `half` bytes further.
     """
-    # Of eight rows each: few multiples of `pitch` are needed. With one start 1.25 x the time.
+    # Of eight rows each: few multiples of `pitch` are needed. With one start int4 takes 1.05 x.
     starts = [src]
     for _ in range(8, llvm.size(pieces) * per_piece(llvm.size(width)), 8):
         starts.append(llvm.at(builder, starts[-1], 8, pitch))

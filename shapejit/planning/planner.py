@@ -181,7 +181,7 @@ def _long_pieces(shuffled: Plan, tile: Tile, total: int) -> bool:
         return False
     least = 2 * tile.width if large else tile.width
     if tile.strategy is Strategy.TILES or tile.step:  # transposed in registers, too
-        # Pieces of two complex128: of 64 MiB 1.1 x the time, at most 2; of 8 MiB, at least 0.4.
+        # Blocks of two complex128 take 1.1 x the time of boxes in 64 MiB, at most 2; 0.5 in 8 MiB.
         least = max(2 * least if large else least, 3 * PIECE // 2 if large and apart else PIECE)
     return shuffled.width >= least
 
