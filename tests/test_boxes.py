@@ -10,8 +10,12 @@ from test_kernels import WIDTHS
 from test_packed import Guarded, run_alone  # noqa: F401 (for the script)
 
 import shapejit as sj
+from shapejit.engine import routes
 from shapejit.planning import planner
 from shapejit.planning.strategies import Strategy
+from shapejit.planning.tables import offsets_of
+from shapejit.runtime import kernels
+from shapejit.runtime.launches import address_of
 from shapejit.shapes.layout import Layout
 
 # Shapes, and the views of them: axes, then a step for each dim of the source.
@@ -74,6 +78,43 @@ def test_several_elements_at_one_place(kind, small):
     windows = np.lib.stride_tricks.sliding_window_view(x, 7, axis=0)
     for view in (np.broadcast_to(x, (2, 18, 11)), windows.transpose(0, 2, 1), windows):
         assert sj.ascontiguous(view).tobytes() == view.tobytes()
+
+
+@pytest.mark.parametrize("nbytes", [3, 5, 6, 7])
+def test_short_runs_stay_within_their_column(nbytes, small):
+    """Mirrored columns are put in the stage from the last one on, beside ones that are there."""
+    x = np.ndarray((20, 6, 576), f"V{nbytes}", dirty(20 * 6 * 576 * nbytes))[..., ::9]
+    view, gap = x.transpose(0, 2, 1)[::-1, ::-1], np.zeros((20, 64, 2), x.dtype)
+    joined = sj.concat([view, gap], axis=2)
+    assert joined.tobytes() == np.concatenate([view, gap], axis=2).tobytes()
+
+
+@pytest.mark.skipif(not COMPILED, reason="NumPy copies")
+@pytest.mark.parametrize(
+    ("shape", "strides", "into", "first", "bits"),
+    [
+        ((80, 32, 4), (-4, 320, 1), (388, 4, 1), 316, 1),
+        ((3, 7, 32, 15), (-15, -45, 315, 1), (3570, 510, 15, 1), 300, 1),
+        ((2, 100, 3, 8), (-2400, 24, -4800, 3), (14400, 144, 24, 3), 12000, 3),
+    ],
+)
+def test_short_runs_of_codes_stay_within_their_column(shape, strides, into, first, bits, small):
+    """While no network is compiled for them."""
+    layout, target = Layout.of(shape, strides, first, bits), Layout.of(shape, into, 3 * bits, bits)
+    source, out = (np.frombuffer(dirty(x.span[1] // 8 + 9), np.uint8) for x in (layout, target))
+    out = out.copy()
+    wanted = np.unpackbits(out, bitorder="little")
+    into, found = (np.add.outer(offsets(x), np.arange(bits)) for x in (target, layout))
+    wanted[into] = np.unpackbits(source, bitorder="little")[found]
+    route = routes.copies(layout, bits, target, 1, False)
+    assert kernels.wait(route.names())
+    routes.run(route, [8 * address_of(source)], [8 * address_of(out)])
+    assert np.array_equal(np.unpackbits(out, bitorder="little"), wanted)
+
+
+def offsets(layout):
+    """Those of all elements, in bits."""
+    return layout.offset + offsets_of([*zip(layout.shape, layout.strides, strict=True)])
 
 
 @pytest.mark.parametrize("at_end", [False, True])

@@ -80,12 +80,12 @@ def singles(
                     move(place + i * size_of(width), begin + offsets[i], width)
                 continue
             if safe and nbytes < PIECE:
-                # Stores run over the end of a run; the next row overwrites that.
-                last -= 1
-                for i in range(first, last):
+                # Stores run over the end of a run, into the next rows, which overwrite that; those
+                # of the last rows would do so into another column.
+                whole = max(first, last - (PIECE - 1) // nbytes)
+                for i in range(first, whole):
                     move_piece(place + i * nbytes, begin + offsets[i])
-                first = last
-                last += 1
+                first = whole
             for i in range(first, last):
                 move_run(place + i * nbytes, begin + offsets[i], nbytes)
 
