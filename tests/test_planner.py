@@ -188,3 +188,14 @@ def test_runs_are_streamed_only_where_no_cache_holds_them(mebibytes, streamed):
     into = Layout.row_major((16, mebibytes << 16), 8).narrow(0, 0, 1, 1).reshape(part.shape)
     assert joined(part, into, 16, 8 * part.size).streaming is streamed
     assert plan(Layout.row_major((1024, mebibytes << 8), 32).permute((1, 0))).streaming
+
+
+def test_tables_of_interleaved_arrays_stay_small():
+    """Those of few rows have an offset for each row."""
+    for arrays, strategy in ((40, Strategy.TILES), (2048, None)):
+        layout = Layout.row_major((1000, 16), 8).permute((1, 0))
+        into = Layout.of((16, 1000), (8000 * arrays, 8), 0, 8)
+        made = joined(layout, into, arrays, 8000)
+        assert (made.array_stride > 0) == (strategy is not None)
+        tables, _ = made.row.tables(made, 32)
+        assert sum(table.nbytes for table in tables) < 4 * 2**20

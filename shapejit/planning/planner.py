@@ -27,7 +27,7 @@ from .tiles import Tile, bit_tile_of, tile_of
 # Strategies that take up to three times as long as permuted blocks.
 BY_MIXED_BLOCKS = (Strategy.BOXES, Strategy.RUN_TILES)
 WIDER = 6, 4, 3, 2  # bits of an element narrower than a byte
-MOST_INTERLEAVED = 1 << 16  # arrays: a table has an address for each
+MOST_INTERLEAVED = 1 << 16  # arrays, or their rows: a table has an offset for each
 
 
 def plan(
@@ -275,7 +275,8 @@ def _interleaved_tile(loops: list[Loop], width: int) -> Tile | None:
         if not any(isinstance(loop, ArrayLoop) for loop in found.rows):
             return None
         if isinstance(found.rows[0], ArrayLoop):
-            return found._replace(rows=(Loop(1, 0, 0), *found.rows))
+            few = length_of(found.rows, 1) <= MOST_INTERLEAVED
+            return found._replace(rows=(Loop(1, 0, 0), *found.rows)) if few else None
         return found
     *outer, last = loops
     if not outer or not isinstance(last, ArrayLoop) or last.target != width or width > PAGE:
