@@ -63,7 +63,7 @@ def coders(width: int) -> tuple[Function, Function]:
 # many a block takes, and the spacing of columns in the source.
 ROWS, COLUMNS, STAGED = range(3)
 COUNT, START, INNER, STRIDE, BLOCK, STEP = range(6)
-UNIT = STEP  # of ROWS: the bytes of an element in the target
+MADE_BYTES = STEP  # of ROWS: the bytes of an element in the target
 # STAGED: whether the stage holds one run, where the columns' offsets on it start, how far
 # apart they are, in tiles of bytes whether lines are aligned (see `planning.tables`), where the
 # buffer is behind the stage, and in tiles of bits the packed rows.

@@ -26,10 +26,10 @@ from ..runtime.jobs import (
     TENSOR,
     TOTAL,
     UNDERWAY,
+    UNIT,
     UNITS,
 )
 from .atomics import fetch_add, load_atomic, pause, sleep
-from .constants import UNIT
 from .jit import Address, BitAddress, Numbers, Table, inlined, kernel
 from .memory import address_of, bit_pointer, fence, pointer
 

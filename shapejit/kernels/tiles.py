@@ -18,6 +18,7 @@ from .constants import (
     COUNT,
     DENSE,
     LINE_ALIGNED,
+    MADE_BYTES,
     ONE_VECTOR,
     PIECE,
     PITCH,
@@ -25,7 +26,6 @@ from .constants import (
     STAGED,
     START,
     STEP,
-    UNIT,
 )
 from .copies import lines_of, move_run, stream
 from .jit import Address, Numbers, Table, kernel
@@ -107,7 +107,7 @@ def drain_tile(
     On the stage are `some` rows from `low` on, `size` bytes each; the tile's own rows begin at
     `own`.
     """
-    unit, limit = tile[ROWS, UNIT], tile[ROWS, COUNT]
+    unit, limit = tile[ROWS, MADE_BYTES], tile[ROWS, COUNT]
     # The rows of columns may be adjacent in the target, as on the stage.
     dense = tile[STAGED, DENSE] == 1
     for q in range(1 if dense else count):
@@ -188,7 +188,7 @@ def tiles(
     `size` bytes keep their order; `reach` bytes of the source may be read.
     """
     streamed = work[STREAMED] != 0
-    unit, alike = tile[ROWS, UNIT], streamed and tile[STAGED, LINE_ALIGNED] > 0
+    unit, alike = tile[ROWS, MADE_BYTES], streamed and tile[STAGED, LINE_ALIGNED] > 0
     over = -(-LINE // unit) if streamed else 0
     before, after, merged = 0, entry, 1
     spacing, buffer = tile[COLUMNS, STEP], stage + tile[STAGED, BUFFER_AT]

@@ -9,5 +9,5 @@ from __future__ import annotations
 # of all jobs of a process (`signal`).
 NEXT, SHARES, DONE, TOTAL, UNITS, OPEN, SIGNAL, STREAMED = range(8)
 WORK = 8  # ints of `work`: a cache line
-TENSOR, LOW, HIGH, _, END, UNDERWAY, OWNER = range(7)
+TENSOR, LOW, HIGH, UNIT, END, UNDERWAY, OWNER = range(7)
 SPAN = 16  # ints of `span` before the positions of the loops
