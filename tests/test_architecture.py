@@ -323,7 +323,7 @@ for bits, shape in ((4, (512, 512)), (3, (90, 80)), (4, (1 << 20, 4))):
 assert met >= {"TILES", "RUN_TILES", "ROWS", "ONE_RUN", "SMALL", "BIT_TILES", "SHUFFLE"}
 for view in (x, x.T):
     made = casts.cast_plan(layout_of(view), 16, None, None, 1)
-    assert made.tiles or made.spots is not None and made.table is not None
+    assert made.tiles or made.steps(1) and made.table is not None
 decoded = []
 decoding.unready = lambda *asked: ()
 runs.Decoding.run = lambda self, *_: decoded.append(self.plan)

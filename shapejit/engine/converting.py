@@ -181,6 +181,8 @@ def convert(
                 at[k] = address_of(array) + own.offset // 8
         route = casts(seen, into.bits, into, scales, 1, conversion, fresh)
         begins = at[0], at[1]
+        if route.by_kernels:
+            move = instead = None
         way = run(route, [begin], [to], fresh, begins, instead)
     return Done(way, move, begins) if len(parts) == 1 else None
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..kernels.constants import BATCH_STAGE_BYTES
+from ..kernels.constants import BATCH_STAGE_BYTES, PIECE
 from ..kernels.numbers import Conversion
 from ..kernels.small_plans import PLANE_MOVER, SCRATCH_WORDS
 from ..planning import thresholds
@@ -17,7 +17,7 @@ from ..planning.small_plans import small_plan_of
 from ..planning.tables import interleaved_offsets
 from ..runtime import kernels
 from ..runtime.cpu_caches import LINE
-from ..runtime.kernel_names import Code, Function, Name
+from ..runtime.kernel_names import Code
 from ..runtime.launches import (
     PER_THREAD,
     SHARE,
@@ -72,10 +72,10 @@ class Work:
 
     def with_operands(self, scale: int, zero: int) -> Work:
         """The Work with scales and zero points at these addresses: see `_boxes`."""
-        *others, sizes = self.launch.arguments
+        *others, sizes, functions = self.launch.arguments
         sizes = sizes.copy()
         sizes[:2] = scale, zero
-        return replace(self, launch=self.launch.given(*others, sizes))
+        return replace(self, launch=self.launch.given(*others, sizes, functions))
 
     def addresses(self, sources: Where, targets: Where) -> Addresses:
         """The kernel's first bit or byte address in each source and target, a column per tensor."""
@@ -93,7 +93,7 @@ def work_of(plan: Plan) -> Work:
     tables, stage = row.tables(plan, vector)
     arguments = *tables, *row.takes(plan, vector)
     return Work(
-        launch_of(row.kernel, arguments, stage, row.staged, row.bits),
+        launch_of(row.kernel, arguments, stage, row.staged, row.bits or row.bit_addresses),
         plan.streaming,
         plan.offset,
         plan.target_offset,
@@ -201,7 +201,7 @@ def cast_kind(plan: CastPlan, conversion: Conversion, fresh: bool) -> Kind:
     """The kind of work of a plan that converts; found without LLVM, whose import takes 25 ms."""
     entry = _entry(plan, conversion, fresh)
     if plan.tiles is None:
-        return kind_named("cast", repr(_boxes(plan, entry).names))
+        return kind_named("cast", plan.functions(LINE // PIECE, entry))
     _, *tags = plan.tiles.row.takes(plan.tiles, LINE)
     return kind_named("cast", plan.tiles.row.kernel, entry, *tags)
 
@@ -222,17 +222,11 @@ def _tiles(plan: Plan, entry: Code) -> Launch:
 
 
 def _boxes(plan: CastPlan, entry: Code) -> Launch:
-    """The kernel that fetches boxes and converts their runs."""
-    (inner, fetch), repeated = plan.fetched, plan.repeated
-    network = Code("network_generator", plan.shuffle.network) if plan.shuffle else None
-    mover = PLANE_MOVER if len(repeated) or (len(fetch) and not network) else None
-    functions: tuple[Code | Function | None, ...] = entry, network, *plan.coders, mover
-    others: tuple[Name, ...] = tuple(f for f in functions if f)
-    called = np.array([kernels.address(f) if f else 0 for f in functions], np.int64)
-    tables = plan.table, plan.runs, inner, fetch, repeated, plan.spots[:-1]
-    arguments = *tables, called, plan.sizes
-    stage = int(plan.spots[-1])
-    return launch_of("casts.cast_boxes", arguments, stage, staged=True, bits=True, others=others)
+    """The kernel that converts boxes."""
+    lanes = kernels.vector() // PIECE
+    tables, stage = plan.steps(lanes)
+    arguments = plan.table, *tables, plan.functions(lanes, entry)
+    return launch_of("boxes.boxes", arguments, stage, staged=True, bits=True)
 
 
 def conversion_code(conversion: Conversion, streamed: bool = False) -> Code:

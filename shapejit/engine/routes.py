@@ -7,7 +7,7 @@ until that kernel is ready. All Routes are in one cache of bounded size.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, wraps
 from typing import Any, NamedTuple, TypeVar
 
@@ -171,18 +171,30 @@ def _planned(plan: Plan, bias: int = 0, without: Callable[[], Route] | None = No
     """The Route of a plan; while its network is compiled, that of a plan `without` one."""
     kind = NEVER if plan.by_numpy else kind_of(plan)
 
-    def instead(sources: Where, targets: Where, _: tuple[int, int]) -> None:
-        if without is not None and kind.taken >= patience():
-            other = without()
-            if other.make is not None and other.kind.on_disk(other.names):
-                run(other, sources, targets)
-                return
+    def by_numpy(sources: Where, targets: Where, _: tuple[int, int]) -> None:
         assert plan.seen is not None
         assert plan.into is not None
         numpy_fallback.copy(sources, plan.seen, targets, plan.into, bias)
 
     make = partial(small_work, plan, 1, True) if plan.small else partial(work_of, plan)
-    return Route(kind, plan, make, instead, without is not None)
+    return _until(Route(kind, plan, make, by_numpy), without)
+
+
+def _until(route: Route, without: Callable[[], Route] | None) -> Route:
+    """A Route that is replaced by another one, if its kernels are there, until it is ready."""
+    if without is None:
+        return route
+    by_numpy, kind = route.instead, route.kind
+
+    def instead(sources: Where, targets: Where, operands: tuple[int, int]) -> None:
+        if kind.taken >= patience():
+            other = without()
+            if other.make is not None and other.kind.on_disk(other.names):
+                run(other, sources, targets, operands=operands)
+                return
+        by_numpy(sources, targets, operands)
+
+    return replace(route, instead=instead, by_kernels=True)
 
 
 @found_once
@@ -194,21 +206,24 @@ def casts(
     count: int,
     conversion: Conversion,
     fresh: bool,
+    networks: bool = True,
 ) -> Route:
     """The Route of `cast_plan`: a conversion into `fresh` memory, or into other memory.
 
     `count` is `rounded`.
     """
-    plan = cast_plan(layout, unit, into, scales, count)
+    plan = cast_plan(layout, unit, into, scales, count, networks)
     target = into or Layout.row_major(layout.shape, unit)
     own = (None, None) if scales is None else (scales.scale, scales.zero)
 
-    def instead(sources: Where, targets: Where, operands: tuple[int, int]) -> None:
+    def by_numpy(sources: Where, targets: Where, operands: tuple[int, int]) -> None:
         numbers = tuple((8 * at, layout) for at, layout in zip(operands, own, strict=True))
         numpy_fallback.convert(sources, layout, targets, target, conversion, numbers)
 
     asked = plan, conversion._replace(scales=plan.scale_pattern), fresh
-    return Route(cast_kind(*asked), plan, partial(cast_work, *asked), instead)
+    made = Route(cast_kind(*asked), plan, partial(cast_work, *asked), by_numpy)
+    given = layout, unit, into, scales, count, conversion, fresh, False
+    return _until(made, partial(casts, *given) if plan.box.shuffle else None)
 
 
 @found_once

@@ -55,7 +55,7 @@ from ..kernels.object_layouts import (
 from ..kernels.small_plans import PLANE_MOVER, SCRATCH_WORDS
 from ..planning import thresholds
 from ..runtime.jobs import OWNER, SHARES, SPAN, TOTAL, UNITS, WORK
-from ..runtime.kernels import WORDS, address, called, table_of
+from ..runtime.kernels import WORDS, address, called
 from ..runtime.launches import Addresses, stage_memory
 from ..runtime.system import register_at_fork
 from ..shapes.layout import Layout
@@ -188,7 +188,7 @@ def small_route(
         wanted = (len(asked), *asked) if type(asked) is tuple else (-1, id(asked))
         kept: tuple[object, ...] = (x.dtype, out.dtype, made, asked)
         if isinstance(work, Work):
-            plan, room = table_of(work.launch.arguments), 2 + 2 * (WORK + SPAN + work.depth)
+            plan, room = work.launch.begin[1], 2 + 2 * (WORK + SPAN + work.depth)
             kept = *kept, work.launch
         else:
             plan, room = work, SCRATCH_WORDS

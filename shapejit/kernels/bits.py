@@ -84,26 +84,14 @@ def shift_bytes(target: Address, source: Address, shift: int, nbytes: int, strea
 
 
 @kernel
-def merge_first(target: BitAddress, source: BitAddress, nbits: int) -> None:
-    """Set the bits before the first whole byte of `move_bits`; `target` lies within a byte."""
-    merge_byte(target >> 3, target & 7, min(8, (target & 7) + nbits), source)
-
-
-@kernel
-def merge_last(target: BitAddress, source: BitAddress, nbits: int) -> None:
-    """Set the bits after the last whole byte of `move_bits`, which ends within a byte."""
-    end = target + nbits
-    if (target + 7) >> 3 <= end >> 3:
-        merge_byte(end >> 3, 0, end & 7, source + (nbits - (end & 7)))
-
-
-@kernel
 def merge_ends(target: BitAddress, source: BitAddress, nbits: int) -> None:
     """Set the bits that `move_bits` writes to bytes which other threads may write to."""
-    if target & 7 != 0:
-        merge_first(target, source, nbits)
-    if target + nbits & 7 != 0:
-        merge_last(target, source, nbits)
+    first, end = target & 7, target + nbits
+    last = end & 7
+    if first != 0:
+        merge_byte(target >> 3, first, min(8, first + nbits), source)
+    if last != 0 and (target + 7) >> 3 <= end >> 3:
+        merge_byte(end >> 3, 0, last, source + (nbits - last))
 
 
 @kernel

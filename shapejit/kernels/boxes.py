@@ -1,7 +1,10 @@
-"""Boxes: parts of a copy that are put in the target's order on a stage, and written in long runs.
+"""Boxes: parts of a copy that fit into a cache, whose elements pass through several steps there.
 
-The arguments are those of `copies`; `loops` are those of `odometer.box_at`: all boxes have
-equal sizes. `box` is the table of the parts of `offsets`, whose words are in `constants`.
+The steps are: unpack elements narrower than a byte; put the elements in the target's order, on a
+stage; then, run by run: unpack those that are not yet, convert numbers, pack, and store. All but
+the last are optional. `loops` are those of `odometer.box_at`: all boxes have equal sizes. `box` is
+the table of the parts of `offsets`, whose words are in `constants`. Addresses of source and target
+count bits.
 """
 
 from __future__ import annotations
@@ -9,17 +12,15 @@ from __future__ import annotations
 from typing import Any
 
 from ..runtime.cpu_caches import LINE, PAGE
-from ..runtime.jobs import HIGH, LOW, STREAMED
-from .bits import merge_first, merge_last, move_whole
+from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED
+from .bits import move_bits
 from .calls import call
 from .constants import (
     BLOCKS,
-    BYTES_IN_PLACE,
     COLUMNS,
     COUNT,
-    IN_PLACE,
     LINES,
-    NBYTES,
+    MOVED,
     PIECE,
     PIECE_PLACES,
     PIECES,
@@ -27,30 +28,37 @@ from .constants import (
     REACH,
     READS,
     ROWS,
-    RUN,
+    RUN_SCALES,
     RUN_TARGETS,
+    RUN_ZEROS,
     RUNS,
     START,
-    WIDTHS,
 )
 from .copies import move_run, write_run
-from .jit import Address, Numbers, Table, kernel
+from .jit import Address, Numbers, Table, inlined, kernel
 from .memory import (
     address_of,
     columns_of,
     move,
     move_piece,
+    pointer,
     prefetch,
     prefetch_to_write,
     size_of,
 )
 from .odometer import box_at
-from .shares import bit_ends, ends, take
+from .shares import bit_ends, take
+from .small import put, word
 from .vectors import VECTOR_ROWS, transpose_block
 
 SHIFT = 24
 CHUNK = 64  # rows between prefetches of lines of the next box
-_BYTE_TAG = WIDTHS[1]
+
+
+@inlined
+def part(box: Address, which: int) -> tuple[int, int]:
+    """How many offsets a part of a box has, and where they start."""
+    return word(box, 2 * which + COUNT), word(box, 2 * which + START)
 
 
 @kernel
@@ -58,105 +66,73 @@ def singles(
     src: Address,
     stage: Address,
     ahead: Address,
-    box: Table,
-    offsets: Numbers,
-    nbytes: int,
-    safe: bool,
+    box: Address,
+    offsets: Address,
+    safe: int,
     width: Any,
 ) -> None:
-    """Fill the stage by runs of `nbytes`; `safe` if 16 bytes may be read of each."""
-    columns, places, lines = box[COLUMNS, START], box[PLACES, START], box[LINES, START]
-    count, asked = box[ROWS, COUNT], 0
-    each = (box[LINES, COUNT] << SHIFT) // (count * box[COLUMNS, COUNT])
-    for j in range(box[COLUMNS, COUNT]):
-        begin, place = src + offsets[columns + j], stage + offsets[places + j]
+    """Fill the stage one element or run at a time; `safe` if 16 bytes may be read of each."""
+    count, _ = part(box, ROWS)
+    columns, column = part(box, COLUMNS)
+    _, place = part(box, PLACES)
+    lines, line = part(box, LINES)
+    nbytes, _ = part(box, MOVED)
+    asked, each = 0, (lines << SHIFT) // (count * columns)
+    for j in range(columns):
+        begin, into = src + word(offsets, column + j), stage + word(offsets, place + j)
         for first in range(0, count, CHUNK):
             last = min(first + CHUNK, count)
             while asked < (j * count + last) * each >> SHIFT:
-                prefetch(ahead + offsets[lines + asked])
+                prefetch(ahead + word(offsets, line + asked))
                 asked += 1
             if nbytes == size_of(width):  # by pieces: bytes 1.3 to 1.5, 16 bits 1.05
                 for i in range(first, last):
-                    move(place + i * size_of(width), begin + offsets[i], width)
+                    move(into + i * size_of(width), begin + word(offsets, i), width)
                 continue
-            if safe and nbytes < PIECE:
+            if safe != 0 and nbytes < PIECE:
                 # Stores run over the end of a run, into the next rows, which overwrite that; those
                 # of the last rows would do so into another column.
                 whole = max(first, last - (PIECE - 1) // nbytes)
                 for i in range(first, whole):
-                    move_piece(place + i * nbytes, begin + offsets[i])
+                    move_piece(into + i * nbytes, begin + word(offsets, i))
                 first = whole
             for i in range(first, last):
-                move_run(place + i * nbytes, begin + offsets[i], nbytes)
+                move_run(into + i * nbytes, begin + word(offsets, i), nbytes)
 
 
 @kernel
-def drain(target: Address, stage: Address, box: Table, offsets: Numbers, streamed: bool) -> None:
-    """Copy the runs of a full stage to the target."""
-    staged, places, run = box[RUNS, START], box[RUN_TARGETS, START], box[RUN, NBYTES]
-    for k in range(box[RUNS, COUNT]):
-        write_run(target + offsets[places + k], stage + offsets[staged + k], run, streamed)
-
-
-@kernel
-def blocks(
+def fill(
     src: Address,
     stage: Address,
     ahead: Address,
-    box: Table,
-    offsets: Numbers,
+    box: Address,
+    offsets: Address,
+    safe: int,
     width: Any,
     pieces: Any,
 ) -> None:
-    """Fill the stage by blocks transposed in registers."""
-    size, table = size_of(width), address_of(offsets)
-    lines, count = box[LINES, START], box[PIECES, COUNT]
+    """Fill the stage, if `safe` by blocks transposed in registers, if there are any."""
+    blocks, block = part(box, BLOCKS)
+    if safe == 0 or blocks == 0:
+        singles(src, stage, ahead, box, offsets, safe, width)
+        return
+    lines, line = part(box, LINES)
+    count, piece = part(box, PIECES)
+    _, place = part(box, PIECE_PLACES)
     # Lines of the next box to prefetch per block, as a binary fraction.
-    each = (box[LINES, COUNT] << SHIFT) // (box[BLOCKS, COUNT] * count)
+    each = (lines << SHIFT) // (blocks * count)
     asked = done = 0
-    for i in range(box[BLOCKS, COUNT]):
-        first = offsets[box[BLOCKS, START] + i]
-        rows, dst = table + 8 * first, stage + first * size
+    for i in range(blocks):
+        first = word(offsets, block + i)
+        rows, dst = offsets + 8 * first, stage + first * size_of(width)
         for j in range(count):
             done += each
             while asked < done >> SHIFT:
-                prefetch(ahead + offsets[lines + asked])
+                prefetch(ahead + word(offsets, line + asked))
                 asked += 1
-            begin = src + offsets[box[PIECES, START] + j]
-            columns = table + 8 * (box[PIECE_PLACES, START] + j * columns_of(width))
+            begin = src + word(offsets, piece + j)
+            columns = offsets + 8 * (place + j * columns_of(width))
             transpose_block(begin, rows, dst, columns, VECTOR_ROWS, width, pieces)
-
-
-@kernel
-def boxes(
-    addresses: Table,
-    work: Numbers,
-    span: Numbers,
-    stage: Address,
-    loops: Table,
-    box: Table,
-    offsets: Numbers,
-    nbytes: int,
-    reach: int,
-    width: Any,
-    pieces: Any,
-) -> None:
-    """Fill the stage with each box, by blocks transposed in registers if there are any.
-
-    `reach` is the number of bytes of the source that may be read.
-    """
-    while take(work, span):
-        source, target = ends(addresses, span)
-        for unit in range(span[LOW], span[HIGH]):
-            s, t, _, _ = box_at(loops, unit)
-            src, ahead = source + s, source + box_at(loops, unit + 1)[0]
-            # Bytes after the source may be read if they lie in the page of its last one.
-            safe = s + box[RUN, REACH] - reach <= -(source + reach) & (PAGE - 1)
-            if safe and box[BLOCKS, COUNT] > 0:
-                blocks(src, stage, ahead, box, offsets, width, pieces)
-            else:
-                singles(src, stage, ahead, box, offsets, nbytes, safe, width)
-            drain(target + t, stage, box, offsets, work[STREAMED] != 0)
 
 
 @kernel
@@ -172,18 +148,18 @@ def by_network(
     """Fill the stage by calls of the function of a network: see `planning.box_tables`."""
     lines, count, asked = box[LINES, START], box[ROWS, COUNT], 0
     table, places = address_of(offsets) + 8 * box[COLUMNS, START], box[PLACES, START]
-    blocks, source_step, target_step = steps
+    blocks, source_step, target_step, far = steps
     for k in range(count):
         last = box[LINES, COUNT] * (k + 1) // count
         while asked < last:
             prefetch(ahead + offsets[lines + asked])
             asked += 1
         into = stage + offsets[places + k]
-        call(entry, (src + offsets[k], into, table, blocks, source_step, target_step, 0, 0))
+        call(entry, (src + offsets[k], into, table, blocks, source_step, target_step, far, 0))
 
 
 @kernel
-def code_boxes(
+def boxes(
     addresses: Table,
     work: Numbers,
     span: Numbers,
@@ -191,63 +167,86 @@ def code_boxes(
     loops: Table,
     box: Table,
     offsets: Numbers,
+    scale_plans: Numbers,
     sizes: Numbers,
-    unpacks: int,
-    packs: int,
-    entry: int,
-    pieces: Any,
+    functions: Numbers,
 ) -> None:
-    """`boxes` of elements narrower than a byte, by way of codes: a byte each.
+    """Pass each box through its steps.
 
-    The box has three words for each of its READS. `sizes`: bytes of the source, bits of an element
-    in the target, codes that are moved at a time without blocks, or whether all are IN_PLACE, and
-    where on the stage codes begin, the first element of a box is, and packed runs go; then the
-    steps of a network. `unpacks`, `packs` (0: results are codes) and `entry` (0: no network) are
-    addresses of functions.
+    The box has three words for each of its READS, which are unpacked first. Offsets of RUNS and
+    RUN_TARGETS count bits.
+
+    `sizes`: the first scale and zero point; bytes that may be read of the source; elements of a
+    run, and its bits in the target; elements with one scale, and the steps between scales and zero
+    points; whether bytes of the source are packed where they lie, unless they are its last; four
+    arguments of a network: blocks, steps on both sides, and how far ahead it prefetches; where
+    codes begin on the stage, and the first element in them, or in the source; where converted
+    elements, packed ones, repeated scales and zero points go.
+
+    `functions` unpack, fill the stage, permute (of a network), convert, pack, and move planes of
+    small plans (0: none). The one that converts writes results that are not packed into the target,
+    and streams them.
     """
-    reach, unit, piece, codes_at, first, packed_at = sizes[:6]
-    codes, packed, streamed = stage + codes_at, stage + packed_at, work[STREAMED] != 0
-    run, staged, into = box[RUN, NBYTES], box[RUNS, START], box[RUN_TARGETS, START]
-    ends, reads = min(run, 8), box[READS, START]
+    (first_scale, first_zero, reach, count, bits, block, scale_step, zero_step, in_place,
+     _, _, _, _, codes_at, first, made_at, packed_at, scales_at, zeros_at) = sizes  # fmt: skip
+    unpacks, fills, network, converts, packs, mover = functions
+    codes, made, packed = stage + codes_at, stage + made_at, stage + packed_at
+    streamed, scratch = work[STREAMED] != 0, address_of(span) + 8 * SPAN
+    reads, staged, into = box[READS, START], box[RUNS, START], box[RUN_TARGETS, START]
+    by_run = unpacks != 0 and box[READS, COUNT] == 0
     while take(work, span):
         source, target = bit_ends(addresses, span)
         end = (source >> 3) + reach
         for index in range(span[LOW], span[HIGH]):
-            s, t, _, _ = box_at(loops, index)
-            for k in range(box[RUNS, COUNT]):
-                place = target + (t + unit * offsets[into + k])
-                prefetch_to_write(place >> 3)
-                prefetch_to_write((place + unit * run) >> 3)
+            s, t, scale, zero = box_at(loops, index)
             # The last box prefetches its own lines, which are in a cache.
             ahead = source + box_at(loops, min(index + 1, span[HIGH] - 1))[0] >> 3
-            src, full = codes + first, stage
-            if piece == BYTES_IN_PLACE and (source + s >> 3) + run + LINE <= end:
-                full = source + s >> 3
-            else:
+            begin, last = source + s, end
+            if packs != 0:
+                for k in range(box[RUNS, COUNT]):
+                    place = target + (t + offsets[into + k])
+                    prefetch_to_write(place >> 3)
+                    prefetch_to_write((place + bits) >> 3)
+            if box[READS, COUNT] > 0:
                 for r in range(reads, reads + 3 * box[READS, COUNT], 3):
-                    begin, to, count = offsets[r], offsets[r + 1], offsets[r + 2]
-                    call(unpacks, (codes + to, source + s + begin, count, end))
-                if piece <= IN_PLACE:
-                    full = src
-                elif entry != 0:
-                    by_network(src, stage, ahead, box, offsets, entry, sizes[6:])
-                elif box[BLOCKS, COUNT] > 0:
-                    blocks(src, stage, ahead, box, offsets, _BYTE_TAG, pieces)
-                else:
-                    singles(src, stage, ahead, box, offsets, piece, True, _BYTE_TAG)
-            if packs == 0:
-                drain(target + t >> 3, full, box, offsets, streamed)
-                continue
-            # Atomic operations wait for all stores before them: bytes are merged before long runs.
+                    call(unpacks, (codes + offsets[r + 1], begin + offsets[r], offsets[r + 2], end))
+                begin = 8 * codes
+            begin += 8 * first
+            if network != 0:
+                by_network(begin >> 3, stage, ahead, box, offsets, network, sizes[9:13])
+            elif fills != 0:
+                # Bytes after the source may be read if they lie in the page of its last one.
+                near = (begin >> 3) + box[MOVED, REACH] <= end + (-end & (PAGE - 1))
+                safe = int(near or box[READS, COUNT] > 0)
+                tables = address_of(box), address_of(offsets)
+                call(fills, (begin >> 3, stage, ahead, tables[0], tables[1], safe))
+            if network != 0 or fills != 0:
+                begin, last = 8 * stage, codes
+            scales, zeros = pointer(first_scale) + scale, pointer(first_zero) + zero
+            if len(scale_plans) > 0:
+                plans, half = address_of(scale_plans), scale_plans[0]
+                put(scales, stage + scales_at, plans + 8, scratch, mover)
+                scales = stage + scales_at
+                if half > 0:
+                    put(zeros, stage + zeros_at, plans + 8 * half, scratch, mover)
+                    zeros = stage + zeros_at
             for k in range(box[RUNS, COUNT]):
-                place, begin = target + (t + unit * offsets[into + k]), full + offsets[staged + k]
-                if place & 7 != 0:
-                    call(packs, (packed, begin, ends))
-                    merge_first(place, 8 * packed, unit * run)
-                if place + unit * run & 7 != 0:
-                    call(packs, (packed, begin + run - ends, ends))
-                    merge_last(place, 8 * packed + unit * (ends - run), unit * run)
-            for k in range(box[RUNS, COUNT]):
-                place = target + (t + unit * offsets[into + k])
-                call(packs, (packed, full + offsets[staged + k], run))
-                move_whole(place, 8 * packed, unit * run, streamed)
+                place, codes_of_run = target + (t + offsets[into + k]), begin + offsets[staged + k]
+                found = codes_of_run >> 3
+                if by_run and not (in_place != 0 and found + count + LINE <= last):
+                    call(unpacks, (codes, codes_of_run, count, last))
+                    found = codes
+                if converts != 0:
+                    results = place >> 3 if packs == 0 else made
+                    call(
+                        converts,
+                        (found, results, count, block,
+                         scales + offsets[box[RUN_SCALES, START] + k], scale_step,
+                         zeros + offsets[box[RUN_ZEROS, START] + k], zero_step),
+                    )  # fmt: skip
+                    found = results
+                if packs != 0:
+                    call(packs, (packed, found, count))
+                    move_bits(place, 8 * packed, bits, streamed)
+                elif converts == 0:
+                    write_run(place >> 3, found, bits >> 3, streamed)

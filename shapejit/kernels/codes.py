@@ -1,4 +1,4 @@
-"""Packed elements to codes, a byte each, and back: what `boxes`, `bit_tiles` and `casts` call."""
+"""Packed elements to codes, a byte each, and back: what `boxes` and `bit_tiles` call."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ STAGE = 4 * PAGE  # bytes that are collected before they are streamed; half an L
 # Bytes from which a call pays: of memcpy for a run, of a network for its blocks (8 blocks, whatever
 # their bytes: 1.3 x the time, at most 3).
 CALLED = 8 * LINE
+MOST_BLOCKS = 512  # that one call of a network's function permutes
 STAGE_BYTES = 2 * STAGE  # with the largest block that may still be added
 
 # A width is passed as the type of a scalar: numba compiles a kernel once for each type, and a
@@ -75,12 +76,13 @@ COLUMN_GROUP = START  # of STAGED, in tiles of bits: how many columns follow one
 
 # The table of a box: (COUNT, START) of the offsets of its rows, which come first, and columns in
 # the source, columns on the stage, first rows of blocks, pieces of columns in the source, elements
-# of these on the stage, runs on the stage and in the target, lines of the source. Of a box of codes
-# also the runs that are read: the offset of each in bits, that of its codes, and their number.
-PLACES, BLOCKS, PIECES, PIECE_PLACES, RUNS, RUN_TARGETS, LINES, RUN, READS = range(2, 11)
-NBYTES, REACH = range(2)  # RUN: its bytes, and those that whole pieces read of a box
-# Instead of the codes that are moved at a time: none have to be, nor bytes of the source.
-IN_PLACE, BYTES_IN_PLACE = 0, -1
+# of these on the stage, lines of the source; of the runs that are unpacked first: the offset of
+# each in bits, that of its codes, and their number; of runs on the stage, in the target, in scales
+# and zero points. The last row has the bytes that are moved at a time without blocks, and those
+# that whole pieces read of a box.
+PLACES, BLOCKS, PIECES, PIECE_PLACES, LINES, READS = range(2, 8)
+RUNS, RUN_TARGETS, RUN_SCALES, RUN_ZEROS, MOVED = range(8, 13)
+NBYTES, REACH = range(2)
 
 # Blocks of elements narrower than a byte.
 BIT_COLUMNS = 512  # elements of a tile along the source

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..runtime.cpu_caches import LINE
 from ..runtime.jobs import HIGH, LOW, SPAN
 from .calls import call
+from .constants import MOST_BLOCKS
 from .copies import stream
 from .jit import Numbers, Table, kernel
 from .llvm import Address
@@ -23,9 +24,8 @@ def shuffle_blocks(
     offsets: Table,
     steps: Table,
     entry: int,
-    most: int,
 ) -> None:
-    """Permute blocks of elements: those of the last loop, at most `most` per call.
+    """Permute blocks of elements: those of the last loop, at most MOST_BLOCKS per call.
 
     `steps` are the steps of that loop; the pieces of a block in the target, and the distances of
     prefetching. With a stage, where the pieces of a block have the second row of `offsets`, each
@@ -43,7 +43,7 @@ def shuffle_blocks(
         source, target = ends(addresses, span)
         s, t = seek(loops, at, span[LOW])
         for _ in range(span[LOW], span[HIGH]):
-            some, there = min(most, count - at[last] * most), target + t
+            some, there = min(MOST_BLOCKS, count - at[last] * MOST_BLOCKS), target + t
             into = there
             if stage != 0:
                 into = stage + (there & (LINE - 1))

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf, prod
+from typing import Any
 
 from ..kernels.constants import BIT_COLUMNS, PIECE, WORD_BITS, per_byte, per_piece
 from ..runtime.cpu_caches import LINE, l2
 from . import thresholds
-from .box_tables import MOST_LANES, SHORT_RUN, box_at, box_strides, codes_of, firsts, windows
+from .box_tables import MOST_LANES, SHORT_RUN, Box, box_in, elements_of, firsts, windows
 from .loops import BoxLoop, Loop, in_boxes, length_of
 from .shuffles import mixed_of, price
 from .strategies import Strategy
@@ -100,29 +101,39 @@ def code_box_of(
 ) -> Tile | None:
     """The box of a copy (in bits) whose elements are codes in it; None if it has too few.
 
-    There is `always` one if nothing else makes the copy. Codes are permuted by the method of the
-    fewest cycles: one of `box_of`, or a network, if there may be `networks`.
+    There is `always` one if nothing else makes the copy.
     """
     elements = [Loop(loop.size, loop.source // width, loop.target // unit) for loop in loops]
     parts = parts_of(elements, 1)
     if prod(parts) < LEAST_CODES and not always:
         return None
-    # A box has one bit address in the target. Whole bytes, so that boxes share few of them.
-    parts = [1 if loop.target % unit else part for loop, part in zip(loops, parts, strict=True)]
-    if parts:
+    if parts:  # Whole bytes, so that boxes share few of them.
         parts[-1] = min(loops[-1].size, -(-parts[-1] // 8) * 8)
     outer, inner = _boxes(loops, parts)
-    codes = codes_of(inner, width, unit).loops
-    at, lanes, cycles = _method(codes, 1)
-    rows, columns = tuple(inner[at:]), tuple(inner[:at])
+    box = ordered(inner, width, unit, networks)
+    rows, columns = tuple(inner[box.columns :]), tuple(inner[: box.columns])
+    return Tile(Strategy.CODE_BOXES, width, outer, rows, columns, box.lanes, shuffle=box.shuffle)
+
+
+def ordered(
+    dims: Sequence[Any], width: int, unit: int, networks: bool = True, least: float = inf
+) -> Box:
+    """The Box of dims (in bits): `direct`, or put in order by the method of the fewest cycles.
+
+    That is one of `box_of`, or a network, if there may be `networks`. See `box_in` for `least`.
+    """
+    box, size = box_in(dims, width, unit, least), max(1, width // 8)
+    if box.direct:
+        return box
+    elements = box.codes.loops
+    at, lanes, cycles = _method(elements, size)
     # Long runs stay whole: 207 codes of int4 take 1.25 x the time by a network.
-    if networks and codes and (codes[-1][1:] != (1, 1) or codes[-1].size < PIECE):
-        strides = box_strides(codes, 1)[0]
-        bits = [Loop(x.size, 8 * x.source, 8 * to) for x, to in zip(codes, strides, strict=True)]
-        found = mixed_of(bits, 8)
+    if networks and (elements[-1][1:] != (size, size) or elements[-1].size < PIECE):
+        sides = zip(elements, box.staged, strict=True)
+        found = mixed_of([Loop(x.size, 8 * x.source, to) for x, to in sides], 8 * size)
         if found and price(found.network) * found.network.block * found.blocks < cycles:
-            return Tile(Strategy.CODE_BOXES, width, outer, tuple(inner), shuffle=found)
-    return Tile(Strategy.CODE_BOXES, width, outer, rows, columns, lanes)
+            return box._replace(shuffle=found)
+    return box._replace(columns=at, lanes=lanes)
 
 
 def _boxes(loops: Sequence[Loop], parts: Sequence[int]) -> tuple[tuple[BoxLoop, ...], list[Loop]]:
@@ -152,9 +163,9 @@ def _method(inner: Sequence[Loop], width: int) -> tuple[int, int, float]:
 
 def _transposed(rows: Sequence[Loop], columns: Sequence[Loop], width: int, lanes: int) -> float:
     """The cycles of blocks that are transposed; infinite if the columns do not allow that."""
-    box = box_at(rows, columns, width)
-    starts = windows(box.columns, width)
-    if starts is None or firsts(box, 1, width) is None:
+    found = elements_of([*columns, *rows], len(columns), width)
+    starts = windows(found.columns, width)
+    if starts is None or firsts(found, 1, width) is None:
         return inf
     blocks = len(starts) * -(-length_of(rows, 1) // (lanes * per_piece(width)))
     return BLOCK[width] * (1 + LANE * (lanes - 1)) * blocks

@@ -14,12 +14,13 @@ from ..runtime.cpu_caches import LINE
 from ..shapes.dims import merged
 from ..shapes.layout import Layout
 from . import thresholds
-from .boxes import parts_of
+from .box_tables import Box, dense
+from .boxes import ordered, parts_of
 from .cast_plans import CastPlan, Dim, Scales
 from .loops import BoxLoop, Loop, in_boxes, in_order, length_of
 from .planner import by_tile
 from .plans import Plan
-from .shuffles import Shuffle, shuffle_of
+from .shuffles import shuffle_of
 from .strategies import Strategy
 from .tables import CONVERTED_FIRST
 from .tiles import Tile, tile_of
@@ -27,58 +28,51 @@ from .tiles import Tile, tile_of
 MAX_RUN_ELEMENTS = 1 << 14  # elements of a run at most: their codes stay in an L1 cache
 MIN_VECTOR_RUN = 16  # elements with one scale that are worth a loop of their own
 BOX_ELEMENTS = 1 << 16
-SOURCE, TARGET = 1, 2  # the strides of a Dim
 # Elements of a box of packed ones along target and source: few pages are used at a time, of which
 # several lines are read.
 SHUFFLED_RUNS = 2048, 512
 
-_Shuffled = tuple[tuple[BoxLoop, ...], list[Dim], list[int], int, Shuffle]
-
 
 def cast_plan(
-    source: Layout, unit: int, into: Layout | None, scales: Scales | None, count: int
+    source: Layout,
+    unit: int,
+    into: Layout | None,
+    scales: Scales | None,
+    count: int,
+    networks: bool = True,
 ) -> CastPlan:
     """The CastPlan for elements of Layout `source`, results of `unit` bits, and `count` tensors.
 
-    Results are row-major, or have the Layout `into`, whose last dim is contiguous.
+    Results are row-major, or have the Layout `into`, whose last dim is contiguous. Without
+    `networks` no function is needed that has to be compiled for these Layouts.
     """
     target = into or Layout.row_major(source.shape, unit)
     bits = source.bits
     dims = _normal_form(source, target, scales)
-    found = _shuffled(dims, bits, unit, source.offset)
-    if found is None:
-        boxes, inner = in_boxes(dims, _parts(dims, bits, unit))
-        inner = inner or [Dim(1, bits, unit, 0, 0)]
-        fetch, dense = _fetch(inner, bits)
-        shuffle, staged = None, [dim.source for dim in inner]
-        if fetch != "direct":
-            staged = [*Layout.row_major([dim.size for dim in inner], max(8, bits)).strides]
-    else:
-        fetch = "shuffled"
-        boxes, inner, staged, dense, shuffle = found
-    kind, run, block, steps_ = _run(inner, unit, scales, dense)
-    size = prod(dim.size for dim in run)
     total = source.size * (unit + bits) // 8 * count
+    found = _packed(dims, bits, unit, source.offset) if networks else None
+    mixed = networks and total >= thresholds.SHUFFLES_FROM
+    boxes, box = found or _boxes(dims, bits, unit, mixed)
+    kind, run, block, steps = _run(box, scales)
+    shift = box.shuffle.shift if box.shuffle and box.packed else 0
     nbytes = (source.size * unit + 7) // 8
     streaming = nbytes * count >= thresholds.STREAM_FROM
+    length = prod(dim.size for dim in box.dims[len(box.dims) - run :])
     return CastPlan(
         bits,
         unit,
         nbytes,
-        source.offset + (shuffle.shift if shuffle else 0),
+        source.offset + shift,
         target.offset,
         boxes,
-        tuple(inner),
-        tuple(staged),
-        tuple(run),
-        fetch,
-        shuffle,
+        box,
+        run,
         kind,
         block,
-        *steps_,
+        *steps,
         reach=-(-source.span[1] // 8) - source.offset // 8,
         parallel=total >= thresholds.PARALLEL_FROM,
-        streaming=streaming and size * unit >= 8 * thresholds.LONG_RUN,
+        streaming=streaming and length * unit >= 8 * thresholds.LONG_RUN,
         has_zero=scales is not None and scales.zero is not None,
         float_bytes=scales.bits // 8 if scales else 0,
         tiles=None if scales else _tiles(dims, source, target, unit),
@@ -139,29 +133,18 @@ def _parts(dims: Sequence[Dim], bits: int, unit: int) -> list[int]:
     return parts
 
 
-def _dense(dims: Sequence[Dim], side: int, width: int, most: int) -> tuple[int, int]:
-    """How many of the last dims are contiguous on a side, and their elements.
-
-    These are `most`, or those of one dim.
-    """
-    dense, length = 0, 1
-    for dim in reversed(dims):
-        if dim[side] != width * length or (dense and length * dim.size > most):
-            break
-        dense, length = dense + 1, length * dim.size
-    return dense, length
+def _boxes(
+    dims: Sequence[Dim], bits: int, unit: int, networks: bool
+) -> tuple[tuple[BoxLoop, ...], Box]:
+    """The loops over boxes, and how one is put in order, if it is not in the source."""
+    boxes, inner = in_boxes(dims, _parts(dims, bits, unit))
+    inner = inner or [Dim(1, bits, unit, 0, 0)]
+    return boxes, ordered(inner, bits, unit, networks, thresholds.SHORT)
 
 
-def _fetch(inner: Sequence[Dim], bits: int) -> tuple[str, int]:
-    """How a box is fetched, and how many of its last dims are then contiguous."""
-    size = prod(dim.size for dim in inner)
-    dense, length = _dense(inner, SOURCE, bits, size)
-    if length >= min(thresholds.SHORT, size):
-        return "direct", dense
-    return "bytes" if bits >= 8 else "bits", len(inner)
-
-
-def _shuffled(dims: Sequence[Dim], bits: int, unit: int, offset: int) -> _Shuffled | None:
+def _packed(
+    dims: Sequence[Dim], bits: int, unit: int, offset: int
+) -> tuple[tuple[BoxLoop, ...], Box] | None:
     """Boxes of packed elements that a network puts in order; None if they are, or there is none."""
     if bits >= 8 or in_order(dims):
         return None
@@ -172,12 +155,12 @@ def _shuffled(dims: Sequence[Dim], bits: int, unit: int, offset: int) -> _Shuffl
     parts = [min(dim.size, n) for n, dim in zip(powers, dims, strict=True)]
     boxes, inner = in_boxes(dims, parts)
     # There are gaps after rows, so that they use all sets of a cache.
-    dense, length = _dense(inner, TARGET, unit, SHUFFLED_RUNS[0])
-    rows, row = inner[: len(inner) - dense], inner[len(inner) - dense :]
-    apart = *(dim.size for dim in rows), length + 8 * LINE // bits
+    sizes = [dim.size for dim in inner]
+    last = len(inner) - dense(sizes, [dim.target for dim in inner], unit, SHUFFLED_RUNS[0])
+    apart = *sizes[:last], prod(sizes[last:]) + 8 * LINE // bits
     staged = [
         *Layout.row_major(apart, bits).strides[:-1],
-        *Layout.row_major([dim.size for dim in row], bits).strides,
+        *Layout.row_major(sizes[last:], bits).strides,
     ]
     sides = zip(inner, staged, strict=True)
     found = shuffle_of([Loop(dim.size, dim.source, at) for dim, at in sides], bits, cached=True)
@@ -185,18 +168,16 @@ def _shuffled(dims: Sequence[Dim], bits: int, unit: int, offset: int) -> _Shuffl
     if found is None or any(at % 8 for at in (*begins, offset + found.shift)):
         return None
     calls = sorted(found.loops, key=lambda loop: -abs(loop.source))  # along the source
-    return boxes, inner, staged, dense, found._replace(loops=tuple(calls))
+    shuffle = found._replace(loops=tuple(calls))
+    return boxes, Box(tuple(inner), bits, unit, tuple(staged), packed=True, shuffle=shuffle)
 
 
-def _run(
-    inner: Sequence[Dim], unit: int, scales: Scales | None, dense: int
-) -> tuple[str, Sequence[Dim], int, tuple[int, int]]:
+def _run(box: Box, scales: Scales | None) -> tuple[str, int, int, tuple[int, int]]:
     """How scales are read; the dims of a run; elements per scale; the steps between scales."""
-    dims = inner[len(inner) - dense :]
-    most, length = _dense(dims, TARGET, unit, MAX_RUN_ELEMENTS)
-    longest = dims[len(dims) - most :]
+    most = box.run(MAX_RUN_ELEMENTS)
+    longest = box.dims[len(box.dims) - most :]
     if scales is None:
-        return "", longest, length, (0, 0)
+        return "", most, prod(dim.size for dim in longest), (0, 0)
     size = scales.bits // 8
     for first in range(most):
         run = longest[first:]
@@ -209,7 +190,7 @@ def _run(
         _, *steps = rows[0] if rows else (0, 0, 0)
         step = steps[0], steps[1]
         if len(rows) < 2 and (same >= MIN_VECTOR_RUN or not rows):
-            return "blocks", run, same, step
+            return "blocks", len(run), same, step
         if len(rows) == 1 and same == 1 and step == (size, size if scales.zero else 0):
-            return "each", run, 1, step
-    return "repeated", longest, 1, (0, 0)
+            return "each", len(run), 1, step
+    return "repeated", most, 1, (0, 0)

@@ -113,7 +113,7 @@ def _planned(layout: Layout, unit: int, target: Layout, copies: int, networks: b
             shuffled = _in_blocks(layout, target, find(normal, unit), total)
             if shuffled and shuffled.width >= least:
                 return shuffled
-    elif permuted and not (in_bits or by_numpy) and _may_mix(tile):
+    elif permuted and not by_numpy and _may_mix(tile):
         shuffled = _in_blocks(layout, target, mixed_of(around, run), total)
         if shuffled and _long_pieces(shuffled, tile, total):
             return shuffled
@@ -175,8 +175,8 @@ def _long_pieces(shuffled: Plan, tile: Tile, total: int) -> bool:
     380 random copies of .1 to 70 MiB take 1.02 to 1.09 times as long as by the faster way; if
     blocks are never chosen 1.7, and 1.4 above 25 MiB.
     """
-    found, large = shuffled.shuffle, total >= thresholds.RUNS_STREAM_FROM
-    apart = not (found and found.in_sequence and found.long)
+    large = total >= thresholds.RUNS_STREAM_FROM
+    apart = not (shuffled.shuffle.in_sequence and shuffled.shuffle.long)
     if apart and tile.strategy is Strategy.TILES:
         return False
     least = 2 * tile.width if large else tile.width
@@ -275,8 +275,10 @@ def _interleaved_tile(loops: list[Loop], width: int) -> Tile | None:
         if not any(isinstance(loop, ArrayLoop) for loop in found.rows):
             return None
         if isinstance(found.rows[0], ArrayLoop):
-            few = length_of(found.rows, 1) <= MOST_INTERLEAVED
-            return found._replace(rows=(Loop(1, 0, 0), *found.rows)) if few else None
+            # Some 24 bytes for each row of the target.
+            small = length_of(found.rows, 1) <= MOST_INTERLEAVED
+            small = small or length_of(found.columns, width) >= thresholds.RUN
+            return found._replace(rows=(Loop(1, 0, 0), *found.rows)) if small else None
         return found
     *outer, last = loops
     if not outer or not isinstance(last, ArrayLoop) or last.target != width or width > PAGE:

@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from ..kernels.constants import STAGE_BYTES
+from ..kernels.constants import MOST_BLOCKS, STAGE_BYTES
 from ..runtime.cpu_caches import LINE
 from ..runtime.kernel_names import Code
 from .loops import Loop
 from .plans import Plan
-from .shuffles import MOST_BLOCKS
 
 PREFETCHED_BLOCKS = 16  # distance of prefetching in blocks, unless it is that of the next call
 
@@ -41,7 +40,7 @@ def shuffle_table(plan: Plan, vector: int) -> tuple[tuple[Any, ...], int]:
 
 
 def shuffled(plan: Plan, vector: int) -> tuple[Any, ...]:
-    """The two innermost loops, the network's function, and the blocks of a call.
+    """The two innermost loops, and the network's function.
 
     Prefetched are the lines of a later call that begins on other lines, if calls have few blocks.
     """
@@ -52,4 +51,4 @@ def shuffled(plan: Plan, vector: int) -> tuple[Any, ...]:
         times = -(-LINE // max(1, abs(ahead.source)))
     runs = Loop(len(plan.shuffle.targets), times * ahead.source, times * ahead.target)
     steps = np.array([inner, runs], np.int64)
-    return steps, Code("network_generator", plan.shuffle.network), MOST_BLOCKS
+    return steps, Code("network_generator", plan.shuffle.network)

@@ -22,7 +22,6 @@ MOST_READ = 7 * VECTOR_BYTES  # bytes of a piece with gaps
 LEAST_PIECE = 8  # bytes that are contiguous on both sides
 SOURCE, TARGET = 1, 2  # of a loop
 RUN_BLOCKS = 8  # that write runs of lines; 16: 1.4 x the time
-MOST_BLOCKS = 512  # that one call of a network's function permutes
 
 
 class Shuffle(NamedTuple):
@@ -126,10 +125,7 @@ def _blocks(
 
 
 def _cut(loop: Loop, n: int) -> list[Loop]:
-    """The loops over blocks of `n` steps of a loop: two overlapping halves if there is a remainder.
-
-    If they do not divide it, two halves that do overlap.
-    """
+    """The loops over blocks of `n` steps: two overlapping halves if there is a remainder."""
     halves = 1 if loop.size % n == 0 else 2
     blocks = -(-loop.size // (halves * n))
     cuts = (halves, loop.size - blocks * n), (blocks, n)

@@ -6,28 +6,21 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ..kernels.constants import (
-    BYTES_IN_PLACE,
     COLUMNS,
     COUNT,
     DENSE,
     DENSE_PIECES,
-    IN_PLACE,
-    NBYTES,
     PIECE,
     ROWS,
-    RUN,
     STAGE_BYTES,
     STAGED,
     coders,
-    padded,
     per_byte,
 )
-from ..runtime.cpu_caches import LINE, PAGE
-from ..runtime.kernel_names import Code, Function, count_tag, widest, width_tag
-from .box_tables import box_sides, codes_of, lines_of, network_sides
+from ..runtime.cpu_caches import PAGE
+from ..runtime.kernel_names import Function, width_tag
+from .box_tables import Box, box_in, functions_of, steps_of
 from .loops import Loop
 from .plans import Plan
 from .shuffle_tables import shuffle_loops, shuffle_table, shuffled
@@ -53,43 +46,28 @@ def _tile(plan: Plan, vector: int) -> tuple[Arguments, int]:
     return (plan.table, tile, offsets), stage
 
 
-def _box(plan: Plan, vector: int) -> tuple[Arguments, int]:
-    tile, offsets, stage = box_sides(plan.rows, plan.columns, plan.width, _lanes(plan, vector))
-    return (plan.table, tile, offsets), stage
+def _box(plan: Plan, vector: int) -> Box:
+    """The Box of BOXES and CODE_BOXES."""
+    scale = 1 if plan.row.bits else 8
+    dims = [Loop(n, scale * s, scale * t) for n, s, t in (*plan.columns, *plan.rows)]
+    made = box_in(dims, scale * plan.width, plan.unit if plan.row.bits else scale * plan.width)
+    columns, lanes = len(plan.columns), _lanes(plan, vector)
+    return made._replace(columns=columns, lanes=lanes, shuffle=plan.shuffle)
 
 
-def _code_box(plan: Plan, vector: int) -> tuple[Arguments, int]:
-    inner, lanes = [*plan.columns, *plan.rows], _lanes(plan, vector)
-    codes, at = codes_of(inner, plan.width, plan.unit), len(plan.columns)
-    rows, columns, lines = codes.loops[at:], codes.loops[:at], lines_of(codes.reads, plan.width)
-    piece, first, steps = 1, codes.first, Loop(0, 0, 0)
-    if plan.shuffle:
-        tile, offsets, stage = network_sides(rows, plan.shuffle, lines)
-        first, steps = first + plan.shuffle.shift // 8, plan.shuffle.loops[-1]
-    else:
-        if not lanes and rows and rows[-1][1:] == (1, 1):
-            piece, rows = rows[-1].size, rows[:-1]
-        tile, offsets, stage = box_sides(rows, columns, piece, lanes, lines)
-        if piece > 1 and not (rows or columns):
-            piece = BYTES_IN_PLACE if plan.width == 8 else IN_PLACE
-    tile = np.concatenate([tile, [[len(codes.reads), len(offsets)]]])
-    offsets = np.concatenate([offsets, codes.reads.reshape(-1)])
-    begin = -(-stage // LINE) * LINE + LINE
-    packed = begin + -(-codes.nbytes // LINE) * LINE + 2 * LINE
-    sizes = plan.reach, plan.unit, piece, begin, first, packed, *steps
-    tables = plan.table, tile, offsets, np.array(sizes, np.int64)
-    return tables, packed + int(tile[RUN, NBYTES]) + 2 * LINE
+def _steps(plan: Plan, vector: int) -> tuple[Arguments, int]:
+    box = _box(plan, vector)
+    tables, stage = steps_of(box, box.run(), plan.reach)
+    return (plan.table, *tables), stage
+
+
+def _functions(plan: Plan, vector: int) -> Arguments:
+    return (functions_of(_box(plan, vector)),)
 
 
 def _lanes(plan: Plan, vector: int) -> int:
     """The pieces of a block of BOXES; 0 without blocks."""
     return min(plan.step, vector // PIECE)
-
-
-def _block_width(plan: Plan) -> str:
-    """The tag of the width of elements in blocks of BOXES, or that are moved alone."""
-    padding = plan.step > 0 and padded(plan.width) > plan.width
-    return count_tag(plan.width) if padding else widest(plan.width)
 
 
 def _transposes(plan: Plan, vector: int) -> Arguments:
@@ -121,6 +99,11 @@ def _filled(nbytes: int, vector: int) -> int:
 Steps = list[tuple[int, ...]]
 
 
+def _loops_in_bits(plan: Plan) -> Steps:
+    """The loops over boxes of whole bytes, in bits."""
+    return [loop._replace(source=8 * loop.source, target=8 * loop.target) for loop in plan.loops]
+
+
 def _tile_loops(plan: Plan) -> Steps:
     """The outer loops, and the loops over the blocks of rows and of columns."""
     return [*plan.loops, *((blocks(plan.sides.tile[side]), 0, 0) for side in (ROWS, COLUMNS))]
@@ -136,8 +119,8 @@ class StrategyRow(NamedTuple):
 
     Functions of a plan: `loops` returns the rows of its table, whose iterations are its units of
     work, `sides` those of its tile.
-    Flags: `bits`: strides and width count bits; `collects`: what is streamed is adjacent in the
-    target.
+    Flags: `bits`: strides and width count bits; `bit_addresses`: those of the kernel do, too;
+    `collects`: what is streamed is adjacent in the target.
     """
 
     words: str
@@ -150,6 +133,7 @@ class StrategyRow(NamedTuple):
         plan.rows, plan.columns, plan.width, plan.step
     )
     bits: bool = False
+    bit_addresses: bool = False
     collects: bool = False
 
 
@@ -209,27 +193,19 @@ class Strategy(Enum):
     BOXES = StrategyRow(
         "boxes: whole lines of both sides, permuted within a cache",
         "boxes.boxes",
-        lambda plan, vector: (
-            plan.width,
-            plan.reach,
-            _block_width(plan),
-            width_tag(max(1, _lanes(plan, vector))),
-        ),
-        tables=_box,
+        _functions,
+        tables=_steps,
         staged=True,
+        loops=_loops_in_bits,
+        bit_addresses=True,
     )
     # By networks, slices, flips and interleaved rows of at most 4 KiB take 0.8 of the time, and
     # steps of 5 and more 0.1 to 0.5.
     CODE_BOXES = StrategyRow(
         "boxes of codes: a byte per element within a cache",
-        "boxes.code_boxes",
-        lambda plan, vector: (
-            coders(plan.width)[0],
-            coders(plan.unit)[1] if plan.unit < 8 else 0,
-            Code("network_generator", plan.shuffle.network) if plan.shuffle else 0,
-            width_tag(max(1, _lanes(plan, vector))),
-        ),
-        tables=_code_box,
+        "boxes.boxes",
+        _functions,
+        tables=_steps,
         staged=True,
         bits=True,
     )

@@ -42,6 +42,12 @@ class Code(NamedTuple):
     what: Any
 
 
+class Functions(NamedTuple):
+    """Functions whose addresses a kernel gets as an array, with 0 for None."""
+
+    each: tuple[Function | Code | None, ...]
+
+
 class Call(NamedTuple):
     """A kernel "module.function" that Python calls.
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import loading, processor
-from .kernel_names import STARTS, Call, Code, Entry, Function, Name
+from .kernel_names import STARTS, Call, Code, Entry, Function, Functions, Name
 from .numba_settings import number
 from .system import register_at_fork
 from .uninterrupted import in_safe_thread, module, start_in_safe_thread, under_way
@@ -57,6 +57,8 @@ def kind(argument: Any) -> str:
     """The kind of an argument of an Entry; that of a tag is the tag itself."""
     if isinstance(argument, str):
         return argument
+    if isinstance(argument, Functions):
+        return "a"
     return "at"[argument.ndim - 1] if isinstance(argument, np.ndarray) else "i"
 
 

@@ -7,6 +7,7 @@ import threading
 from ctypes import c_size_t
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from . import workers
 from .cpu_caches import PAGE
 from .jobs import OWNER, SHARES, SIGNAL, SPAN, STREAMED, TOTAL, UNITS, WORK
-from .kernel_names import Code, Entry, Function, Name
+from .kernel_names import Code, Entry, Function, Functions, Name
 from .kernels import RUN, address, called, kind, table_of
 
 _stages = threading.local()
@@ -62,14 +63,22 @@ class Launch:
     others: tuple[Name, ...]  # kernels whose addresses are in tables
 
     @cached_property
-    def begin(self) -> tuple[int, Addresses]:
-        """The kernel's address, and its table of arguments, once all `names` are ready."""
-        return address(self.entry), table_of(self.arguments)
+    def begin(self) -> tuple[int, Addresses, tuple[Any, ...]]:
+        """The kernel's address, and its table of these arguments, once all `names` are ready."""
+        given = tuple(
+            np.array([(f and address(f)) or 0 for f in argument.each])
+            if isinstance(argument, Functions)
+            else argument
+            for argument in self.arguments
+        )
+        return address(self.entry), table_of(given), given
 
     @property
     def names(self) -> tuple[Name, ...]:
         """The names of all kernels that it needs."""
-        others = (a for a in self.arguments if isinstance(a, Function | Code))
+        given = self.arguments
+        arrays = (a.each for a in given if isinstance(a, Functions))
+        others = (a for a in (*given, *chain(*arrays)) if isinstance(a, Function | Code))
         return (self.entry, *others, *self.others, RUN, workers.JOB_AFTER)
 
     def given(self, *arguments: Any) -> Launch:
@@ -106,7 +115,9 @@ def run_launch(
     run = called(RUN)
 
     def run_shares(owner: bool) -> None:
-        begin, table = launch.begin  # a late thread keeps the launch, whose arguments kernels read
+        begin, table, _ = (
+            launch.begin
+        )  # a late thread keeps the launch, whose arguments kernels read
         span = np.zeros(SPAN + depth, np.int64)
         span[OWNER] = owner
         stage, at = stage_memory(stage_bytes) if stage_bytes else (None, 0)
