@@ -45,7 +45,8 @@ def shuffled(plan: Plan, vector: int) -> tuple[Any, ...]:
     Prefetched are the lines of a later call that begins on other lines, if calls have few blocks.
     """
     inner = ahead = plan.loops[-1]
-    times = PREFETCHED_BLOCKS
+    # The hardware finds one long sequence itself: float32[:, ::2] of 256 MiB 0.82 of the time.
+    times = 0 if plan.streaming and plan.shuffle.in_sequence else PREFETCHED_BLOCKS
     if inner.size <= MOST_BLOCKS and len(plan.loops) > 1:
         ahead = plan.loops[-2]
         times = -(-LINE // max(1, abs(ahead.source)))
