@@ -661,6 +661,40 @@ def test_packed_elements_in_other_orders(name, kernels):
             )
 
 
+ORDERS = [
+    ((5, 3, 24, 40), (0, 2, 3, 1), (1, 1, 1, 1)),
+    ((5, 24, 40, 3), (0, 3, 1, 2), (1, 1, -1, 1)),
+    ((4, 3, 6, 16, 5, 16), (0, 2, 4, 1, 3, 5), (1, 1, 1, 1, 1, 1)),
+    ((7, 8, 9, 10, 11), (4, 2, 0, 3, 1), (1, -1, 1, 1, 1)),
+    ((33, 5, 130), (2, 0, 1), (1, 1, -3)),
+    ((40, 7, 31), (0, 2, 1), (-1, 1, 2)),
+]
+
+
+@pytest.mark.parametrize("kind", ["serial", "shuffles", "shuffles streamed"])
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("float32", "bfloat16"), ("bfloat16", "float32"), ("float64", "uint8"),
+        ("uint8", "float64"), ("complex64", "complex128"), ("uint4", "float16"),
+        ("uint3", "float32"), ("float32", "uint4"), ("uint8", "uint2"),
+    ],
+)  # fmt: skip
+def test_boxes_in_other_orders(source, target, kind):
+    """Elements are put in order by blocks, by networks, or one by one, in boxes of few bytes."""
+    numbers = np.random.default_rng(0)
+    with loops.used(kind):
+        loops.use_boxes()
+        for shape, axes, steps in ORDERS:
+            codes = numbers.integers(0, 8, shape, np.uint8)
+            x = sj.asarray((codes * (1 + 2j)).astype(np.complex64))
+            if source != "complex64":
+                x = sj.cast(sj.asarray(codes), source)
+            view = x[tuple(slice(None, None, step) for step in steps)].permute_dims(axes)
+            wanted = sj.cast(sj.ascontiguous(view), target)
+            assert sj.cast(view, target).tobytes() == wanted.tobytes(), (shape, axes)
+
+
 @pytest.mark.parametrize("kind", ["serial", "streamed by one thread"])
 def test_blocks_into_outputs_at_any_address(kind):
     """Vectors begin with a line of the output, anywhere in a block."""
