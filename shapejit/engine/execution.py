@@ -30,7 +30,7 @@ from .patience import Kind, kind_named, unready
 
 Where = Sequence[int] | Addresses
 
-WORK_BYTES = 4096  # of a Work and its plan, beside their tables
+WORK_BYTES = 6 * 1024  # of a Work and its plan, beside their tables
 COPY_EACH = kind_named("copy_each")
 EACH = 256  # the cost of a tensor of a batch beside its bytes, in bytes
 
